@@ -2,8 +2,7 @@
 
 It measures two things, alternately unencrypted and encrypted, so that both see the same machine:
 
-* Unrolls over loopback through the real client and the learner's real decoder, as in the transport stage of ``herd bench``. Each end
-  has its own context, as two processes have, so one encrypts while the other decrypts.
+* Unrolls over loopback through the real client and the learner's real decoder, as in the transport stage of ``herd bench``.
 * Connections: a new client completes the handshake, is authenticated, and exchanges one message.
 
 Both ends run in this process, so processor time is that of both. Every figure is a median over rounds, with (min - max). It prints a table
@@ -19,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,18 +27,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from herd.bench.measurement import measure
-from herd.bench.synthetic import synthetic_unrolls
-from herd.bench.transport import LearnerEnd
+from herd.bench.transport import measure_transport
 from herd.cli.keys import make_keys
-from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.service.machine import describe_hardware
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Dealer, Poller, Router, Waker, new_context
-from herd.wire.unroll_client import UnrollClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,39 +58,12 @@ class Connections:
     core_microseconds_each: float
 
 
-def measure_transport(settings: RunSettings, security: SecuritySettings, seconds: float) -> Transport:
-    spec = environment_spec(settings.env)
-    layout = run_layout(settings, spec)
-    num_unrolls = settings.actor.environments
-    arrays = synthetic_unrolls(layout, num_unrolls, seed=settings.seed)
-    with ExitStack() as stack:
-        server_context, client_context = (stack.enter_context(new_context(security)) for _ in range(2))
-        learner = LearnerEnd(server_context, layout, num_unrolls=num_unrolls)
-        stack.callback(learner.close)
-        client = UnrollClient(
-            client_context,
-            learner.endpoint,
-            layout=layout,
-            run_id=settings.name,
-            contract=contract_digest(settings, spec),
-            actor_index=0,
-            max_unrolls=num_unrolls,
-            compression=settings.actor.compression,
-        )
-        stack.callback(client.close)
-
-        def step() -> int:
-            if not client.wait_for_credit(num_unrolls, ANSWER_SECONDS):
-                raise SystemExit("the learner's end fell silent")
-            client.send_unrolls(arrays, num_frames=num_unrolls)
-            return 1
-
-        before = client.bytes_out
-        measured = measure(step, seconds=seconds)
-        # Both sides of the division include the warm-up: bytes per message do not depend on it.
-        bytes_per_message = (client.bytes_out - before) / client.acked_sequence
-    rate = measured.agent_steps_per_second
-    return Transport(rate, rate * bytes_per_message / 1e6, measured.core_microseconds)
+def unrolls(settings: RunSettings, security: SecuritySettings, seconds: float) -> Transport:
+    measured = measure_transport(settings.model_copy(update={"security": security}), seconds=seconds)
+    layout = run_layout(settings, environment_spec(settings.env))
+    steps, num_bytes = (settings.actor.environments * number for number in (layout.new_steps, layout.bytes_per_unroll))
+    rate = measured.agent_steps_per_second / steps
+    return Transport(rate, rate * num_bytes / 1e6, measured.core_microseconds * steps)
 
 
 @contextmanager
@@ -200,7 +168,7 @@ def main() -> None:
         for number in range(arguments.rounds):
             # Alternate the order, so that neither always finds a warmer machine.
             for mode in MODES if number % 2 == 0 else reversed(MODES):
-                transport[mode].append(measure_transport(settings, security[mode], arguments.seconds))
+                transport[mode].append(unrolls(settings, security[mode], arguments.seconds))
                 connections[mode].append(measure_connections(security[mode], arguments.handshakes))
     measured = report(transport, connections)
     print_table(measured)

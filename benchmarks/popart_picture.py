@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.dice_statistics import curve_estimates
+from benchmarks.intervals import curve_estimates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.dice_statistics import Estimate, estimate
+from benchmarks.intervals import Estimate, estimate
 from benchmarks.popart_picture import draw
 from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.dice_statistics import Estimate, estimate, windowed
+from benchmarks.intervals import Estimate, estimate, windowed
 from benchmarks.whole_runs import train_whole
 from herd.config.loading import load_settings
 from herd.config.run_files import agent_directories

@@ -6,11 +6,15 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.patience import PATIENCE
+
+if TYPE_CHECKING:
+    from herd.wire.sockets import Context
 
 settings.register_profile("herd", deadline=None)  # no property test may fail because the machine is slow
 settings.load_profile("herd")
@@ -51,6 +55,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         default = alone if item.get_closest_marker("processes") is None else PROCESS_SECONDS
         own = item.get_closest_marker("timeout")
         item.add_marker(pytest.mark.timeout(PATIENCE * (own.args[0] if own else default)), append=False)
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    """Sockets that a failed test left open end with it."""
+    from herd.wire.sockets import new_context  # noqa: PLC0415  most tests do without
+
+    made = new_context()
+    yield made
+    made.destroy(linger=0)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
@@ -25,7 +25,7 @@ ANSWER_SECONDS = patient(60.0)
 
 
 class ServerProcess:
-    """``python -m herd_<service>`` under ``settings``, from when it listens."""
+    """``python -m herd_<service>`` under ``settings``, from when it listens. As a context manager it is killed at the end."""
 
     def __init__(self, service: str, settings: RunSettings) -> None:
         self.settings = settings
@@ -47,6 +47,15 @@ class ServerProcess:
             raise AssertionError("".join(self.before))
         self.port = int(found(r"endpoint=tcp://127\.0\.0\.1:(\d+)", line))
         self.metrics_port = int(found(r"metrics_port=(\d+)", line))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
     @property
     def endpoint(self) -> str:
@@ -86,17 +95,6 @@ class AskingClient:
 
 S = TypeVar("S", bound=ServerProcess)
 C = TypeVar("C", bound=AskingClient)
-
-
-@contextmanager
-def killed_at_the_end(server: S) -> Iterator[S]:
-    try:
-        yield server
-    finally:
-        server.process.kill()
-        server.process.wait()
-        assert server.process.stderr is not None
-        server.process.stderr.close()
 
 
 @contextmanager

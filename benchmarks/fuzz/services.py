@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.population import draw_generator, new_bandits
 from herd_bandit.window import RequestWindow
@@ -27,9 +28,11 @@ from herd.wire.messages import (
     ExchangeTemperatures,
     FinishedEpisode,
     Hello,
+    HelloRequired,
     MemberAnswer,
     MemberReport,
     OwnSetting,
+    Refused,
     StartingEpisode,
     Unrolls,
     actor_identity,
@@ -73,12 +76,17 @@ def fuzz_learner(data: bytes) -> None:
     frames, counts = split(data), []
     for _ in range(2):
         ingest.on_message(PEER, encode(CreditRequest(wanted_unrolls=CAPACITY)), 0.0)
+        before = ledger.snapshot(), credit.held, credit.granted_unused
+        replies: list[Message] = []
         try:
-            for reply in ingest.on_message(PEER, frames, 0.0):
-                encode(reply.message)
+            replies = [reply.message for reply in ingest.on_message(PEER, frames, 0.0)]
+            is_refused = bool(replies) and isinstance(replies[0], HelloRequired | Refused)
         except MalformedMessage:
-            pass
+            is_refused = True
+        for reply in replies:
+            encode(reply)
         snapshot = ledger.snapshot()
+        assert not is_refused or (snapshot, credit.held, credit.granted_unused) == before
         assert snapshot.is_balanced
         assert credit.granted_unused + credit.held <= CAPACITY
         counts.append(snapshot.total.generated)
@@ -104,7 +112,7 @@ BANDITS = new_bandits(BANDIT, ["catch"], seed=1, num_agents=2)
 
 
 def fuzz_bandit(data: bytes) -> None:
-    """Report games and request temperatures, twice."""
+    """Report games and request temperatures, twice. What is refused changes nothing, and every value stays finite."""
     window = RequestWindow()
     handler = ExchangeHandler(
         BANDIT,
@@ -118,12 +126,23 @@ def fuzz_bandit(data: bytes) -> None:
         num_agents=2,
     )
     for head, payloads in messages_of(data):
+        before = _counted(window)
         try:
             answer = handler.answer(decode_header(head), num_payloads=len(payloads))
         except MalformedMessage:
+            assert _counted(window) == before
             continue
         if answer.message is not None:
             encode(answer.message)
+        if answer.outcome in ("late", "evaluation", "refused"):
+            assert _counted(window) == before
+        assert all(np.isfinite(bandit.evaluation).all() for bandit in BANDITS.values())
+
+
+def _counted(window: RequestWindow) -> tuple[object, ...]:
+    """All that a request may change."""
+    tallies = [bandit.tally for bandit in BANDITS.values()]
+    return [(tally.episodes, tally.handed_out.sum(), tally.return_sums.sum()) for tally in tallies], list(map(repr, window.remembered()))
 
 
 def bandit_seeds() -> list[bytes]:

@@ -24,7 +24,7 @@ from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
 from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
-from herd.wire.codec import MalformedMessage, decode_header, encode, read_arrays
+from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, read_arrays
 from herd.wire.episode_pieces import inserted_layout
 from herd.wire.layout import UnrollLayout
 from herd.wire.messages import (
@@ -80,14 +80,17 @@ def golden(prefix: str = "") -> list[list[bytes]]:
 
 
 def fuzz_header(data: bytes) -> None:
-    """Decode a header; a decoded header must survive another round."""
-    reason: str | None = None
+    """Decode a header. A decoded header must survive another round; a refusal must be loggable."""
+    error: MalformedMessage | None = None
     try:
         message = decode_header(data)
     except MalformedMessage as malformed:
-        reason = malformed.reason
-    if reason is not None:
-        assert reason.isprintable()
+        error = malformed
+    if error is not None:
+        assert error.reason.isprintable()
+        assert error.reason.isascii()
+        assert len(error.reason) <= MAX_REASON_CHARACTERS
+        assert error.label in ("header", "size", "protocol")
         return
     again = encode(message)[0]
     assert encode(decode_header(again))[0] == again
@@ -189,14 +192,14 @@ def fuzz_replay(data: bytes) -> None:
 
 
 def fuzz_inference(data: bytes) -> None:
-    """Send two requests to the inference service, and give an actor the service's possible answer."""
+    """Send two requests to the inference service, and give an actor the service's possible answer; then serve an honest client."""
     batches = Batches(3, batch_size=4, deadline_seconds=0.0)
     sessions = Sessions(4, batches.discard)
     handler = ActingHandler(run_id=RUN, contract=CONTRACT, num_agents=3, max_request=4, layout=ACTING, sessions=sessions, batches=batches)
     frames = split(data)
     for start in (0, 3):
         if start >= len(frames):
-            return
+            break
         payloads = frames[start + 1 : start + 3]
         before = (len(sessions), sessions.num_environments, len(batches))
         try:
@@ -211,22 +214,26 @@ def fuzz_inference(data: bytes) -> None:
         if decision.outcome != "new":
             assert (len(sessions), sessions.num_environments, len(batches)) == before
         assert len(batches) <= len(sessions)
+        assert sessions.num_environments <= 4
+    honest = split(_asking(has_state=True))
+    assert handler.take(decode_header(honest[0]), honest[1:], peer=b"honest", now=0.0).outcome == "new"
 
 
 def inference_seeds() -> list[bytes]:
     """Return rows with and without their state, one after the other, and an answer."""
-    who = {"run_id": RUN, "agent": 2, "contract": CONTRACT, "num_environments": 2}
-    requests = []
-    for has_state in (True, False):
-        fields = ACTING.state_fields if has_state else ACTING.row_fields
-        arrays = {field.name: np.zeros((2, *field.shape), field.dtype) for field in fields}
-        shape = ACTING.planes_shape(has_state=has_state)
-        assert shape is not None
-        head = bytes(encode(Act(**who, request_id=2 - has_state, has_state=has_state))[0])
-        requests.append([head, pack_fields(fields, arrays), bytes(2 * int(np.prod(shape)))])
+    requests = [_asking(has_state=has_state) for has_state in (True, False)]
     answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields}
     acted = [bytes(encode(Acted(request_id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields, answer)]
-    return [join([*requests[0], *requests[1]]), join(requests[0]), join(requests[1]), join(acted)]
+    return [requests[0] + requests[1], *requests, join(acted)]
+
+
+def _asking(*, has_state: bool) -> bytes:
+    fields = ACTING.state_fields if has_state else ACTING.row_fields
+    arrays = {field.name: np.zeros((2, *field.shape), field.dtype) for field in fields}
+    shape = ACTING.planes_shape(has_state=has_state)
+    assert shape is not None
+    act = Act(run_id=RUN, agent=2, contract=CONTRACT, num_environments=2, request_id=2 - has_state, has_state=has_state)
+    return join([bytes(encode(act)[0]), pack_fields(fields, arrays), bytes(2 * int(np.prod(shape)))])
 
 
 def _read_sample(message: Sampled, frames: Sequence[bytes]) -> None:

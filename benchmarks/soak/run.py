@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"soak: {folder}: not empty; choose another --output", file=sys.stderr)
         return 2
     settings = load_settings([arguments.file], words[1:], {})
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it in order, with a report
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it cleanly, with a report
     try:
         with ExitStack() as stack:
             network = stack.enter_context(Network(arguments.seed)) if arguments.network else None

@@ -99,10 +99,11 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
     num_unrolls = settings.actor.environments
     arrays = synthetic_unrolls(layout, num_unrolls, seed=settings.seed)
     agent_steps = num_unrolls * layout.new_steps
-    context = new_context(settings.security)
-    learner = LearnerEnd(context, layout, num_unrolls=num_unrolls)
+    # A context for each end, as two processes have: with keys, one end encrypts while the other decrypts.
+    contexts = [new_context(settings.security) for _ in range(2)]
+    learner = LearnerEnd(contexts[0], layout, num_unrolls=num_unrolls)
     client = UnrollClient(
-        context,
+        contexts[1],
         learner.endpoint,
         layout=layout,
         run_id=settings.name,
@@ -124,7 +125,8 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
     finally:
         client.close()
         learner.close()
-        context.term()
+        for context in contexts:
+            context.term()
 
 
 def main() -> int:

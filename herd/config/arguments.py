@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from herd.config.keys import SettingKey, find_key, setting_keys
 from herd.config.layers import FALSE_WORDS, TRUE_WORDS, Layer, SettingsError, close_setting, parse_text
-from herd.config.renamed import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,8 +122,6 @@ def _option(word: str) -> tuple[SettingKey, str | None]:
     name, equals, value = word.partition("=")
     dotted = name.removeprefix("--")
     key = find_key(tuple(dotted.split("."))) if name.startswith("--") else None
-    if key is None and (now := renamed(dotted)) is not None:
-        raise SettingsError(f"{name}: {now} (command line)")
     if key is None:
         known = (key.dotted for key in setting_keys())
         raise SettingsError(f"{name}: no such option (command line){close_setting(dotted, known, prefix='--')}")

@@ -17,7 +17,6 @@ from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.experiments import find_run_file
 from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_variants, setting_keys
 from herd.config.layers import Layer, SettingsError, close_match, close_setting, parse_text
-from herd.config.renamed import renamed
 from herd.config.settings import RunSettings
 from herd.config.suites import installed_suites
 from herd.config.user_code import USER_CODE
@@ -108,8 +107,6 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
         if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES | {RUN_TOKEN_VARIABLE}:
             continue  # keys are not settings, so nothing that writes settings can write keys
         key = names.get(name)
-        if key is None and (now := renamed(name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", "."))) is not None:
-            raise SettingsError(f"{name}: {now} (environment)")
         if key is None:
             raise SettingsError(f"{name}: no such setting (environment){close_match(name, [*names, *sorted(CURVE_VARIABLES)])}")
         layer.set(key.path, parse_text(key, [environ[name]]), f"environment {name}")
@@ -151,8 +148,6 @@ def _check_names(layer: Layer) -> None:
         if find_key(path) is not None:
             continue
         dotted = ".".join(path)
-        if (now := renamed(dotted)) is not None:
-            raise SettingsError(f"{dotted}: {now} ({origin})")
         if is_section(path):
             raise SettingsError(f"{dotted}: is a section of settings and takes no value ({origin})")
         raise SettingsError(f"{dotted}: no such setting ({origin}){close_setting(dotted, (key.dotted for key in setting_keys()))}")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from herd.config.foreign_files import parse_json
-from herd.plots.history import PlotError
+from herd.plots.history import PlotError, read_lines, without_superseded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +65,9 @@ def read_bandit_history(run_dir: Path, *, task: str | None = None, agent: int = 
     task = task or tasks[0]
     if task not in tasks:
         raise PlotError(f"{path} contains no records of {task}; it has records of {_listed(tasks)}")
-    kept = _without_abandoned_branches([record for record in records if record["task"] == task])
+    kept = without_superseded(
+        (record for record in records if record["task"] == task), lambda old, new: bool(old["episodes"] >= new["episodes"])
+    )
     # Records from before a resumption with other tiles cannot be drawn in the same picture.
     kept = [record for record in kept if record["edges"] == kept[-1]["edges"]]
     return BanditHistory(
@@ -77,43 +78,21 @@ def read_bandit_history(run_dir: Path, *, task: str | None = None, agent: int = 
 
 
 def _read_records(path: Path) -> list[dict[str, Any]]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+    if not path.exists():
         raise PlotError(
             f"no such file: {path} (runs with loss.kind dice write it when games have ended, except with the ablation baseline)"
-        ) from None
-    except OSError as error:
-        raise PlotError(f"cannot read {path}: {error.strerror}") from error
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = parse_json(line)
-            _check(record)
-        except (ValueError, KeyError, TypeError) as error:
-            if number == len(lines):
-                break  # the service is writing it, or was killed meanwhile
-            raise PlotError(f"{path}, line {number}, is not a record of a bandit: {error}") from error
-        records.append(record)
-    return records
+        )
+    return read_lines(path, "a record of a bandit", _checked)
 
 
-def _check(record: dict[str, Any]) -> None:
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
     num_tiles = len(record["edges"]) - 1
     for name in _PER_TILE:
         if len(record[name]) != num_tiles:
             raise ValueError(f"{len(record[name])} {name} for {num_tiles} tiles")
     for name in ("agent", "task", "env_frames", "episodes"):
         _ = record[name]
-
-
-def _without_abandoned_branches(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    kept: list[dict[str, Any]] = []
-    for record in records:
-        while kept and kept[-1]["episodes"] >= record["episodes"]:
-            kept.pop()
-        kept.append(record)
-    return kept
+    return record
 
 
 def _listed(tasks: list[str]) -> str:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.config.foreign_files import MAX_JSON_BYTES, parse_json, read_file
 from herd.plots.averaging import Curve
-from herd.plots.history import PlotError, read_points
+from herd.plots.history import PlotError, read_lines, read_points, without_superseded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,24 +39,10 @@ def read_evaluations(directory: Path) -> list[EvaluationPoint]:
 
     """
     path = directory / EVALUATIONS
-    try:
-        lines = read_file(path, MAX_JSON_BYTES).decode(errors="replace").splitlines()
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    except OSError as error:
-        raise PlotError(f"cannot read {path}: {error.strerror}") from error
-    kept: list[EvaluationPoint] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            point = _point(parse_json(line))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            if number == len(lines):
-                break  # it is being written, or its writer was killed meanwhile
-            raise PlotError(f"{path}, line {number}, is not an evaluation") from None
-        while kept and kept[-1].learner_updates >= point.learner_updates:
-            kept.pop()  # superseded: the run was restored from an older checkpoint, or this version was evaluated again
-        kept.append(point)
-    return kept
+    # Superseded: the run was restored from an older checkpoint, or this version was evaluated again.
+    return without_superseded(read_lines(path, "an evaluation", _point), lambda old, new: old.learner_updates >= new.learner_updates)
 
 
 def frames_at(directory: Path, learner_updates: int) -> int | None:

@@ -9,23 +9,26 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from herd.config.foreign_files import parse_json
+from herd.config.foreign_files import parse_json, read_file
 from herd.config.run_files import AGENTS, agent_number, config_file
 from herd.config.sweep import parse_sweep, swept_values
 from herd.config.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 FloatArray = NDArray[np.float64]
 XAxis = Literal["env_frames", "wall_seconds"]
+Line = TypeVar("Line")
+_MOST_BYTES = 16 << 30
+"""Size limit of a file: points of 57 tasks take 0.3 GB a day."""
 
 # Two runs are repeats of one experiment if these sections are equal, except for the seed. Machines and processes do not matter.
 _EXPERIMENT_SECTIONS = ("env", "network", "algorithm", "loss", "optimizer", "replay")
@@ -103,7 +106,47 @@ def read_run(directory: Path) -> RunHistory:
 
 def read_points(directory: Path) -> list[dict[str, Any]]:
     """Read the points of a run's learning curve in order, without superseded ones; raises ``PlotError``."""
-    return _without_abandoned_branches(_read_points(directory / "metrics.jsonl"))
+    path = directory / "metrics.jsonl"
+    points = read_lines(path, "a point of a curve", _checked)
+    if not points:
+        raise PlotError(f"{path} contains no points yet")
+    # Both counters continue from the checkpoint, so a decrease of either one shows a resumption.
+    return without_superseded(points, lambda old, new: old["env_frames"] > new["env_frames"] or old["wall_seconds"] > new["wall_seconds"])
+
+
+def read_lines(path: Path, what: str, parse: Callable[[Any], Line]) -> list[Line]:
+    """Parse the values of a file with one JSON value per line. An incomplete last line of a running or killed writer is skipped.
+
+    Raises:
+        PlotError: the file cannot be read, or another line is not ``what``; one line.
+
+    """
+    try:
+        # An incomplete line may end within a character.
+        lines = read_file(path, _MOST_BYTES).decode(errors="replace").splitlines()
+    except OSError as error:
+        raise PlotError(f"cannot read {path}: {error.strerror}") from error
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            parsed.append(parse(parse_json(line)))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            if number == len(lines):
+                break
+            raise PlotError(f"{path}, line {number}, is not {what}: {error}") from error
+    return parsed
+
+
+def without_superseded(lines: Iterable[Line], supersedes: Callable[[Line, Line], bool]) -> list[Line]:
+    """Drop the lines before a restart that the state from which it went on does not contain: ``supersedes(old, new)`` is true of them."""
+    kept: list[Line] = []
+    for line in lines:
+        while kept and supersedes(kept[-1], line):
+            kept.pop()
+        kept.append(line)
+    return kept
 
 
 def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
@@ -149,43 +192,10 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _read_points(path: Path) -> list[dict[str, Any]]:
-    try:
-        # An incomplete line may end within a character.
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise PlotError(f"cannot read {path}: {error.strerror}") from error
-    points = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            point = parse_json(line)
-        except ValueError as error:
-            if number == len(lines):
-                break  # the learner is writing it, or was killed meanwhile
-            raise PlotError(f"{path}, line {number}, is not JSON: {error}") from error
-        if not isinstance(point, dict) or not np.isfinite(_number(point, "env_frames")) or not np.isfinite(_number(point, "wall_seconds")):
-            if number == len(lines):
-                break
-            raise PlotError(f"{path}, line {number}, has no env_frames and wall_seconds")
-        points.append(point)
-    if not points:
-        raise PlotError(f"{path} contains no points yet")
-    return points
-
-
-def _without_abandoned_branches(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop points that were superseded when the run resumed from an older checkpoint: no later policy contains their updates.
-
-    Both counters continue from the checkpoint, so a decrease of either one shows a resumption.
-    """
-    kept: list[dict[str, Any]] = []
-    for point in points:
-        while kept and (kept[-1]["env_frames"] > point["env_frames"] or kept[-1]["wall_seconds"] > point["wall_seconds"]):
-            kept.pop()
-        kept.append(point)
-    return kept
+def _checked(point: Any) -> dict[str, Any]:
+    if not isinstance(point, dict) or not np.isfinite(_number(point, "env_frames")) or not np.isfinite(_number(point, "wall_seconds")):
+        raise ValueError("it has no env_frames and wall_seconds")
+    return point
 
 
 def _task_names(points: list[dict[str, Any]], env: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
@@ -10,7 +11,7 @@ from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd.topology import component_of
-from herd.wire.codec import MalformedMessage, printable
+from herd.wire.codec import MalformedMessage, decode_header, printable
 from herd.wire.sockets import Poller, Router
 
 if TYPE_CHECKING:
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.service.meters import ServerMeters
+    from herd.service.process import ServiceProcess
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.topology import ServiceName
+    from herd.wire.codec import Frame
+    from herd.wire.messages import Message
     from herd.wire.sockets import Context, Dealer
 
 POLL_SECONDS = 0.2
@@ -84,6 +88,79 @@ class Inbox:
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
             if self._clock() >= until:
                 return
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a service makes of one request."""
+
+    frames: Sequence[Frame] = ()
+    """Frames to send at once; empty if there is nothing to say yet."""
+    refusal: str | None = None
+    """Why the request is refused."""
+    malformed: MalformedMessage | None = None
+    """The error of a message that is answered nevertheless."""
+
+
+class RequestInbox(Inbox):
+    """Hands each request to ``answer``, with its sender and payload frames, unless the sender's key may not send it; sends the reply."""
+
+    def __init__(
+        self,
+        router: Router,
+        answer: Callable[[bytes, Message, Sequence[memoryview]], Reply],
+        meters: ServerMeters,
+        *,
+        max_burst: int = MAX_BURST,
+    ) -> None:
+        """``answer`` raises ``MalformedMessage`` for what it drops."""
+        super().__init__(router, self._reply, meters, max_burst=max_burst)
+        self._answer = answer
+
+    def _reply(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
+        message = decode_header(frames[0])
+        self._router.check(message)
+        reply = self._answer(peer, message, frames[1:])
+        if reply.refusal is not None:
+            warn_refused("client", reply.refusal, peer)  # one key for all, because reasons contain foreign text
+        if reply.frames:
+            self._router.send(peer, reply.frames)  # a client that has disconnected or does not read repeats its request
+        if reply.malformed is not None:
+            raise reply.malformed
+        return reply.refusal is None
+
+
+def serve_requests(
+    process: ServiceProcess,
+    router: Router,
+    answer: Callable[[bytes, Message, Sequence[memoryview]], Reply],
+    meters: ServerMeters,
+    stop: StopRequest,
+    *,
+    number: int = 0,
+    tick: Callable[[], None] = lambda: None,
+    **facts: object,
+) -> None:
+    """Announce process ``number`` with ``facts``, then answer requests until ``stop``, and those that arrived before it.
+
+    ``tick`` is called a few times per second.
+
+    Raises:
+        BadInputError: the metrics port cannot be bound.
+
+    """
+    inbox = RequestInbox(router, answer, meters)
+
+    def turn() -> None:
+        inbox.serve_waiting()
+        tick()
+
+    meters.watch_requests(router, process.context.refusals)
+    process.serve_metrics()
+    process.telemetry.set_ready(True)
+    process.announce(number, "listening", endpoint=router.endpoint, **facts)
+    serve(stop, process.telemetry, [router], turn)
+    inbox.serve_waiting()
 
 
 def warn_refused(kind: str, reason: str, peer: bytes) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from herd.config.keys import find_key, setting_keys
 from herd.config.layers import SettingsError, close_match
-from herd.config.renamed import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,9 +34,7 @@ def parse_values(text: str) -> tuple[str, list[str]]:
     if not equals:
         raise SettingsError(f"--set {text}: should be section.key=value,value")
     if find_key(tuple(key.split("."))) is None:
-        hint = renamed(key)
-        known = [setting.dotted for setting in setting_keys()]
-        raise SettingsError(f"--set {key}: {hint}" if hint is not None else f"--set {key}: no such setting{close_match(key, known)}")
+        raise SettingsError(f"--set {key}: no such setting{close_match(key, [setting.dotted for setting in setting_keys()])}")
     if key in _SEPARATE:
         raise SettingsError(f"--set {key}: cannot be swept; seeds are --seeds and --first_seed")
     found = _split(values)

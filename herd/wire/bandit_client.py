@@ -77,12 +77,8 @@ class BanditClient(RetryingClient):
         """
         self.inverse_temperatures: NDArray[np.float32] = np.full(len(task_ids), FIRST_INVERSE_TEMPERATURE, np.float32)
         """[E]: 1/tau of the current game of each environment; only ``begin`` changes it."""
-        self.num_handed = 0
-        """Games that began with a temperature of their own."""
         self.num_reused = 0
         """Games that began with the last temperature of their environment, because no answer had arrived."""
-        self.num_late = 0
-        """Temperatures that arrived after their game had begun."""
         self.num_dropped = 0
         """Reports dropped because too many were waiting."""
         self.waited_seconds = 0.0
@@ -182,7 +178,6 @@ class BanditClient(RetryingClient):
             self._reused[environment] = answer is None
             if answer is not None:
                 self.inverse_temperatures[environment] = answer
-                self.num_handed += 1
             else:
                 # The answer is no longer needed.
                 self._awaited.pop(environment, None)
@@ -240,8 +235,6 @@ class BanditClient(RetryingClient):
             environment = handed.environment_slot - self._first_slot
             if self._awaited.get(environment) == handed.episode_id:
                 self._answered[environment] = handed.inverse_temperature
-            else:
-                self.num_late += 1
         # A temperature that was requested and is not in the answer will not come: do not wait for it.
         for environment in [environment for environment in self._awaited if environment not in self._unasked]:
             del self._awaited[environment]

@@ -88,8 +88,6 @@ class UnrollClient:
         """Time spent in ``wait_for_credit``."""
         self.num_rejected = 0
         """Number of messages that the learner dropped permanently."""
-        self.last_rejection: str | None = None
-        """Reason for the last of them."""
         self.run_is_over = False
         """Whether the learner sent a goodbye: further unrolls will not be trained on."""
         self.num_sessions = 0
@@ -295,7 +293,6 @@ class UnrollClient:
             case Rejected():
                 self._outbox.on_rejected(message)
                 self.num_rejected += 1
-                self.last_rejection = message.reason
             case Credit():
                 self._outbox.on_credit(message)
                 if self._outbox.num_unanswered:

@@ -53,7 +53,7 @@ def test_a_run_without_a_point_has_an_empty_curve(tmp_path: Path) -> None:
     assert run.metrics == []
     assert run.array("env_frames").shape == (0,)
     (run.directory / "metrics.jsonl").write_text('{"broken\n' + json.dumps(POINTS[0]) + "\n")
-    with pytest.raises(herd.RunError, match="line 1, is not JSON"):
+    with pytest.raises(herd.RunError, match="line 1, is not a point of a curve"):
         _ = run.metrics
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from herd.wire.codec import encode
 from herd.wire.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.wire.sockets import Context, new_context
 from tests.patience import patient
-from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
+from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, until
 
 pytestmark = pytest.mark.processes
 
@@ -71,18 +71,6 @@ class Client(AskingClient):
         )
 
 
-@contextmanager
-def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> Iterator[Server]:
-    with killed_at_the_end(Server(run_dir, port=port, snapshots=snapshots, keys=keys)) as server:
-        yield server
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with new_context() as made:
-        yield made
-
-
 Connect = Callable[[Server], Client]
 
 
@@ -94,7 +82,7 @@ def connect(context: Context) -> Iterator[Connect]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with running(tmp_path / "run") as started:
+    with Server(tmp_path / "run") as started:
         yield started
 
 
@@ -129,27 +117,27 @@ def test_it_says_what_it_knows(server: Server, connect: Connect) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_everything_on_disk(tmp_path: Path, connect: Connect, number: int) -> None:
-    with running(tmp_path / "run") as first:
+    with Server(tmp_path / "run") as first:
         client = connect(first)
         client.ask(client.exchange(1, games=7))
         assert first.end(number) == 0
         [record] = [json.loads(line) for line in (first.directory / "history.jsonl").read_text().splitlines()]
         assert (record["task"], record["episodes"], record["env_frames"]) == ("breakout", 7, 280)
-    with running(tmp_path / "run") as second:
+    with Server(tmp_path / "run") as second:
         assert second.total("herd_bandit_restored_episodes") == 7
         assert second.total("herd_bandit_tile_reports_total", tile="17") == 7
         assert second.before == []
 
 
 def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice(tmp_path: Path, connect: Connect) -> None:
-    with running(tmp_path / "run", snapshots=0.05) as first:
+    with Server(tmp_path / "run", snapshots=0.05) as first:
         client = connect(first)
         client.ask(client.exchange(1, games=5))
         written = first.total("herd_bandit_snapshots_written_total")
         # Two more: the first may have begun before the reports came.
         until(lambda: first.total("herd_bandit_snapshots_written_total") >= written + 2)
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
-    with running(tmp_path / "run", port=first.port) as second:
+    with Server(tmp_path / "run", port=first.port) as second:
         assert second.total("herd_bandit_restored_episodes") == 5
         client = connect(second)
         # Its answer was lost with the process, for all the client knows.
@@ -177,7 +165,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
     keys = tmp_path / "keys"
     make_keys(keys)
     (keys / "client-default.secret").rename(tmp_path / "client-default.secret")  # a server needs no client's secret
-    with running(tmp_path / "run", keys=keys) as server:
+    with Server(tmp_path / "run", keys=keys) as server:
         (tmp_path / "client-default.secret").rename(keys / "client-default.secret")
         stranger = connect(server)
         with new_context(server.settings.security) as context:
@@ -186,7 +174,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
             )
             actor.ask(0, 0)
             actor.begin([0])
-            assert actor.num_handed == 1
+            assert actor.num_reused == 0
             actor.close()
 
         def is_counted() -> bool:

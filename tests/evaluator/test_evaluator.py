@@ -33,7 +33,7 @@ from herd.telemetry.scrape import ScrapeError, scrape, total
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.sockets import new_context
 from herd.wire.weights_client import WeightsPublisher
-from tests.server_process import ServerProcess, killed_at_the_end, until
+from tests.server_process import ServerProcess, until
 
 CATCH = {
     "env": {"suite": "catch", "tasks": ["catch", "catch_deceptive"], "frame_height": 6, "frame_width": 5},
@@ -204,7 +204,7 @@ def publishing(server: ServerProcess, agent: Agent) -> Iterator[Callable[[int, i
 def test_it_follows_versions_through_kills_and_restorations_and_ends_in_order(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, interval_seconds=0.2, episodes=4)
     settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
-    with killed_at_the_end(ServerProcess("paramserver", settings)) as server, publishing(server, decided(settings)) as publish:
+    with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings)) as publish:
         with evaluating(server) as first:
             publish(1, 10)
             until(lambda: first.versions() == [(1, 10)])
@@ -229,7 +229,7 @@ def test_it_follows_versions_through_kills_and_restorations_and_ends_in_order(tm
 def test_a_request_to_stop_is_heard_while_it_plays_and_while_it_waits(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, interval_seconds=1000.0, episodes=1_000_000)
     settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
-    with killed_at_the_end(ServerProcess("paramserver", settings)) as server, publishing(server, decided(settings)) as publish:
+    with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings)) as publish:
         with evaluating(server) as waiting:
             until(waiting.is_up)  # and there are no weights
             assert waiting.end(signal.SIGTERM) == 0
@@ -244,7 +244,7 @@ def test_a_request_to_stop_is_heard_while_it_plays_and_while_it_waits(tmp_path: 
 def test_dices_games_get_their_temperatures_from_the_service_and_tell_it_nothing(tmp_path: Path) -> None:
     sections = {"loss": {"kind": "dice"}, "bandit": {"port": 0}, "actor": {"bandit_timeout_seconds": 60.0}}
     settings = RunSettings.model_validate({**CATCH, **sections, "name": "run", "run_dir": str(tmp_path)})
-    with killed_at_the_end(ServerProcess("bandit", settings)) as server, new_context() as context:
+    with ServerProcess("bandit", settings) as server, new_context() as context:
         own = settings.evaluation.model_copy(update={"bandit": server.endpoint})
         asking = settings.model_copy(update={"evaluation": own})
         temperatures = BestTemperatures(context, asking, agent=0, contract=server.contract, task_ids=np.array([0, 1], np.int32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,12 +33,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "one plane": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
 }
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with Context() as made:
-        yield made
 
 
 def settings_of(case: str) -> RunSettings:

@@ -9,14 +9,11 @@ import pytest
 from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler, Decision
 from herd_inference.sessions import Sessions
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
 from herd.wire.codec import MalformedMessage, decode_header, encode
 from herd.wire.layout import UnrollLayout
 from herd.wire.messages import Act, Acted, Goodbye, Refused, StateWanted
-from tests.wire.hostile_bytes import mutated_frames
 
 UNROLL = UnrollLayout(
     unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, core_size=2, vector_size=3, instruction_length=2, num_words=10
@@ -176,40 +173,3 @@ def test_payloads_of_another_length_are_dropped_unread(part: int, change: int) -
     with pytest.raises(MalformedMessage, match="goodbye is not a request to act"):
         service.take([bytes(encode(Goodbye())[0])])
     assert service.state() == ([], 0, 0)
-
-
-VALID = [
-    request(1, has_state=True),
-    request(1),
-    request(2),
-    request(2, has_state=True, count=4),
-    request(3, count=1, has_state=True),
-    request(2**63 - 1, has_state=True),
-    request(9, run_id="another"),
-    request(9, agent=1, has_state=True),
-    [*map(bytes, encode(Goodbye()))],
-]
-
-
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(messages=st.lists(st.tuples(mutated_frames(VALID), st.sampled_from(PEERS), st.booleans()), min_size=1, max_size=8))
-def test_any_bytes_leave_a_service_that_serves(messages: list[tuple[list[bytes], bytes, bool]]) -> None:
-    service = Service()
-    for frames, peer, acts in messages:
-        before = service.state()
-        decision: Decision | None = None
-        try:
-            decision = service.take(frames, peer)
-        except MalformedMessage as malformed:
-            assert malformed.reason.isprintable()  # noqa: PT017  what is not raised is looked at below
-        if decision is None or decision.outcome != "new":
-            assert service.state() == before
-        if decision is not None and decision.frames:
-            assert isinstance(said(decision), Acted | StateWanted | Refused)
-        if acts:
-            service.act()
-        assert service.sessions.num_environments <= 8
-        assert len(service.batches) <= len(service.sessions)
-    assert service.take(request(2**62, has_state=True), b"honest").outcome == "new"
-    service.act()
-    assert service.take(request(2**62 + 1), b"honest").outcome == "new"

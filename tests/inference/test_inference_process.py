@@ -25,7 +25,7 @@ from herd.wire.sockets import Context, new_context
 from herd.wire.weights_client import WeightsPublisher
 from tests.inference.serving import remote_policy
 from tests.inference.test_inference_equality import CASES, Both, peaked_agent
-from tests.server_process import ANSWER_SECONDS, ServerProcess, killed_at_the_end, until
+from tests.server_process import ANSWER_SECONDS, ServerProcess, until
 
 pytestmark = pytest.mark.processes
 
@@ -73,7 +73,7 @@ class Run:
 @contextmanager
 def a_run(run_dir: Path, context: Context, **sections: object) -> Iterator[Run]:
     settings = settings_of(run_dir, **sections)
-    with killed_at_the_end(ServerProcess("paramserver", settings)) as root:
+    with ServerProcess("paramserver", settings) as root:
         publisher = WeightsPublisher(context, root.endpoint, run_id=settings.name, contract=root.contract)
         with closing(publisher):
             yield Run(settings, root, publisher, peaked_agent(settings))
@@ -106,7 +106,7 @@ def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
     with Context() as context, a_run(tmp_path, context) as run:
         run.publish(7)
         with (
-            killed_at_the_end(ServerProcess("inference", run.service_settings())) as server,
+            ServerProcess("inference", run.service_settings()) as server,
             closing(client_of(context, server, 3)) as client,
         ):
             answers: list[Answer] = []
@@ -118,13 +118,13 @@ def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
             group.ask()  # it dies without having answered
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
-            with killed_at_the_end(ServerProcess("inference", again)) as second:
+            with ServerProcess("inference", again) as second:
                 group.step()
                 play(group, 5)
                 assert client.num_states_sent == 2
                 assert second.total("herd_inference_agent_steps_total") == 18
                 assert second.end(signal.SIGTERM) == 0
-            with killed_at_the_end(ServerProcess("inference", again)) as third:
+            with ServerProcess("inference", again) as third:
                 play(group, 5)
                 run.publish(8)
                 until(lambda: third.total("herd_weights_updates") == 8)
@@ -139,7 +139,7 @@ def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
 
 def test_nobody_is_answered_before_there_are_weights(tmp_path: Path) -> None:
     with Context() as context, a_run(tmp_path, context) as run, ExitStack() as stack:
-        server = stack.enter_context(killed_at_the_end(ServerProcess("inference", run.service_settings())))
+        server = stack.enter_context(ServerProcess("inference", run.service_settings()))
         client = stack.enter_context(closing(client_of(context, server, 2)))
         readiness = f"http://127.0.0.1:{server.metrics_port}/readyz"
         group = Both(run.settings, run.agent, remote_policy(client), range(2))
@@ -166,7 +166,7 @@ def test_keys_and_who_may_ask(tmp_path: Path) -> None:
         with a_run(tmp_path / "run", publishing, security=security) as run:
             run.publish(1)
             secured = run.service_settings().model_copy(update={"security": SecuritySettings(curve_keys=keys, curve_client="inference")})
-            with killed_at_the_end(ServerProcess("inference", secured)) as server:
+            with ServerProcess("inference", secured) as server:
                 with closing(client_of(acting, server, 2)) as client:
                     play(Both(run.settings, run.agent, remote_policy(client), range(2)), 3)
                 with closing(client_of(viewing, server, 2)) as client:

@@ -12,15 +12,13 @@ import pytest
 import yaml
 
 from herd.config.loading import load_settings
-from tests.cluster.cluster_settings import REPOSITORY, RUNS, ClusterSettings, SettingsProblemError
+from tests.cluster.cluster_settings import REPOSITORY, RUNS, ClusterSettings
 from tests.cluster.live_release import (
     LiveRelease,
     WentBackError,
-    has_default_storage,
 )
-from tests.cluster.live_trouble import NO_NODE, describe
 from tests.kube.conftest import Served, command_environment
-from tests.kube.fake_objects import Json, holder_page, learner_page, pending_pod, pod
+from tests.kube.fake_objects import Json, holder_page, learner_page, pod
 from tests.patience import patient
 
 
@@ -57,26 +55,6 @@ def test_without_a_cluster_the_suite_is_one_line_and_an_error() -> None:
         "ERROR: tests/cluster needs KUBECONFIG: the cluster to install into (see docs/kubernetes-commands.md)"
     ]
     assert "skipped" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("change", "part"),
-    [
-        ({"KUBECONFIG": ""}, "needs KUBECONFIG"),
-        ({"HELM": "/no/such/helm"}, "/no/such/helm is no program"),
-        ({"CLUSTER_CHART": "/nowhere"}, "/nowhere is none"),
-        ({"CLUSTER_VALUES": "/nowhere.yaml"}, "CLUSTER_VALUES=/nowhere.yaml: no such file"),
-        ({"CLUSTER_SHARDS": "two"}, "CLUSTER_SHARDS=two"),
-        ({"CLUSTER_TIMEOUT_SECONDS": "0"}, "CLUSTER_TIMEOUT_SECONDS=0"),
-        ({"CLUSTER_PROCESSES": "no"}, "CLUSTER_PROCESSES=no: 0 or 1 is needed"),
-        ({"CLUSTER_RUN": "both"}, "CLUSTER_RUN=both: one of dice, agents, population is needed"),
-        ({"CLUSTER_KEEP": "2"}, "CLUSTER_KEEP=2: 0 or 1 is needed"),
-    ],
-)
-def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, str], part: str) -> None:
-    with pytest.raises(SettingsProblemError, match=r"^[^\n]*$") as raised:
-        ClusterSettings.read(environment(tmp_path) | change)
-    assert part in str(raised.value)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -179,41 +157,3 @@ def test_pods_that_end_already_are_neither_killed_nor_counted(served: Served, li
     served.fake.on_delete = controller
     assert live.kill("actor").name == "herd-actor-5d9f7c-aaaaa"
     assert {each.name[-5:] for each in live.lasting("actor")} == {"bbbbb", "ccccc", "ddddd"}
-
-
-def test_pods_without_a_node_name_the_variable(served: Served) -> None:
-    served.fake.objects["pods"] = [pending_pod("herd-learner-0", "learner", "no nodes available to schedule pods")]
-    served.fake.objects["deployments"][0]["status"]["readyReplicas"] = 0
-    cluster = served.connect()
-    hurried = LiveRelease(cluster, "herd", timeout_seconds=0.05, look_seconds=0.01)
-    with pytest.raises(AssertionError, match=r"not within 0 s: all pods ready.*CLUSTER_PROCESSES=0"):
-        hurried.until_settled()
-    said = describe(cluster, "herd")
-    assert "herd-learner-0: Unschedulable, not ready, 0 restarts: no nodes available to schedule pods" in said
-    assert said.endswith(NO_NODE)
-    served.fake.objects["pods"] = []
-    assert describe(cluster, "herd") == f"0 pods of herd in rl\n{NO_NODE}"
-    cluster.close()
-
-
-def test_trouble_is_described_with_last_lines(served: Served, live: LiveRelease) -> None:
-    served.fake.objects["pods"] = [pod("herd-learner-0", "learner", ready=False, restarts=1), pod("herd-learner-1", "learner")]
-    served.fake.logs["herd-learner-0"] = [f"line {number}" for number in range(40)]
-    said = describe(live.cluster, "herd").splitlines()
-    assert said[:3] == [
-        "2 pods of herd in rl",
-        "  herd-learner-0: Running, not ready, 1 restarts: ended with exit code 75 (Error)",
-        "  herd-learner-1: Running, ready, 0 restarts",
-    ]
-    assert said[3] == "--- herd-learner-0"
-    assert said[-1] == "line 39"
-    assert "line 5" not in said
-    served.fake.forbidden.add(("list", "pods"))
-    assert describe(live.cluster, "herd").startswith("pods cannot be listed: not allowed to list pods")
-
-
-def test_volumes_are_used_where_there_is_a_default_class(served: Served, live: LiveRelease) -> None:
-    assert not has_default_storage(live.cluster)
-    default = {"storageclass.kubernetes.io/is-default-class": "true"}
-    served.fake.objects["storageclasses"] = [{"metadata": {"name": "slow"}}, {"metadata": {"name": "standard", "annotations": default}}]
-    assert has_default_storage(live.cluster)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from herd.config.settings import ParamserverSettings, RunSettings
 from herd.wire.codec import encode
 from herd.wire.messages import GetWeights, Message, PublishSlice
 from herd.wire.weights_client import WeightsClient
-from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, killed_at_the_end
+from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess
 
 
 class Server(ServerProcess):
@@ -46,12 +44,6 @@ class Client(AskingClient):
             run_id="pong", agent=0, contract=self.server.contract, lineage=lineage, updates=updates, index=index, count=count, digest=digest
         )
         return self.ask(message, payload)
-
-
-@contextmanager
-def running(run_dir: Path, *, port: int = 0, upstream: str | None = None) -> Iterator[Server]:
-    with killed_at_the_end(Server(run_dir, port=port, upstream=upstream)) as server:
-        yield server
 
 
 def get_weights(client: WeightsClient, have: tuple[int, int] | None) -> tuple[int, int, bytes]:

@@ -14,7 +14,7 @@ from herd_paramserver.liveness import Liveness
 from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import MAX_FIRST_LINEAGE, UPDATES_LEAD, Version, WeightsStore
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -243,28 +243,6 @@ VALID = [
     framed(Ack(sequence=1, granted_unrolls=1)),
     framed(Weights(request_id=1, lineage=9, updates=9, digests=("ab" * 32,)), b"weights"),
 ]
-
-
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(messages=st.lists(mutated_frames(VALID), min_size=1, max_size=6), has_weights=st.booleans())
-def test_whatever_is_refused_changes_nothing(messages: list[list[bytes]], has_weights: bool) -> None:
-    server = Server()
-    if has_weights:
-        server.receive(publication(1, 1, b"weights"))
-    for frames in messages:
-        before = server.state()
-        reply: Reply | None = None
-        try:
-            reply = server.receive(frames)
-        except MalformedMessage as malformed:
-            reason: str | None = malformed.reason
-        else:
-            reason = None
-        if reason is not None:
-            assert reason.isprintable()
-        if reason is not None or (reply is not None and isinstance(reply.message, Refused | StalePublish)):
-            assert server.state() == before
-        server.check()
 
 
 class Attacked(RuleBasedStateMachine):

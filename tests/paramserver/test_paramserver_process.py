@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from herd.wire.messages import NotModified, Published, Weights
-from herd.wire.sockets import Context, new_context
-from tests.paramserver.server_processes import Client, Server, running
+from herd.wire.sockets import Context
+from tests.paramserver.server_processes import Client, Server
 from tests.server_process import ANSWER_SECONDS, connecting
 
 pytestmark = pytest.mark.processes
@@ -21,12 +21,6 @@ pytestmark = pytest.mark.processes
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with new_context() as made:
-        yield made
 
 
 Connect = Callable[[Server], Client]
@@ -40,7 +34,7 @@ def connect(context: Context) -> Iterator[Connect]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with running(tmp_path / "run") as started:
+    with Server(tmp_path / "run") as started:
         yield started
 
 

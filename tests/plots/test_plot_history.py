@@ -42,7 +42,7 @@ def test_a_line_torn_inside_a_character_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(PlotError, match=r"metrics\.jsonl, line 2, is not JSON"):
+    with pytest.raises(PlotError, match=r"metrics\.jsonl, line 2, is not a point of a curve"):
         read_run(run_directory(tmp_path, [point(40, 2), "{]", point(80, 4)]))
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from herd.config.population_journal import Decided, Done, journal_file, read_jou
 from herd.config.settings import RunSettings
 from herd.wire.codec import encode
 from herd.wire.messages import Ack, Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting, Refused
-from herd.wire.sockets import Context, new_context
+from herd.wire.sockets import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient
-from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, killed_at_the_end, until
+from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, until
 
 pytestmark = pytest.mark.processes
 
@@ -83,18 +82,6 @@ class Member(AskingClient):
         return answer.order
 
 
-@contextmanager
-def running(run_dir: Path) -> Iterator[Server]:
-    with killed_at_the_end(Server(run_dir)) as server:
-        yield server
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with new_context() as made:
-        yield made
-
-
 Connect = Callable[[Server], Member]
 
 
@@ -105,7 +92,7 @@ def connect(context: Context) -> Iterator[Connect]:
 
 
 def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, connect: Connect) -> None:
-    with running(tmp_path / "run") as first:
+    with Server(tmp_path / "run") as first:
         member = connect(first)
         for agent in (1, 2):
             assert member.order(agent, 5, fitness=0.9) is None
@@ -115,7 +102,7 @@ def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, co
         assert order.copied.donor in {1, 2}
         assert order.copied.learner_updates == 5
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
-    with running(tmp_path / "run") as second:
+    with Server(tmp_path / "run") as second:
         member = connect(second)
         assert member.order(0, 40) == order  # as it was: what others report since does not change it
         member.applied = Applied(number=order.number, env_frames=2000, learner_updates=20)
@@ -127,7 +114,7 @@ def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, co
         assert isinstance(decided, Decided)
         assert done == Done(number=order.number, member=0, env_frames=2000, learner_updates=20)
         assert second.end(signal.SIGTERM) == 0
-    with running(tmp_path / "run") as third:
+    with Server(tmp_path / "run") as third:
         member = connect(third)
         member.applied = Applied(number=order.number, env_frames=2000, learner_updates=20)
         assert member.order(0, 25) is None  # ten games since the decision, which was at 20, are not played yet
@@ -138,7 +125,7 @@ def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, co
 
 
 def test_while_the_disk_is_full_nothing_is_decided(tmp_path: Path, connect: Connect) -> None:
-    with running(tmp_path / "run") as server:
+    with Server(tmp_path / "run") as server:
         member = connect(server)
         size = journal_file(server.settings.directory).stat().st_size
         with no_space_beyond(size + 10, server.process.pid):
@@ -153,7 +140,7 @@ def test_while_the_disk_is_full_nothing_is_decided(tmp_path: Path, connect: Conn
 
 
 def test_strangers_are_refused_and_change_nothing(tmp_path: Path, connect: Connect) -> None:
-    with running(tmp_path / "run") as server:
+    with Server(tmp_path / "run") as server:
         member = connect(server)
         report = member.report(0, 20)
         for changes, said in (
@@ -175,7 +162,7 @@ def test_strangers_are_refused_and_change_nothing(tmp_path: Path, connect: Conne
 
 
 def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connect) -> None:
-    with running(tmp_path / "run") as server:
+    with Server(tmp_path / "run") as server:
         member = connect(server)
         member.send(*encode(Ack(sequence=1, granted_unrolls=0)))
         assert member.order(1, 1) is None
@@ -197,7 +184,7 @@ def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connec
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with running(tmp_path / "run") as server:
+    with Server(tmp_path / "run") as server:
         assert server.end(signal.SIGTERM) == 0
     config = tmp_path / "other.yaml"
     config.write_text(dump_settings(settings_of(tmp_path / "run", **changes)))

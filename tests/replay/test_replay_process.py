@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from herd.wire.sockets import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
-from tests.server_process import AskingClient, ServerProcess, connecting, killed_at_the_end, until
+from tests.server_process import AskingClient, ServerProcess, connecting, until
 
 pytestmark = pytest.mark.processes
 
@@ -55,10 +55,8 @@ def settings_of(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS
     )
 
 
-@contextmanager
-def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **sections: object) -> Iterator[ServerProcess]:
-    with killed_at_the_end(ServerProcess("replay", settings_of(run_dir, port=port, snapshots=snapshots, **sections))) as server:
-        yield server
+def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **sections: object) -> ServerProcess:
+    return ServerProcess("replay", settings_of(run_dir, port=port, snapshots=snapshots, **sections))
 
 
 class Learner:
@@ -95,12 +93,6 @@ class Learner:
 
         until(came)
         return samples
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with Context() as context:
-        yield context
 
 
 def test_two_agents_share_what_they_played(tmp_path: Path, context: Context) -> None:

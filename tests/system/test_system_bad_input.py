@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -13,9 +12,6 @@ import pytest
 
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, environment, herd, train
-
-BREAKOUT = str(ROOT / "experiments" / "breakout.yaml")
-HEAVY = ("torch", "matplotlib", "ale_py", "gymnasium", "zmq")
 
 
 @pytest.fixture(scope="module")
@@ -32,72 +28,13 @@ def taken_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def light_herd(folder: Path, *words: str) -> tuple[int, list[str]]:
-    """Exit code and lines of stderr of a ``herd`` that answers before it imports anything heavy."""
-    # -X importtime writes a line on stderr for every import: those are what takes the time, whoever else uses the machine.
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "herd.cli.main", *words],
-        cwd=folder,
-        env=environment() | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-        check=False,
-    )
-    lines = done.stderr.splitlines()
-    imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
-    assert "herd.cli.errors" in imported
-    assert imported.isdisjoint(HEAVY)
-    assert done.stdout == ""
-    return done.returncode, [line for line in lines if not line.startswith("import time:")]
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["train", BREAKOUT, "--env.tasks", "brakout"], "brakout"),
-        (["train", BREAKOUT, "--lerner.batch_size", "3"], "--lerner.batch_size"),
-        (["train", BREAKOUT, "--paramserver.upstream", "tcp://127.0.0.1:7100"], "paramserver.replicas"),
-        (["train", BREAKOUT, "--learner.batch_size", "many"], "learner.batch_size"),
-        (["train", "unknown_key.yaml"], "batch_sise"),
-        (["train", "wrong_type.yaml"], "learner.batch_size"),
-        (["train", "no_mapping.yaml"], "no_mapping.yaml"),
-        (["train", "missing.yaml"], "missing.yaml"),
-        (["train", "--resume", "--run_dir", "missing"], "missing"),
-        (["evaluate", "missing"], "missing"),
-        (["watch", "missing"], "missing"),
-        (["plot", "missing"], "missing"),
-        (["status", "missing"], "missing"),
-    ],
-)
-def test_herd_refuses_before_anything_heavy_is_imported(tmp_path: Path, words: list[str], named: str) -> None:
-    (tmp_path / "unknown_key.yaml").write_text("learner: {batch_sise: 3}\n")
-    (tmp_path / "wrong_type.yaml").write_text("learner: {batch_size: [3]}\n")
-    (tmp_path / "no_mapping.yaml").write_text("- learner\n")
-    before = sorted(os.listdir(tmp_path))
-    code, lines = light_herd(tmp_path, *words)
-    assert code == 2
-    assert len(lines) == 1, lines
-    assert named in lines[0]
-    assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_a_port_in_use_is_refused(tmp_path: Path, taken_port: int) -> None:
-    for key in ("learner.port", "paramserver.port", "learner.metrics_port"):
-        code, lines = light_herd(tmp_path, "train", BREAKOUT, f"--{key}", str(taken_port))
-        assert code == 2
-        assert len(lines) == 1, lines
-        assert f"{key}: port {taken_port}" in lines[0]
-    assert os.listdir(tmp_path) == []
-
-
 def test_resuming_as_another_network_changes_nothing(catch_run: Path) -> None:
     before = {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()}
     words = ["train", "--resume", "--run_dir", str(catch_run), "--network.core", "lstm", "--stop.env_frames", "100000"]
-    code, lines = light_herd(ROOT, *words)
-    assert code == 2
-    assert len(lines) == 1, lines
-    assert str(catch_run / "checkpoints") in lines[0]
+    done = herd(*words)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert str(catch_run / "checkpoints") in done.stderr
     assert {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()} == before
 
 
@@ -122,7 +59,6 @@ def test_evaluating_a_checkpoint_of_another_network(catch_run: Path, tmp_path: P
         ("learner", ("--learner.port", "{taken}"), "{taken}"),
         ("learner", ("--run_dir", "{run}", "--resume", "true", "--network.core", "lstm"), "another network"),
         ("actor", ("--env.tasks", "cach"), "cach"),
-        ("paramserver", ("--config", "missing.yaml"), "missing.yaml"),
     ],
 )
 def test_services_say_it_in_one_line(

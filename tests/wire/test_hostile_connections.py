@@ -9,7 +9,7 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ from herd.wire import connections as connections_module
 from herd.wire import sockets as sockets_module
 from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, GREETING_BYTES, Connections, Probe, probe, shut
 from herd.wire.messages import MAX_SLICES
-from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from herd.wire.sockets import Context, Dealer, Poller, Router
 from tests.operations import assert_linear
 
 DEADLINE_SECONDS = 60.0
@@ -204,12 +204,6 @@ def test_of_a_connection_that_was_ended_the_kernel_keeps_nothing() -> None:
 
 
 # -- with real sockets
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with new_context() as made:
-        yield made
 
 
 def until(condition: Callable[[], bool], router: Router) -> None:

@@ -9,7 +9,7 @@ import pytest
 from herd.wire.codec import decode_header, encode
 from herd.wire.index_client import IndexLease
 from herd.wire.messages import IndexLeased, LeaseIndex, Place, Refused, ReleaseIndex
-from herd.wire.sockets import Context, Poller, Router, new_context
+from herd.wire.sockets import Context, Poller, Router
 
 DEADLINE_SECONDS = 20.0
 
@@ -37,13 +37,6 @@ class Leaser:
                     else IndexLeased(request_id=message.request_id, agent=answer[0], index=answer[1], lease_seconds=self.lease_seconds)
                 )
                 self.router.send(received[0], encode(reply))
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    made = new_context()
-    yield made
-    made.destroy(linger=0)
 
 
 @pytest.fixture

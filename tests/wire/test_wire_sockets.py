@@ -2,20 +2,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, Waker, new_context
+from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, Waker
 
 DEADLINE_SECONDS = 20.0
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    made = new_context()
-    yield made
-    made.destroy(linger=0)
 
 
 def bind(context: Context, endpoint: str = "tcp://127.0.0.1:*", *, max_frame_bytes: int = 1 << 20, high_water_mark: int = 16) -> Router:

@@ -145,13 +145,6 @@ def learner() -> Iterator[Learner]:
     made.stop()
 
 
-@pytest.fixture
-def context() -> Iterator[Context]:
-    made = new_context()
-    yield made
-    made.destroy(linger=0)
-
-
 def connect(
     context: Context,
     endpoint: str,
@@ -377,7 +370,7 @@ def test_a_rejected_message_is_not_sent_again(learner: Learner, context: Context
         send(value, client, learner)
     until(lambda: client.num_unacked == 0, learner, client)
     assert learner.accepted == [2]
-    assert (client.num_rejected, client.last_rejection) == (1, "unlucky")
+    assert client.num_rejected == 1
     assert learner.seen.count("unrolls") == 2
     client.close()
 

@@ -103,13 +103,6 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def context() -> Iterator[Context]:
-    made = new_context()
-    yield made
-    made.destroy(linger=0)
-
-
-@pytest.fixture
 def client(server: Server, context: Context) -> Iterator[WeightsClient]:
     made = WeightsClient(context, server.endpoint, run_id="run", contract="contract", random=Random(0))
     yield made

@@ -1,13 +1,13 @@
-"""The bandit process around the handler: one thread, one ROUTER, metrics, files, signals."""
+"""The bandit process around the handler: one thread, one ROUTER, and the files of the state."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, open_router, serve, warn_refused
+from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
-from herd.wire.codec import decode_header, encode
+from herd.wire.codec import encode
 from herd.wire.messages import MAX_HEADER_BYTES, Refused
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.keeper import Keeper
@@ -21,55 +21,11 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
-    from herd.telemetry import Telemetry
-    from herd.wire.sockets import Router
+    from herd.wire.messages import Message
 
 # After an outage, 5,000 actors may each send 26 kB (200 games), two thirds of them before the server reads. The bound does not cover all
 # of them, because a single foreign client could fill it.
 UNREAD_BYTES_EACH = 16 << 10
-
-
-class BanditServer:
-    """Receives requests, sends the handler's answers, and counts."""
-
-    def __init__(self, router: Router, handler: ExchangeHandler, *, keeper: Keeper, meters: Meters, telemetry: Telemetry) -> None:
-        self._router = router
-        self._handler = handler
-        self._keeper = keeper
-        self._meters = meters
-        self._telemetry = telemetry
-        self._inbox = Inbox(router, self._answer, meters)
-
-    def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, then answer requests that arrived before it, and write the state.
-
-        Raises:
-            LostAtEndError: the state could not be written.
-
-        """
-        serve(stop, self._telemetry, [self._router], self._turn)
-        self._inbox.serve_waiting()
-        self._keeper.record()
-        if not self._keeper.save():
-            raise LostAtEndError("the last state of the bandits could not be written; the newest state on disk is older")
-
-    def _turn(self) -> None:
-        self._inbox.serve_waiting()
-        self._keeper.tick()
-
-    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        message = decode_header(frames[0])
-        self._router.check(message)
-        answer = self._handler.answer(message, num_payloads=len(frames) - 1)
-        self._meters.answered(answer)
-        if answer.message is None:
-            return True
-        if isinstance(answer.message, Refused):
-            # One key for all, because reasons contain foreign text.
-            warn_refused("client", answer.message.reason, peer)
-        # False: the client has disconnected or does not read; it will repeat the request.
-        self._router.send(peer, encode(answer.message))
-        return not isinstance(answer.message, Refused)
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -84,12 +40,19 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         meters = Meters(process.telemetry)
         handler, keeper = _restored(process, meters)
         router = open_router(process.context, settings, "bandit", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
+
+        def answer(_peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+            done = handler.answer(message, num_payloads=len(payloads))
+            meters.answered(done)
+            if done.message is None:
+                return Reply()
+            return Reply(encode(done.message), done.message.reason if isinstance(done.message, Refused) else None)
+
         with router:
-            meters.watch_requests(router, process.context.refusals)
-            process.serve_metrics()
-            process.telemetry.set_ready(True)
-            process.announce(0, "listening", endpoint=router.endpoint, episodes=keeper.num_episodes)
-            BanditServer(router, handler, keeper=keeper, meters=meters, telemetry=process.telemetry).run(stop)
+            serve_requests(process, router, answer, meters, stop, tick=keeper.tick, episodes=keeper.num_episodes)
+            keeper.record()
+            if not keeper.save():
+                raise LostAtEndError("the last state of the bandits could not be written; the newest state on disk is older")
             process.log.info("stopped", episodes=keeper.num_episodes)
 
 

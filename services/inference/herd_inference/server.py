@@ -14,9 +14,8 @@ from herd.acting.device import device_of, precision_of
 from herd.config.network_size import max_weights_bytes
 from herd.networks.agent import agent_of
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, Inbox, open_router, serve, warn_refused
+from herd.service.serving import POLL_SECONDS, Reply, RequestInbox, open_router, serve
 from herd.wire.acting_rows import ActingLayout
-from herd.wire.codec import decode_header
 from herd.wire.messages import MAX_HEADER_BYTES
 from herd.wire.run_layout import run_layout
 from herd_inference.batches import Batches
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
+    from herd.wire.messages import Message
     from herd.wire.sockets import Router
     from herd_inference.engine import Acting
 
@@ -66,7 +66,7 @@ class InferenceServer:
         self._meters = meters
         self._telemetry = telemetry
         self._clock = clock
-        self._inbox = Inbox(router, self._take, meters, max_burst=READ_AT_ONCE)
+        self._inbox = RequestInbox(router, self._take, meters, max_burst=READ_AT_ONCE)
         self._acting: Acting | None = None
         self._began_at = 0.0
 
@@ -104,17 +104,10 @@ class InferenceServer:
             missing = [str(number) for number, version in enumerate(self._weights.versions) if version is None]
             self._telemetry.set_ready(not missing, f"no weights of agents {', '.join(missing)} yet" if missing else "")
 
-    def _take(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        message = decode_header(frames[0])
-        self._router.check(message)
-        decision = self._handler.take(message, frames[1:], peer=peer, now=self._clock())
+    def _take(self, peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+        decision = self._handler.take(message, payloads, peer=peer, now=self._clock())
         self._meters.decided(decision)
-        if decision.refusal is not None:
-            warn_refused("client", decision.refusal, peer)  # one key for all, because reasons contain foreign text
-        if decision.frames:
-            # False: the client has disconnected or does not read; it will repeat the request.
-            self._router.send(peer, decision.frames)
-        return decision.refusal is None
+        return Reply(decision.frames, decision.refusal)
 
     def _answer(self, acting: Acting) -> None:
         self._acting = None

@@ -1,4 +1,4 @@
-"""The process around the controller: one thread, one ROUTER, metrics, the journal, signals."""
+"""The process around the controller: one thread, one ROUTER, and the journal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import fitness_objection
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, open_router, serve, warn_refused
+from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
-from herd.wire.codec import decode_header, encode
+from herd.wire.codec import encode
 from herd.wire.messages import MAX_HEADER_BYTES, MemberAnswer, Refused
 from herd.wire.served_run import ServedRun
 from herd_population.controller import Controller
@@ -25,48 +25,40 @@ if TYPE_CHECKING:
     from herd.config.population_journal import Settings
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
-    from herd.wire.messages import MemberReport
-    from herd.wire.sockets import Router
+    from herd.wire.messages import MemberReport, Message
 
 UNREAD_BYTES_EACH = 64 << 10
 """A report of 64 settings takes 10 kB, and a learner has one pending."""
 
 
-class PopulationServer:
-    """Receives reports, writes the resulting events to the journal, and answers with orders."""
+class Reports:
+    """Answers reports with orders, once the resulting events are in the journal."""
 
-    def __init__(self, process: ServiceProcess, router: Router, controller: Controller, journal: Journal, meters: Meters) -> None:
-        self._process = process
-        self._router = router
+    def __init__(self, process: ServiceProcess, controller: Controller, journal: Journal, meters: Meters) -> None:
+        self._log = process.log
         self._controller = controller
         self._journal = journal
         self._meters = meters
         self._run = ServedRun("population", "learner.population", process.settings.name, process.contract, process.settings.agents)
-        self._inbox = Inbox(router, self._answer, meters)
 
-    def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, then answer what arrived before it."""
-        serve(stop, self._process.telemetry, [self._router], self._inbox.serve_waiting)
-        self._inbox.serve_waiting()
+    def answer(self, _peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+        """Answer one report. A member that does not receive the answer reports again.
 
-    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        message = decode_header(frames[0])
-        self._router.check(message)
-        report = report_of(message, num_payloads=len(frames) - 1)
+        Raises:
+            MalformedMessage: the message is not a report.
+
+        """
+        report = report_of(message, num_payloads=len(payloads))
         mismatch = self._run.mismatch(report.run_id, report.agent, report.contract)
         reason = self._controller.objection(report) if mismatch is None else mismatch[1]
         if reason is not None:
-            warn_refused("member", reason, peer)
             self._meters.answered("refused")
-            self._router.send(peer, encode(Refused(request_id=report.request_id, reason=reason)))
-            return False
+            return Reply(encode(Refused(request_id=report.request_id, reason=reason)), reason)
         self._meters.show(report)
         # Before what it did is on disk, it does nothing more.
         order = self._controller.order_of(report.agent) if self._is_taken(report) else None
         self._meters.answered("noted" if order is None else "ordered")
-        # A member that does not receive it reports again.
-        self._router.send(peer, encode(MemberAnswer(request_id=report.request_id, order=order)))
-        return True
+        return Reply(encode(MemberAnswer(request_id=report.request_id, order=order)))
 
     def _is_taken(self, report: MemberReport) -> bool:
         """Apply the events of a report; return False if one could not be written. It is not applied then; the next report decides anew."""
@@ -79,7 +71,7 @@ class PopulationServer:
                 return False
             self._controller.note(event)
             self._meters.happened(event)
-            self._process.log.info(f"member {event.event}", **event.model_dump(exclude={"event"}))
+            self._log.info(f"member {event.event}", **event.model_dump(exclude={"event"}))
         self._controller.keep(report)
         return True
 
@@ -109,11 +101,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         )
         router = open_router(process.context, settings, "population", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
-            meters.watch_requests(router, process.context.refusals)
-            process.serve_metrics()
-            process.telemetry.set_ready(True)
-            process.announce(0, "listening", endpoint=router.endpoint, events=len(journal.events))
-            PopulationServer(process, router, controller, journal, meters).run(stop)
+            reports = Reports(process, controller, journal, meters)
+            serve_requests(process, router, reports.answer, meters, stop, events=len(journal.events))
             process.log.info("stopped")
 
 

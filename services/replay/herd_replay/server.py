@@ -1,4 +1,4 @@
-"""The replay process around the handler: one thread, one ROUTER, metrics, files, signals."""
+"""The replay process around the handler: one thread, one ROUTER, and the snapshots of its episodes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, open_router, serve, warn_refused
+from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
-from herd.wire.codec import decode_header
 from herd.wire.episode_pieces import inserted_layout
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import MAX_EPISODE_BYTES, WINDOW
@@ -27,53 +26,10 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.service.signals import StopRequest
-    from herd.telemetry import Telemetry
-    from herd.wire.sockets import Router
+    from herd.wire.messages import Message
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
-
-
-class ReplayServer:
-    """Receives requests, sends the handler's answers, and counts."""
-
-    def __init__(self, router: Router, handler: ReplayHandler, *, keeper: Keeper, meters: Meters, telemetry: Telemetry) -> None:
-        self._router = router
-        self._handler = handler
-        self._keeper = keeper
-        self._meters = meters
-        self._telemetry = telemetry
-        self._inbox = Inbox(router, self._answer, meters)
-
-    def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, then answer requests that arrived before it, and write a snapshot.
-
-        Raises:
-            LostAtEndError: the snapshot could not be written.
-
-        """
-        serve(stop, self._telemetry, [self._router], self._turn)
-        self._inbox.serve_waiting()
-        if not self._keeper.close():
-            raise LostAtEndError("the last snapshot of replay could not be written; the newest snapshot on disk is older")
-
-    def _turn(self) -> None:
-        self._inbox.serve_waiting()
-        self._keeper.tick()
-
-    def _answer(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        message = decode_header(frames[0])
-        self._router.check(message)
-        answer = self._handler.answer(message, frames[1:])
-        self._meters.answered(answer)
-        if answer.refusal is not None:
-            # One key for all, because reasons contain foreign text.
-            warn_refused("client", answer.refusal, peer)
-        # False: the client has disconnected or does not read; it will repeat the request.
-        self._router.send(peer, answer.frames)
-        if answer.malformed is not None:
-            raise answer.malformed
-        return answer.refusal is None
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -134,10 +90,14 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             high_water_mark=ANSWERS_PER_PEER,
             unread_frames=unread_frames,
         )
+
+        def answer(_peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+            done = handler.answer(message, payloads)
+            meters.answered(done)
+            return Reply(done.frames, done.refusal, done.malformed)
+
         with router:
-            meters.watch_requests(router, process.context.refusals)
-            process.serve_metrics()
-            process.telemetry.set_ready(True)
-            process.announce(own.index, "listening", endpoint=router.endpoint, agent_steps=store.num_steps)
-            ReplayServer(router, handler, keeper=keeper, meters=meters, telemetry=process.telemetry).run(stop)
+            serve_requests(process, router, answer, meters, stop, number=own.index, tick=keeper.tick, agent_steps=store.num_steps)
+            if not keeper.close():
+                raise LostAtEndError("the last snapshot of replay could not be written; the newest snapshot on disk is older")
             process.log.info("stopped", agent_steps=store.num_steps)
