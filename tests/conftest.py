@@ -67,6 +67,18 @@ def context() -> Iterator[Context]:
     made.destroy(linger=0)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Networks of these sizes are slower on more threads. PyTorch's random state is as before afterwards."""
+    import torch  # noqa: PLC0415  most tests do without
+
+    before, random_state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch.set_rng_state(random_state)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let only marked tests, with their fixtures, start processes."""
