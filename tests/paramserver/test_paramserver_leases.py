@@ -111,6 +111,24 @@ def make(num_agents: int = 1) -> tuple[PlaceLeases, Liveness]:
     return PlaceLeases(liveness, now=0.0, lease_seconds=10.0), liveness
 
 
+def test_indices_are_dense_and_the_lowest_free_one_is_next() -> None:
+    leases, _ = make()
+    assert [leases.lease(holder, now=0.0) for holder in "abcd"] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    leases.release("c")
+    leases.release("b")
+    assert [leases.lease(holder, now=1.0) for holder in "efg"] == [(0, 1), (0, 2), (0, 4)]
+
+
+def test_a_holder_keeps_its_place_while_it_asks_and_loses_it_when_silent() -> None:
+    leases, _ = make()
+    leases.lease("quiet", now=0.0)
+    leases.lease("busy", now=0.0)
+    assert leases.lease("busy", now=9.0) == (0, 1)
+    assert leases.lease("new", now=10.0) == (0, 0)
+    assert leases.lease("busy", now=18.9) == (0, 1)
+    assert leases.lease("quiet", now=18.9) == (0, 2)
+
+
 def test_a_restarted_server_grants_the_place_a_holder_acts_under() -> None:
     leases, _ = make(2)
     assert leases.lease("survivor", now=0.0, wanted=(1, 5)) == (1, 5)
@@ -128,6 +146,15 @@ def test_survivors_of_a_restart_are_not_moved_before_all_have_named_their_places
     for index in range(4):
         assert leases.lease(f"second {index}", now=9.5, wanted=(1, index)) == (1, index)
     assert leases.lease("first 3", now=12.0) == (0, 3)
+
+
+def test_a_renewed_lease_does_not_keep_others_alive() -> None:
+    leases, _ = make()
+    leases.lease("busy", now=0.0)
+    leases.lease("quiet", now=0.0)
+    leases.lease("busy", now=5.0)
+    assert leases.expire(12.0) == 1
+    assert leases.holders() == {"busy": (0, 0)}
 
 
 def test_actors_of_an_agent_that_ended_move_evenly_and_come_back_with_a_new_lineage() -> None:
