@@ -47,7 +47,7 @@ from herd.bench.synthetic import synthetic_unrolls
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
 from herd.envs.make import environment_spec
-from herd.supervisor.ports import choose_ports, local_address
+from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.run_layout import run_layout
@@ -279,7 +279,12 @@ def thread_cpu_seconds() -> dict[str, float]:
 def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any]:
     """Run simulated actors against the real ingest; return the report, ready for JSON."""
     allow_connections(options.actors, servers=1, processes=options.processes)
-    port = choose_ports({"learner.port": (settings.learner.host, 0)})["learner.port"]
+    with held_ports({"learner.port": (settings.learner.host, 0)}) as ports:
+        return measure_at(settings, options, ports["learner.port"])
+
+
+def measure_at(settings: RunSettings, options: argparse.Namespace, port: int) -> dict[str, Any]:
+    """Run them, with the ingest at ``port``."""
     learner = settings.learner.model_copy(update={"port": port})
     actor = settings.actor.model_copy(update={"learner": (local_address(settings.learner.host, port),)})
     settings = settings.model_copy(update={"learner": learner, "actor": actor})

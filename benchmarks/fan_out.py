@@ -41,7 +41,7 @@ from herd.bench.weights_size import num_parameters, weights_bytes
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
 from herd.envs.make import environment_spec
-from herd.supervisor.ports import choose_ports, local_address
+from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
 from herd.wire.sockets import new_context
 from herd.wire.weights_client import Version, WeightsClient, WeightsFrame, WeightsPublisher
@@ -186,7 +186,7 @@ class Server:
 
     def __init__(self, settings: RunSettings, directory: Path, started: ExitStack, *, index: int, upstream: str | None) -> None:
         host = settings.paramserver.host
-        port = choose_ports({"paramserver.port": (host, 0)})["paramserver.port"]
+        port = started.enter_context(held_ports({"paramserver.port": (host, 0)}))["paramserver.port"]
         own = settings.paramserver.model_copy(update={"port": port, "metrics_port": 0, "index": index, "upstream": upstream})
         config = directory / f"paramserver-{index}.yaml"
         config.write_text(dump_settings(settings.model_copy(update={"paramserver": own, "run_dir": directory})))

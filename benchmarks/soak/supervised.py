@@ -20,7 +20,7 @@ from rich.console import Console
 from benchmarks.soak.wiring import read_wiring, rewired
 from herd.cli.preflight import check_installed
 from herd.cli.train import read_settings
-from herd.supervisor.plan import choose_run_ports, plan_children
+from herd.supervisor.plan import held_run_ports, plan_children
 from herd.supervisor.run_directory import claim_run_directory, hold_run_directory
 from herd.supervisor.supervisor import Supervisor
 from herd.supervisor.view import make_view
@@ -40,10 +40,8 @@ def main(argv: Sequence[str]) -> int:
     folder, words = Path(argv[0]), argv[1:]
     settings = read_settings(words, os.environ)
     check_installed(settings)
-    ports = choose_run_ports(settings)
-    settings = claim_run_directory(settings)
     console = Console()
-    with hold_run_directory(settings) as run_dir:
+    with held_run_ports(settings) as ports, hold_run_directory(settings := claim_run_directory(settings)) as run_dir:
         plans = plan_children(settings, run_dir, ports, os.environ)
         wiring = read_wiring(plans)
         links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports, "options": wiring.options}

@@ -18,8 +18,24 @@ from herd.config.loading import settings_json_schema
 EXPERIMENT = "experiment"
 ACTOR_GROUPS = "actor-groups"
 NUMBER = "^[-+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$"
+WHOLE = "^[-+]?([0-9]+|[0-9]*\\.?[0-9]+[eE]\\+?[0-9]+)$"
 GROUP_NAME = "^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$"
 """Together with 32 characters of the release and -actor-, a name of this length fits into a label's 63."""
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?$"}
+_PODS = {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+%$"}
+BY_NAME: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("annotations", "commonLabels", "labels", "nodeSelector", "workloadLabels"), _TEXTS),
+    **dict.fromkeys(("scratch", "sharedMemory", "size"), _QUANTITY),
+    **dict.fromkeys(("maxSurge", "maxUnavailable"), _PODS),
+    "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "env": {
+        "type": "array",
+        "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "value": {"type": "string"}}},
+    },
+    "extraArgs": {"type": "array", "items": {"type": "string", "pattern": "^--"}},
+}
+"""Schemas of values that many components have, by their last name. The API server refuses anything else, but in the midst of an install."""
 
 
 def values_schema() -> dict[str, Any]:
@@ -57,7 +73,7 @@ def _schema_of(value: Value) -> dict[str, Any]:
     elif value.is_section:
         schema = {"type": "object", "additionalProperties": False, "properties": {}}
     else:
-        schema = {"type": _type_of(value.default)}
+        schema = BY_NAME.get(value.path[-1]) or {"type": _type_of(value.default)}
     return {"description": value.comment, **schema}
 
 
@@ -79,7 +95,17 @@ def _definitions() -> dict[str, Any]:
     actor = definitions["ActorSettings"]["properties"]
     about = {name: actor["learner"].pop(name) for name in ("title", "description") if name in actor["learner"]}
     actor["learner"] = {"anyOf": [{"type": "string"}, actor["learner"]], **about}
-    return {name: _draft_07(content) for name, content in {"RunSettings": schema, **definitions}.items()}
+    return {name: _draft_07(_whole_as_text(content)) for name, content in {"RunSettings": schema, **definitions}.items()}
+
+
+def _whole_as_text(schema: Any) -> Any:
+    """Allow `helm --set experiment.stop.env_frames=1e9`, of which Helm makes text."""
+    if isinstance(schema, list):
+        return [_whole_as_text(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    text = {"type": ["integer", "string"], "pattern": WHOLE} if schema.get("type") == "integer" else {}
+    return {name: _whole_as_text(content) for name, content in (schema | text).items()}
 
 
 def _draft_07(schema: Any) -> Any:

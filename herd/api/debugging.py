@@ -22,7 +22,7 @@ from herd.config.layers import SettingsError
 from herd.config.loading import load_settings
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.supervisor.child import Child, last_lines
-from herd.supervisor.plan import Start, choose_run_ports, plan_children
+from herd.supervisor.plan import Start, held_run_ports, plan_children
 from herd.supervisor.ports import PortError
 from herd.supervisor.run_directory import LOGS, RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
 
@@ -69,9 +69,10 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
     """
     resolved = debug_settings(resolve_settings(settings, overrides))
     try:
-        ports = choose_run_ports(resolved)
-        resolved = claim_run_directory(resolved)
-        with hold_run_directory(resolved) as run_dir, ExitStack() as running:
+        with ExitStack() as running:
+            ports = running.enter_context(held_run_ports(resolved))
+            resolved = claim_run_directory(resolved)
+            run_dir = running.enter_context(hold_run_directory(resolved))
             environ = dict(os.environ)
             if not resolved.security.curve:
                 environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)

@@ -26,7 +26,7 @@ from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.run_files import CONFIG
 from herd.service.machine import describe_hardware
-from herd.supervisor.plan import Start, choose_run_ports, plan_children
+from herd.supervisor.plan import Start, held_run_ports, plan_children
 from herd.supervisor.ports import PortError
 from herd.supervisor.readings import metrics_url
 from herd.telemetry import metric_names
@@ -94,11 +94,11 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         StageError: a process ended, or the learner did not start training.
     """
     hardware = describe_hardware()
-    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory, held_run_ports(settings) as ports:
         run_dir = Path(directory) / "run"
         run_dir.mkdir()
         (run_dir / CONFIG).write_text(dump_settings(settings))
-        plans = plan_children(settings, run_dir, choose_run_ports(settings), stage_environment())
+        plans = plan_children(settings, run_dir, ports, stage_environment())
         with _started(plans, run_dir) as processes:
             shards = [plan.name for plan in plans if plan.service == "learner"]
             _until(processes, run_dir, lambda: all(_updates(run_dir, shard) > 0 for shard in shards))

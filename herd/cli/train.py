@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.config.settings import RunSettings
+    from herd.supervisor.plan import RunPorts
     from herd.supervisor.signals import SignalInbox
     from herd.supervisor.supervisor import Outcome
 
@@ -132,11 +133,13 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
     from herd.service.startup import let_go_of_output  # noqa: PLC0415  not needed for --help
+    from herd.supervisor.plan import held_run_ports  # noqa: PLC0415
     from herd.supervisor.ports import PortError  # noqa: PLC0415
     from herd.supervisor.run_directory import RunDirectoryError  # noqa: PLC0415
 
     try:
-        outcome = _supervise(settings, started, inbox)
+        with held_run_ports(settings) as ports:  # before anything is created, so that a refused run leaves no files
+            outcome = _supervise(settings, ports, started, inbox)
     except (PortError, RunDirectoryError) as error:
         raise CommandError(str(error)) from error
     with suppress(OSError):  # the terminal may be gone
@@ -148,10 +151,10 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
     return outcome.exit_code
 
 
-def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Outcome:
+def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: SignalInbox) -> Outcome:
     from herd.service.run_settings import changed_settings  # noqa: PLC0415
     from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
-    from herd.supervisor.plan import choose_run_ports, plan_children  # noqa: PLC0415
+    from herd.supervisor.plan import plan_children  # noqa: PLC0415
     from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.supervisor.session import begin_session, end_session  # noqa: PLC0415
     from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
@@ -159,7 +162,6 @@ def _supervise(settings: RunSettings, started: float, inbox: SignalInbox) -> Out
     from herd.supervisor.view import RunConsole, make_view  # noqa: PLC0415
 
     console = RunConsole()
-    ports = choose_run_ports(settings)  # before anything is created, so that a refused run leaves no files
     if inbox.asked:
         return Outcome(0, "")
     settings = claim_run_directory(settings)

@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.config.addresses import local_host
 from herd.config.curve_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
 from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.config.run_files import CONFIG
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.hardware import usable_cpus
-from herd.supervisor.ports import choose_ports, local_address
+from herd.supervisor.ports import held_ports, local_address
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from herd.config.settings import RunSettings
     from herd.topology import Asks, Component
 
 _RENDEZVOUS = "the rendezvous of learner.shards"
-_RENDEZVOUS_HOST = "127.0.0.1"
 _SHORTEST_WALL_SECONDS = 0.001
 """A learner that is started after the deadline still gets a valid setting, and ends at once."""
 
@@ -101,15 +102,16 @@ def places_of(settings: RunSettings) -> list[Place]:
     return places
 
 
-def choose_run_ports(settings: RunSettings) -> RunPorts:
-    """Choose the ports: those in the settings for the first process of each service, and free ones for 0 and for other processes.
+@contextmanager
+def held_run_ports(settings: RunSettings) -> Iterator[RunPorts]:
+    """Hold the ports: those in the settings for the first process of each service, and free ones for 0 and for other processes.
 
     Raises:
         PortError: a fixed port is in use, or an interface does not belong to this machine.
 
     """
     rendezvous = [f"{_RENDEZVOUS} of agent {agent}" for agent in range(settings.agents)]
-    wanted = dict.fromkeys(rendezvous, (_RENDEZVOUS_HOST, 0))
+    wanted = {}
     keys = {}
     for place in places_of(settings):
         section = place.component.service.section
@@ -119,8 +121,9 @@ def choose_run_ports(settings: RunSettings) -> RunPorts:
         if place.component.service.port is not None:
             keys[place.name] = f"{section}.port" if place.number == 0 else f"{section}.port of {place.name}"
             wanted[keys[place.name]] = (own.host, own.port if place.number == 0 else 0)
-    ports = choose_ports(wanted)
-    return RunPorts({name: ports[key] for name, key in keys.items()}, tuple(ports[key] for key in rendezvous))
+    wanted |= dict.fromkeys(rendezvous, (local_host(settings.learner.host), 0))
+    with held_ports(wanted) as ports:
+        yield RunPorts({name: ports[key] for name, key in keys.items()}, tuple(ports[key] for key in rendezvous))
 
 
 def plan_children(settings: RunSettings, run_dir: Path, ports: RunPorts, environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
@@ -236,4 +239,4 @@ class _Planner:
         agent, rank = divmod(place.index, size)
         local = {"LOCAL_RANK": str(place.index), "LOCAL_WORLD_SIZE": str(place.component.count(self._settings))}
         group = {"RANK": str(rank), "WORLD_SIZE": str(size)}
-        return {**local, **group, "MASTER_ADDR": _RENDEZVOUS_HOST, "MASTER_PORT": str(self._ports.rendezvous[agent])}
+        return {**local, **group, "MASTER_ADDR": local_host(self._settings.learner.host), "MASTER_PORT": str(self._ports.rendezvous[agent])}

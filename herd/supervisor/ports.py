@@ -1,37 +1,46 @@
-"""Chooses TCP ports for the processes of a run: free ports for 0, and a clear error if a fixed port is in use."""
+"""TCP ports of a run's processes: free ports for 0, a clear error if a fixed port is in use, and no other program takes one meanwhile."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import accept_both_versions, interface, local_host, tcp_address, with_port
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 class PortError(ValueError):
     """A port or interface cannot be bound; one line that names the setting."""
 
 
-def choose_ports(wanted: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-    """Return the ports to use, by setting.
+@contextmanager
+def held_ports(wanted: Mapping[str, tuple[str, int]]) -> Iterator[dict[str, int]]:
+    """Choose ports, and keep them for the children of this process.
 
-    All ports are bound here at the same time and then released, so they are different. If another program takes one before the child
-    binds it, the child reports this with exit code 2.
+    On Linux each port stays bound here, without a listener. The kernel then gives it to no other program that asks for any free port, and
+    to no outgoing connection, while a child, which binds it with SO_REUSEADDR as ZeroMQ and torch do, can listen to it, and so can the
+    child that replaces it. Other kernels refuse the child's bind, so there the ports are released: if another program takes one before
+    the child, the child reports this with exit code 2.
 
     Args:
         wanted: setting's dotted key -> (interface, port or 0).
+
+    Yields:
+        The port to use, by setting; all are different.
 
     Raises:
         PortError: a fixed port is in use, or an interface does not belong to this machine.
 
     """
     with ExitStack() as held:
-        return {key: _bind(held, key, host, port) for key, (host, port) in wanted.items()}
+        with ExitStack() as probes:
+            ports = {key: _bind(held, probes, key, host, port) for key, (host, port) in wanted.items()}
+        yield ports
 
 
 def local_address(host: str, port: int) -> str:
@@ -39,19 +48,26 @@ def local_address(host: str, port: int) -> str:
     return tcp_address(local_host(host), port)
 
 
-def _bind(held: ExitStack, key: str, host: str, port: int) -> int:
+def _bind(held: ExitStack, probes: ExitStack, key: str, host: str, port: int) -> int:
     try:
         family, address = interface(host)
-        probe = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
-        # As in ZeroMQ: a port with connections in TIME_WAIT is free, a port with a listener is not.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        accept_both_versions(probe)
-        probe.bind((address, port))
-        probe.listen(1)
+        probe = _bound(probes, family, address, port)
+        chosen: int = probe.getsockname()[1]
+        if sys.platform == "linux":
+            _bound(held, family, address, chosen)
+        probe.listen(1)  # fails if there is another listener, of another program or another setting
     except OSError as error:
         section = key.rpartition(".")[0]
         if error.errno == errno.EADDRINUSE:
             raise PortError(f"{key}: port {port} of {host} is in use; choose another, or 0 for any free one") from None
         raise PortError(f"{section}.host: cannot bind {with_port(host, port)}: {error.strerror or error}") from None
-    chosen: int = probe.getsockname()[1]
     return chosen
+
+
+def _bound(kept: ExitStack, family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    made = kept.enter_context(socket.socket(family, socket.SOCK_STREAM))
+    # As in ZeroMQ: a port with connections in TIME_WAIT is free, a port with a listener is not.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    accept_both_versions(made)
+    made.bind((address, port))
+    return made

@@ -73,9 +73,11 @@ def test_the_role_of_users_is_there_when_asked_for() -> None:
 )
 @pytest.mark.parametrize("engine", ENGINES)
 def test_traffic_is_distributed_by_the_clusters_name_for_it(engine: str, version: str, given: str, written: str) -> None:
-    words = with_values("paramserverReplica.replicas=2", f"paramserverReplica.trafficDistribution={given}")
-    service = find(render("--kube-version", version, *words, engine=engine), "Service", "herd-paramserver-replica")
-    assert service["spec"]["trafficDistribution"] == written
+    chosen = (f"{component}.trafficDistribution={given}" for component in ("paramserverReplica", "inference"))
+    words = with_values("paramserverReplica.replicas=2", "experiment.actor.inference=remote", *chosen)
+    objects = render("--kube-version", version, *words, engine=engine)
+    for name in ("herd-paramserver-replica", "herd-inference"):
+        assert find(objects, "Service", name)["spec"]["trafficDistribution"] == written
 
 
 def test_what_the_cluster_lacks_is_refused() -> None:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from helm.tools.fetch_tools import ENGINES
+from helm.tools.values_comments import read_values
 from herd.config.loading import load_settings
 from herd.topology import COMPONENT_NAMES, COMPONENTS, METRICS_PORT
 from tests.helm.rendering import (
@@ -228,10 +229,11 @@ def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
 def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None:
     """``--set`` makes text of whatever is no whole number."""
     words = ["optimizer.learning_rate=0.0015", "optimizer.epsilon=1e-3", "algorithm.discount=.95", "learner.batch_size=64"]
+    words += ["stop.env_frames=2.5e9"]
     objects = render(*(word for each in words for word in ("--set", f"experiment.{each}")), engine=engine)
     settings = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
     assert (settings.optimizer.learning_rate, settings.optimizer.epsilon) == (0.0015, 0.001)
-    assert (settings.algorithm.discount, settings.learner.batch_size) == (0.95, 64)
+    assert (settings.algorithm.discount, settings.learner.batch_size, settings.stop.env_frames) == (0.95, 64, 2_500_000_000)
     scaled = render(
         "--set", "actor.autoscaling.enabled=true,actor.autoscaling.kind=keda,actor.autoscaling.targetStarvation=0.25", engine=engine
     )
@@ -249,6 +251,14 @@ def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None
         (with_values("actor.replicas=-1"), "replicas"),
         (with_values("learner.gpu.enabled=yes"), "enabled"),
         (with_values("actor.image.digest=latest"), "digest"),
+        (["--set", "experiment.stop.env_frames=2.5"], "env_frames"),
+        # Kubernetes refuses these, but in the midst of an install.
+        (["--set", "actor.annotations.cost=12"], "cost"),
+        (with_values('learner.nodeSelector={"gpu": true}'), "gpu"),
+        (with_values('actor.env=[{"name": "A", "value": 1}]'), "env.0.value"),
+        (with_values("actor.rollout.maxUnavailable=some"), "maxUnavailable"),
+        (with_values("learner.persistence.size=ten"), "size"),
+        (with_values("learner.sharedMemory=1GB"), "sharedMemory"),
         (with_values("experiment=a: [b"), "not a map of settings in YAML"),
         (with_values("experiment=just words"), "not a map of settings in YAML"),
         (with_values("experiment=learner: 3"), "learner must be a map of settings"),
@@ -436,12 +446,27 @@ def test_priority_classes_switch() -> None:
     ("values", "image"),
     [
         ((), "herd-actor:0.1.0"),
-        (("image.registry=r/x", "image.tag=v7"), "r/x/herd-actor:v7"),
+        (("image.registry=r/x/", "image.tag=v7"), "r/x/herd-actor:v7"),
         (("image.registry=r/x", f"actor.image.digest=sha256:{'a' * 64}", "actor.image.tag=v9"), f"r/x/herd-actor@sha256:{'a' * 64}"),
     ],
 )
 def test_images(values: tuple[str, ...], image: str) -> None:
     assert container_of(find(render(*with_values(*values)), "Deployment", "herd-actor"))["image"] == image
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lists_and_maps_may_be_null(engine: str, tmp_path: Path) -> None:
+    """Null in a file of values removes the chart's default."""
+    nulls: dict[str, Any] = {}
+    for value in read_values():
+        if not value.is_section and value.default in ([], {}):
+            section = nulls
+            for name in value.path[:-1]:
+                section = section.setdefault(name, {})
+            section[value.path[-1]] = None
+    file = tmp_path / "nulls.yaml"
+    file.write_text(yaml.safe_dump(nulls))
+    assert render("--values", str(file), engine=engine) == render(engine=engine)
 
 
 def test_common_labels_are_everywhere_but_in_selectors() -> None:
@@ -455,9 +480,12 @@ def test_the_notes_say_what_to_do_next() -> None:
         return helm(NEWEST, "install", "herd", str(CHART), "--namespace", "rl", "--dry-run=client", "--values", str(CHART / "ci" / name))
 
     default, gpu = notes("default-values.yaml"), notes("gpu-values.yaml")
+    population = notes("population-values.yaml")
     for words in ("helm test herd --namespace rl", "port-forward", "WARNING: checkpoints are stored in the pod", "herd keys keys"):
         assert words in default
     assert "kubectl --namespace rl scale deployment herd-actor --replicas=100" in default
+    assert "2 learner(s) of 1 shard(s)" in population
+    assert "population controller" in population
     assert "WARNING" not in gpu
     assert ("`herd status` shows pods but no numbers" in gpu, "shows pods but no numbers" in default) == (True, False)
     assert "herd keys" not in gpu

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from herd.config.addresses import interface
 from herd.config.arguments import split_arguments
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
-from herd.supervisor.plan import ChildPlan, Start, choose_run_ports, plan_children
-from herd.supervisor.ports import PortError, choose_ports, local_address
+from herd.supervisor.plan import ChildPlan, Start, held_run_ports, plan_children
+from herd.supervisor.ports import PortError, held_ports, local_address
+from tests.ipv6 import needs_ipv6
 
 FREE = ["--learner.port", "0", "--paramserver.port", "0"]
 DICE = ("--loss.kind", "dice")
@@ -32,7 +34,8 @@ def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:
 
 def planned(*words: str, environ: dict[str, str] | None = None) -> dict[str, ChildPlan]:
     settings = load_settings([], [*FREE, *words], {})
-    return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), choose_run_ports(settings), environ or {})}
+    with held_run_ports(settings) as ports:
+        return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), ports, environ or {})}
 
 
 def test_every_process_is_told_the_same_addresses() -> None:
@@ -69,6 +72,7 @@ def test_each_agent_has_a_learner_and_all_share_the_rest() -> None:
     assert [plans[name].agent for name in ("paramserver-0", "actor-0")] == [None, None]
     assert [plan.environment["RANK"] for plan in learners] == ["0", "1", "0", "1"]
     assert [plan.environment["LOCAL_RANK"] for plan in learners] == ["0", "1", "2", "3"]
+    assert {plan.environment["MASTER_ADDR"] for plan in learners} == {"127.0.0.1"}
     meeting = [plan.environment["MASTER_PORT"] for plan in learners]
     assert meeting[0] == meeting[1] != meeting[2] == meeting[3]
     addresses = tuple(f"tcp://127.0.0.1:{parsed(plan).learner.port}" for plan in learners)
@@ -164,23 +168,48 @@ def test_environment_of_children() -> None:
     assert (learner["OMP_NUM_THREADS"], actor["OMP_NUM_THREADS"]) == ("5", "3")
 
 
+@needs_ipv6
+def test_shards_meet_at_the_interface_of_the_learner() -> None:
+    learner = planned("--learner.shards", "2", "--learner.host", "[::1]")["learner-1"]
+    assert learner.environment["MASTER_ADDR"] == "::1"
+    assert [address.rpartition(":")[0] for address in parsed(planned("--learner.host", "::1")["actor-0"]).actor.learner] == ["tcp://[::1]"]
+
+
 def test_a_taken_port_is_refused_by_the_settings_name() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(PortError, match=rf"^learner\.port: port {port} of 127\.0\.0\.1 is in use"):
+    with held_ports({"mine": ("127.0.0.1", 0)}) as mine:
+        port = mine["mine"]
+        with (
+            socket.create_server(("127.0.0.1", port)),
+            pytest.raises(PortError, match=rf"^learner\.port: port {port} of 127\.0\.0\.1 is in use"),
+        ):
             planned("--learner.port", str(port))
-    assert choose_ports({"learner.port": ("127.0.0.1", port)}) == {"learner.port": port}
+        with held_ports({"learner.port": ("127.0.0.1", port)}) as ports:
+            assert ports == {"learner.port": port}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not let two sockets have a port")
+@pytest.mark.parametrize("host", ["127.0.0.1", "*", pytest.param("::1", marks=needs_ipv6)])
+def test_a_port_is_kept_for_a_child_and_for_the_one_that_replaces_it(host: str) -> None:
+    family, address = interface(host)
+    with held_ports({"learner.port": (host, 0)}) as ports:
+        for _ in range(2):
+            # As the kernel does that looks for a free port.
+            with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
+                other.bind((address, ports["learner.port"]))
+            with socket.create_server((address, ports["learner.port"]), family=family):
+                pass
 
 
 def test_two_settings_with_one_port() -> None:
-    port = choose_ports({"a.port": ("127.0.0.1", 0)})["a.port"]
-    with pytest.raises(PortError, match=r"^b\.port"):
-        choose_ports({"a.port": ("127.0.0.1", port), "b.port": ("127.0.0.1", port)})
+    with held_ports({"mine": ("127.0.0.1", 0)}) as mine:
+        one = ("127.0.0.1", mine["mine"])
+        with pytest.raises(PortError, match=r"^b\.port"), held_ports({"a.port": one, "b.port": one}):
+            pass
 
 
 def test_a_foreign_interface_is_refused() -> None:
-    with pytest.raises(PortError, match=r"^learner\.host: cannot bind 192\.0\.2\.1"):
-        choose_ports({"learner.port": ("192.0.2.1", 0)})
+    with pytest.raises(PortError, match=r"^learner\.host: cannot bind 192\.0\.2\.1"), held_ports({"learner.port": ("192.0.2.1", 0)}):
+        pass
 
 
 def test_every_interface_is_reached_over_the_loopback() -> None:

@@ -1,7 +1,12 @@
-"""A whole run over ``::1``: unrolls, weights, keys, metrics, status."""
+"""Whole runs over ``::1``: unrolls, weights, keys, metrics, status; shards, on a machine without IPv4."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -9,7 +14,7 @@ import pytest
 
 from herd.cli.keys import make_keys
 from tests.ipv6 import needs_ipv6
-from tests.system.whole_runs import Run, herd, metrics, pid_of, read_report
+from tests.system.whole_runs import CATCH, ROOT, SECONDS, Run, environment, herd, metrics, pid_of, read_report
 
 pytestmark = [pytest.mark.processes, needs_ipv6]
 SERVERS = ("learner", "paramserver", "bandit")
@@ -34,3 +39,23 @@ def test_a_run_over_ipv6_alone(tmp_path: Path) -> None:
         assert "not ready" not in status.stdout
         assert run.stop() == 0, run.output
     assert read_report(run.run_dir)["episode_return"]["episodes"] > 0
+
+
+def test_two_shards_train_on_a_machine_without_ipv4(tmp_path: Path) -> None:
+    """torch.distributed chooses some of its addresses by the machine's name, so the names are of IPv6 too."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"::1 localhost {socket.gethostname()}\n")
+    machine = f"ip link set lo up && ip address del 127.0.0.1/8 dev lo && mount --bind {hosts} /etc/hosts"
+    alone = ["unshare", "--map-root-user", "--mount", "--net", "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, machine], check=False, capture_output=True).returncode != 0:
+        pytest.skip("a network without IPv4 is made with unshare and ip, which takes the rights to")
+    words = ["--run_dir", str(tmp_path / "run"), "--learner.shards", "2", "--learner.threads", "1", "--stop.env_frames", "20000"]
+    words += [word for service in ("learner", "paramserver") for word in (f"--{service}.host", "::1", f"--{service}.metrics_host", "::1")]
+    train = shlex.join([sys.executable, "-m", "herd.cli.main", "train", str(CATCH), *words, "--actor.metrics_host", "::1"])
+    done = subprocess.run(
+        [*alone, f"{machine} && exec {train}"], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = read_report(tmp_path / "run")
+    assert report["env_frames"] >= 20_000
+    assert report["accounting"]["dropped"] == {}

@@ -10,7 +10,8 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -22,12 +23,18 @@ from tests.observability.prometheus_server import tool
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_ports, read_report, until
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from herd.config.settings import RunSettings
+
 pytestmark = pytest.mark.processes
 
 PAGE = (ROOT / "docs" / "two-machines.md").read_text()
 COMPOSE = ROOT / "compose"
-COMPOSED: dict[str, Service] = {service.name: service for service in SERVICES if service.name != "population"}
-"""Services of the program. A population has several learners, which one machine starts with `herd train`."""
+PROGRAMS: dict[str, Service] = {service.name: service for service in SERVICES}
+MEMBERS = ("learner-1", "learner-2", "learner-3")
+"""The learners of a population besides the first."""
 ALWAYS = {"paramserver", "learner", "actor"}
 
 
@@ -112,30 +119,60 @@ def test_the_compose_file_is_one() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def read_settings(name: str, experiment: Path = ROOT / CATCH, *, environ: Mapping[str, str] = MappingProxyType({})) -> RunSettings:
+    """What a container makes of an experiment; ``environ``: that of the shell of docker compose."""
+    service = services()[name]
+    files, words = split_arguments(service["command"], file_option="--config")
+    assert files == [Path("/etc/herd/experiment.yaml")]
+    told = {
+        key: re.sub(r"\$\{(\w+):-(.*?)\}", lambda found: environ.get(found[1], found[2]), value)
+        for key, value in service.get("environment", {}).items()
+    }
+    return load_settings([experiment], words, dockerfile_variables(program_of(name)) | told)
+
+
+def program_of(name: str) -> str:
+    """Of a service of the Compose file."""
+    return "learner" if name in MEMBERS else name
+
+
 def dockerfile_variables(service: str) -> dict[str, str]:
     """HERD_ variables of its image."""
     return dict(re.findall(r"(HERD_\w+)=(\S+)", (ROOT / "services" / service / "Dockerfile").read_text()))
 
 
-@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_each_container_finds_the_others(name: str) -> None:
     service = services()[name]
-    files, words = split_arguments(service["command"], file_option="--config")
-    assert files == [Path("/etc/herd/experiment.yaml")]
     assert any(":/etc/herd/experiment.yaml:ro" in volume for volume in service["volumes"])
-    settings = load_settings([ROOT / CATCH], words, dockerfile_variables(name) | service.get("environment", {}))
-    own = getattr(settings, COMPOSED[name].section)
+    own = getattr(read_settings(name), PROGRAMS[name].section)
     assert (own.metrics_host, own.metrics_port) == ("*", METRICS_PORT)
     assert service.get("profiles", []) == ([] if name in ALWAYS else [name])
-    if COMPOSED[name].port is not None:
-        assert (own.host, own.port) == ("*", COMPOSED[name].port)
+    if PROGRAMS[name].port is not None:
+        assert (own.host, own.port) == ("*", PROGRAMS[name].port)
     if name == "actor":
         assert own.index is None
     for asks in next(component for component in COMPONENTS if component.name == name).asks:
         told = getattr(own, asks.setting)
-        asked = COMPOSED.get(asks.components[-1])
-        assert asked is None or told in (f"tcp://{asked.name}:{asked.port}", (f"tcp://{asked.name}:{asked.port}",))
+        address = f"tcp://{asks.components[-1]}:{PROGRAMS[asks.components[-1]].port}"
+        assert told in (address, (address,))
     assert set(service["image"].partition("/")[2].split(":")) >= {f"herd-{name}"}
+
+
+def test_members_of_a_population_are_learners_in_the_order_that_actors_know() -> None:
+    experiment = ROOT / "experiments" / "pbt-quick.yaml"
+    (addresses,) = re.findall(r"^export HERD_LEARNERS=(\S+)$", PAGE, re.MULTILINE)
+    settings = read_settings("actor", experiment, environ={"HERD_LEARNERS": addresses})
+    assert settings.actor.learner == tuple(f"tcp://{name}:7100" for name in ("learner", *MEMBERS))
+    assert len(settings.actor.learner) == settings.agents
+    everything = services()
+    for agent, name in enumerate(("learner", *MEMBERS)):
+        assert read_settings(name, experiment).learner.agent == agent
+        assert everything[name].get("profiles", ["population"]) == ["population"]
+        own = {"profiles", "environment"}
+        assert {key: value for key, value in everything[name].items() if key not in own} == {
+            key: value for key, value in everything["learner"].items() if key not in own
+        }
 
 
 def test_what_is_mounted_is_there() -> None:
@@ -163,5 +200,8 @@ def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
 def test_targets_have_the_labels_that_rules_and_dashboard_go_by() -> None:
     (job,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
     assert {rule["target_label"] for rule in job["relabel_configs"]} == {"namespace", "release", "component", "pod"}
-    assert job["dns_sd_configs"][0]["names"] == list(COMPOSED)
+    names = job["dns_sd_configs"][0]["names"]
+    assert set(names) == {*PROGRAMS, *MEMBERS}
+    (component,) = (rule for rule in job["relabel_configs"] if rule["target_label"] == "component")
+    assert [re.fullmatch(component["regex"], name)[1] for name in names] == [program_of(name) for name in names]  # type: ignore[index]
     assert job["dns_sd_configs"][0]["port"] == METRICS_PORT

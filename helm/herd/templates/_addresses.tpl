@@ -84,3 +84,15 @@ tcp://{{ include "herd.fullname" . }}-population:7500
   ipFamilies: {{ toJson . }}
 {{- end }}
 {{- end -}}
+
+{{/* (list $ component): of its Service, by the name that the cluster's version has for it. */}}
+{{- define "herd.trafficDistribution" -}}
+{{- $renamed := semverCompare ">=1.34-0" (index . 0).Capabilities.KubeVersion.Version -}}
+{{- $component := index . 1 -}}
+{{- with (index (index . 0).Values $component).trafficDistribution }}
+{{- if and (eq . "PreferSameNode") (not $renamed) }}
+{{- fail (printf "%s.trafficDistribution: PreferSameNode needs Kubernetes 1.34" $component) }}
+{{- end }}
+  trafficDistribution: {{ has . (list "PreferClose" "PreferSameZone") | ternary ($renamed | ternary "PreferSameZone" "PreferClose") . }}
+{{- end }}
+{{- end -}}

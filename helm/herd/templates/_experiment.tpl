@@ -1,10 +1,10 @@
 {{/* The experiment file: its text, and the few settings that decide what is rendered. */}}
 
 {{- define "herd.experiment.text" -}}
-{{- if kindIs "string" .Values.experiment -}}
-{{- .Values.experiment -}}
+{{- with .Values.experiment | default dict -}}
+{{- kindIs "string" . | ternary . (toYaml .) -}}
 {{- else -}}
-{{- toYaml .Values.experiment -}}
+{}
 {{- end -}}
 {{- end -}}
 

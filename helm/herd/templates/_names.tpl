@@ -38,7 +38,7 @@ app.kubernetes.io/component: {{ . }}
 {{ include "herd.selectorLabels" . }}
 app.kubernetes.io/part-of: herd
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-{{- with merge (dict) $root.Values.commonLabels $root.Values.global.commonLabels }}
+{{- with merge (dict) ($root.Values.commonLabels | default dict) ($root.Values.global.commonLabels | default dict) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -65,7 +65,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- $image := index . 1 -}}
 {{- $name := $image.repository -}}
 {{- with $image.registry | default $root.Values.image.registry | default $root.Values.global.imageRegistry -}}
-{{- $name = printf "%s/%s" . $name -}}
+{{- $name = printf "%s/%s" (trimSuffix "/" .) $name -}}
 {{- end -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
@@ -76,7 +76,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 
 {{/* Names of Secrets that log in to the registry: the chart's own, and those of a chart that this one is part of. As in a pod. */}}
 {{- define "herd.pullSecrets" -}}
-{{- with concat .Values.image.pullSecrets .Values.global.imagePullSecrets | uniq -}}
+{{- with concat (.Values.image.pullSecrets | default list) (.Values.global.imagePullSecrets | default list) | uniq -}}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}

@@ -116,7 +116,7 @@ spec:
   affinity:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with concat (.tolerations | default list) $values.tolerations }}
+  {{- with concat (.tolerations | default list) ($values.tolerations | default list) }}
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -159,7 +159,7 @@ spec:
           containerPort: 9400
           protocol: TCP
       {{- include "herd.probes" .probes | nindent 6 }}
-      {{- with merge (dict "limits" (.limits | default dict)) (deepCopy $values.resources) }}
+      {{- with merge (dict "limits" (.limits | default dict)) (deepCopy ($values.resources | default dict)) }}
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -254,7 +254,7 @@ spec:
 {{- $env = append $env . -}}
 {{- end -}}
 {{- end -}}
-{{- concat $env (index . 1) | toJson -}}
+{{- concat $env (index . 1 | default list) | toJson -}}
 {{- end -}}
 
 {{/* A dict of startSeconds, readiness, livenessFailures. */}}
@@ -312,8 +312,8 @@ volumeClaimTemplates:
     spec:
       accessModes:
         {{- toYaml $persistence.accessModes | nindent 8 }}
-      {{- with $persistence.storageClass }}
-      storageClassName: {{ . }}
+      {{- if not (kindIs "invalid" $persistence.storageClass) }}
+      storageClassName: {{ $persistence.storageClass | quote }}
       {{- end }}
       resources:
         requests:

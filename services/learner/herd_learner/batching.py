@@ -44,7 +44,7 @@ class BatchAssembler:
     ) -> None:
         """``rank`` is that of the shard whose part of each batch this is. ``num_slots`` is the number of batches in memory at once.
 
-        ``join_shared``: where replay is shared, what gives the thread that fills these slabs' replayed part.
+        ``join_shared``: creates the thread that fills the replayed part of these slabs, if replay is shared.
         """
         num_shards = settings.learner.shards
         self._agent = settings.learner.agent
@@ -73,10 +73,10 @@ class BatchAssembler:
         """Time spent waiting for the replayed unrolls of the last batch."""
 
     def assemble(self, online: list[QueuedUnroll]) -> Slab:
-        """Online unrolls first, then replayed ones; the result is overwritten by the next call but ``num_slots`` - 1.
+        """Return a slab with online unrolls, followed by replayed ones; it is overwritten after ``num_slots`` - 1 further calls.
 
-        Where replay has nothing to give, because it does not hold its minimum yet or does not answer, the batch is of the online unrolls
-        alone. In the ring they come last: no batch draws its own.
+        If replay has no unrolls, because it has not reached its minimum or does not answer, the batch contains only the online unrolls.
+        They enter the ring after the draw, so that no batch draws its own.
         """
         if self.shared is not None:
             return self._assemble_shared(online, self.shared)

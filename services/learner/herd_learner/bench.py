@@ -20,18 +20,17 @@ from herd.wire.run_layout import run_layout
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
 
-# Two, so that a batch is not in the cache already when its turn comes.
+# Two batches, so that neither is still in the cache when it is used again.
 NUM_BATCHES = 2
-# The same arithmetic as any other; but random rewards must not drive the network to where updates are skipped.
+# The arithmetic is the same at any rate, but random rewards must not make updates so large that they are skipped.
 LEARNING_RATE = 1e-7
 
 
 def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
-    """Updates of ``learner.batch_size`` unrolls on ``learner.threads`` threads; counts fresh agent steps, not replayed ones.
+    """Measure updates of ``learner.batch_size`` unrolls on ``learner.threads`` threads; counts fresh agent steps, not replayed ones.
 
     Raises:
-        RuntimeError: an update was skipped, so its time says nothing.
-
+        RuntimeError: an update was skipped, so the measurement is invalid.
     """
     import torch  # noqa: PLC0415  bad settings are answered before loads torch
 

@@ -37,15 +37,16 @@ if TYPE_CHECKING:
 
 
 Refusal = Literal["protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]
-"""Why a message that was understood was not taken. Of a hello: another protocol, run, agent or contract, messages too large for the
-queue, no place left. Of the others: no session, out of sequence, no credit, already taken."""
+"""Why a valid message was not accepted. For a hello: another protocol, run, agent or contract, messages too large for the queue, or no free
+place. For the others: no session, out of sequence, no credit, or already accepted."""
 MAX_EPISODE_RETURN = 1e15
-"""More than a million times the return of any game; a hundred of them still add up to a finite float."""
+"""More than a million times the return of any game; the sum of a hundred of them is still a finite float."""
 TAKEOVER_SECONDS = 6.0
-"""An actor whose index another one claims has this long to be heard, or its session ends: one that lives is heard every 5 s. Whoever
-can say hello can claim any index."""
+"""When another actor claims an actor's index, its session ends unless it sends something within this time. A live actor sends something
+every 5 s. Any client that can send a hello can claim any index."""
 DEPARTURE_SECONDS = 15.0
-"""And one whose connection has ended: it connects again within 5 s. Otherwise its credit would be missing until it expires."""
+"""Time after which the session of a closed connection ends. An actor reconnects within 5 s. Otherwise its credit would be missing until it
+expires."""
 
 
 class Reply(NamedTuple):
@@ -88,10 +89,9 @@ class Ingest:
     ) -> None:
         """Start without sessions.
 
-        ``on_episode`` gets each finished game once, with the 1/tau that its rows say, None where none is of it; ``on_unrolls`` the
-        number of each message's unrolls and why they were dropped;
-        ``on_refused`` why a message was not taken, once for each that was not and is not malformed; ``check`` raises ``MalformedMessage``
-        for one that its sender may not say.
+        ``on_episode`` gets each finished game once, with the 1/tau of its rows, or None if no row belongs to it. ``on_unrolls`` gets the
+        number of unrolls of each message, and why they were dropped. ``on_refused`` gets the reason for each message that is refused but
+        not malformed. ``check`` raises ``MalformedMessage`` for a message that its sender may not send.
         """
         self._run_id = run_id
         self._agent = agent

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from herd_learner.queue import UnrollQueue
 
 END_SECONDS = 2.0
-"""At the end of this agent's run, for the parameter server to note it and send its actors to others. Unheard, it waits for a minute of
-silence before it does."""
+"""Time at the end of this agent's run for the parameter server to note it and send its actors to other agents. Otherwise it notices the end
+after a minute of silence."""
 FAREWELL_SECONDS = 5.0
 """Time for actors to be told of the end of the run and to leave, even with a slow step on a busy machine. They are told every tick."""
 TICK_SECONDS = 0.25

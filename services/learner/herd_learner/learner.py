@@ -559,11 +559,11 @@ class Learner:
         return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
 
     def _learning_rate(self) -> float:
-        """Of the next update."""
+        """Return the learning rate of the next update."""
         return self._rates().learning_rate * self._trainer.rate_multiplier
 
     def _publish(self) -> None:
-        """This shard's slice of the parameters: the version is there once all shards' are. A GPU's parameters are copied first."""
+        """Publish this shard's slice of the parameters. A version is complete when all shards have published theirs."""
         dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
         tensors = self._trainer.weights()
         lineage, updates, names = self._lineage, self._statistics.learner_updates, self._slice
@@ -575,7 +575,7 @@ class Learner:
         self._versions.send([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in chosen], encoded)
         self._publication_due = False
         self._published_lineage = self._lineage
-        # Where lag is bounded, credit is granted next, for unrolls that must not begin under the version before.
+        # If credit bounds the lag, it is granted next, for unrolls that must not begin with the previous version.
         self._hand_over_versions(wait=self._credit_bounds_lag)
 
     def _hand_over_versions(self, *, wait: bool = False) -> None:
@@ -591,7 +591,7 @@ class Learner:
         return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
 
     def _absorb_news(self) -> None:
-        """Bring shard 0's statistics, which are the run's, up to date."""
+        """Add the news of the other shards to the statistics of shard 0, which are the run's."""
         for news in self._group.gather(self._statistics.news())[1:]:
             if self._group.is_first:
                 self._statistics.absorb(news)
@@ -624,9 +624,9 @@ class Learner:
     def _checkpoint(
         self, session_seconds: float, *, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None
     ) -> bool:
-        """Tell whether it is written; of several shards, the first writes.
+        """Write a checkpoint on the first shard; return False if that failed.
 
-        ``donor``: tensors that stand in for one's own, but for randomness; ``after``: as what member of the population, if not as now.
+        ``donor``: tensors that replace the learner's own, except for the random state; ``after``: another membership for the checkpoint.
         """
         self._absorb_news()
         ledger = self._global_ledger()
@@ -651,7 +651,7 @@ class Learner:
                 keep=self._settings.learner.keep_checkpoints,
             )
         except CheckpointError as error:
-            # The run is worth more than one checkpoint: the last good one stays, and the next interval tries again.
+            # The run is worth more than one checkpoint: the last one stays, and the write is tried again after the next interval.
             self._meters.checkpoint_failed()
             self._log.error("checkpoint failed", reason=str(error))
             return False
@@ -675,7 +675,7 @@ class Learner:
         return self._files.write_report(report)
 
     def _carry_out(self, order: Order | None, session_seconds: float) -> None:
-        """Do what the population ordered, whole or not at all; all shards at once. ``order``: of shard 0."""
+        """Carry out an order of the population completely or not at all, on all shards together. ``order``: on shard 0 only."""
         assert self._population is not None
         self._absorb_news()
         done = self._population.carry_out(order, lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
@@ -686,7 +686,7 @@ class Learner:
         self._log.info("an order of the population was carried out", **member.point())
         self._settings = done.settings
         if done.is_copy:
-            # Other weights under the same count of updates: a new lineage, which all shards enter in the next turn.
+            # The number of updates now belongs to other weights, so open a new lineage, which all shards adopt in the next turn.
             self._lineage = int(self._group.first_says(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
 
     def _join_population(self, process: ServiceProcess) -> PopulationLink | None:

@@ -30,7 +30,7 @@ RATE_SECONDS = 5.0
 
 
 class Meters(ServerMeters):
-    """Called from the training thread, but for `received` and what `ServerMeters` has, which the I/O thread calls."""
+    """Called from the training thread, except for `received` and the methods of `ServerMeters`, which the I/O thread calls."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Meters(ServerMeters):
         statistics: RunStatistics,
         online_unrolls: int = 0,
     ) -> None:
-        """``online_unrolls`` of each update come from the queue."""
+        """``online_unrolls``: number of unrolls of each update that come from the queue."""
         super().__init__(telemetry)
         self._statistics = statistics
         self._online_unrolls = online_unrolls
@@ -60,7 +60,7 @@ class Meters(ServerMeters):
         self._starved = counter(names.LEARNER_STARVED)
         self._terms: dict[str, Callable[[float], None]] = {}
         self._metrics: dict[str, Callable[[float], None]] = {}
-        """By the loss's name for it, which nothing here knows before the first update."""
+        """Instruments by the loss's names, which are unknown before the first update."""
         self._gradient_norm = gauge(names.GRADIENT_NORM)
         self._learning_rate = gauge(names.LEARNING_RATE)
         self._task_frames = [counter(names.TASK_ENV_FRAMES, task=task) for task in spec.task_names]
@@ -70,7 +70,7 @@ class Meters(ServerMeters):
         self._recent_lengths: list[deque[int]] = [deque(maxlen=RETURN_WINDOW) for _ in spec.task_names]
         self._task_names = spec.task_names
         self._window: deque[tuple[float, int]] = deque()
-        """Time and frames consumed after each update of the last seconds. It begins with the first one: what came before was no speed."""
+        """Time and frames consumed after each update of the last seconds, beginning with the first update."""
         self._frames_consumed = 0
         telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
         telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
@@ -84,7 +84,7 @@ class Meters(ServerMeters):
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
         self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
         self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
-        counter(names.UNROLLS_DROPPED, reason="other")  # all reasons stand at 0 before the first, so that the first is seen
+        counter(names.UNROLLS_DROPPED, reason="other")  # all reasons start at 0, so that the first event is visible in a rate
         counter(names.WRITE_FAILURES, file=names.FILES[0])
 
     def watch_credit(self, credit: CreditPool) -> None:
@@ -96,7 +96,7 @@ class Meters(ServerMeters):
     # -- I/O thread
 
     def received(self, num_unrolls: int, dropped_as: str | None) -> None:
-        """Unrolls of one message entered the queue, or were dropped."""
+        """Record that the unrolls of one message entered the queue, or were dropped."""
         if dropped_as is None:
             self._received.inc(num_unrolls)
         else:
@@ -105,7 +105,7 @@ class Meters(ServerMeters):
     # -- training thread
 
     def episode(self, episode: EpisodeReport, inverse_temperature: float | None = None) -> None:
-        """A game ended, played under this 1/tau."""
+        """Record the end of a game that was played at this 1/tau."""
         task = episode.task_id
         self._statistics.record_episode(task, episode.episode_return, inverse_temperature)
         self._episodes[task].inc()
@@ -178,7 +178,7 @@ class Meters(ServerMeters):
         self._gradient_norm.set(update.gradient_norm)
 
     def updated(self, learning_rate: float, **phase_seconds: float) -> None:
-        """One update was made."""
+        """Count an update."""
         self._updates.inc()
         self._trained.inc(self._online_unrolls)
         for phase, seconds in phase_seconds.items():

@@ -29,7 +29,7 @@ class RunFiles:
         self._trackers = trackers
 
     def close(self) -> None:
-        """Let viewers finish, for some seconds at most. May be called again."""
+        """Let viewers finish, which is bounded to some seconds. May be called again."""
         if self._trackers is not None:
             self._trackers.close()
 

@@ -37,7 +37,7 @@ class TaskStatistics:
     return_sum: float = 0.0
     """Sum over all games. The mean over a period is the difference of two such sums divided by the difference of ``episodes``."""
     tiles: dict[int, list[float]] = field(default_factory=dict)
-    """by tile: games played under its temperatures, and the sum of their returns."""
+    """By tile: number of games at its temperatures, and the sum of their returns."""
 
     @property
     def mean_return(self) -> float | None:

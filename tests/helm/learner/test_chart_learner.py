@@ -123,6 +123,8 @@ def test_persistence_switch() -> None:
     assert run_volume(learner())[0]["emptyDir"] == {"sizeLimit": "4Gi"}
     kept = learner("learner.persistence.enabled=true", "learner.persistence.storageClass=fast")
     assert run_volume(kept) == []
+    bound = learner("learner.persistence.enabled=true", 'learner.persistence.storageClass=""')
+    assert bound["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] == ""
     (claim,) = kept["spec"]["volumeClaimTemplates"]
     assert claim["spec"]["storageClassName"] == "fast"
     assert claim["spec"]["resources"]["requests"]["storage"] == "10Gi"
