@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,10 +21,10 @@ class PortError(ValueError):
 def held_ports(wanted: Mapping[str, tuple[str, int]]) -> Iterator[dict[str, int]]:
     """Choose ports, and keep them for the children of this process.
 
-    On Linux each port stays bound here, without a listener. The kernel then gives it to no other program that asks for any free port, and
-    to no outgoing connection, while a child, which binds it with SO_REUSEADDR as ZeroMQ and torch do, can listen to it, and so can the
-    child that replaces it. Other kernels refuse the child's bind, so there the ports are released: if another program takes one before
-    the child, the child reports this with exit code 2.
+    Each port stays bound here, without a listener. Linux then gives it to no other program that asks for any free port, and to no outgoing
+    connection. A child binds it with SO_REUSEADDR, as ZeroMQ and torch do, and so can listen to it, and so can the child that replaces it.
+    Other kernels refuse the second bind, so there the ports are released. If another program takes one before the child, the child reports
+    this with exit code 2.
 
     Args:
         wanted: setting's dotted key -> (interface, port or 0).
@@ -53,9 +52,14 @@ def _bind(held: ExitStack, probes: ExitStack, key: str, host: str, port: int) ->
         family, address = interface(host)
         probe = _bound(probes, family, address, port)
         chosen: int = probe.getsockname()[1]
-        if sys.platform == "linux":
-            _bound(held, family, address, chosen)
-        probe.listen(1)  # fails if there is another listener, of another program or another setting
+        with ExitStack() as beside:
+            try:
+                _bound(beside, family, address, chosen)
+                probe.listen(1)
+                held.enter_context(beside.pop_all())
+            except OSError:  # not on this kernel, or there is another listener, of another program or another setting
+                beside.close()
+                probe.listen(1)
     except OSError as error:
         section = key.rpartition(".")[0]
         if error.errno == errno.EADDRINUSE:

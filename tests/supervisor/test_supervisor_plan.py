@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import itertools
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from herd.config.arguments import split_arguments
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
+from herd.supervisor import ports
 from herd.supervisor.plan import ChildPlan, Start, held_run_ports, plan_children
 from herd.supervisor.ports import PortError, held_ports, local_address
 from tests.ipv6 import needs_ipv6
@@ -34,8 +37,8 @@ def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:
 
 def planned(*words: str, environ: dict[str, str] | None = None) -> dict[str, ChildPlan]:
     settings = load_settings([], [*FREE, *words], {})
-    with held_run_ports(settings) as ports:
-        return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), ports, environ or {})}
+    with held_run_ports(settings) as held:
+        return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), held, environ or {})}
 
 
 def test_every_process_is_told_the_same_addresses() -> None:
@@ -183,21 +186,34 @@ def test_a_taken_port_is_refused_by_the_settings_name() -> None:
             pytest.raises(PortError, match=rf"^learner\.port: port {port} of 127\.0\.0\.1 is in use"),
         ):
             planned("--learner.port", str(port))
-        with held_ports({"learner.port": ("127.0.0.1", port)}) as ports:
-            assert ports == {"learner.port": port}
+        with held_ports({"learner.port": ("127.0.0.1", port)}) as held:
+            assert held == {"learner.port": port}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not let two sockets have a port")
 @pytest.mark.parametrize("host", ["127.0.0.1", "*", pytest.param("::1", marks=needs_ipv6)])
 def test_a_port_is_kept_for_a_child_and_for_the_one_that_replaces_it(host: str) -> None:
     family, address = interface(host)
-    with held_ports({"learner.port": (host, 0)}) as ports:
+    with held_ports({"learner.port": (host, 0)}) as held:
         for _ in range(2):
             # As the kernel does that looks for a free port.
             with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
-                other.bind((address, ports["learner.port"]))
-            with socket.create_server((address, ports["learner.port"]), family=family):
+                other.bind((address, held["learner.port"]))
+            with socket.create_server((address, held["learner.port"]), family=family):
                 pass
+
+
+def test_kernels_that_let_no_two_sockets_have_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = ports._bound
+
+    def refuse(kept: ExitStack, family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+        if port:
+            raise OSError(errno.EADDRINUSE, "in use")
+        return bound(kept, family, address, port)
+
+    monkeypatch.setattr(ports, "_bound", refuse)
+    with held_ports({"learner.port": ("127.0.0.1", 0)}) as chosen:
+        assert chosen["learner.port"] > 0
 
 
 def test_two_settings_with_one_port() -> None:
