@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import signal
 import sys
 import threading
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.patience import PATIENCE
@@ -65,6 +68,34 @@ def context() -> Iterator[Context]:
     made = new_context()
     yield made
     made.destroy(linger=0)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """The lines of this test, in memory. What earlier tests warned of holds nothing back."""
+    from herd.telemetry import logs  # noqa: PLC0415  most tests do without
+
+    monkeypatch.setattr(logs, "_limited", logs.LimitedWarnings(logs.get_logger()))
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    logs.configure_logging("learner", stream=stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Networks of these sizes are slower on more threads. PyTorch's random state is as before afterwards."""
+    import torch  # noqa: PLC0415  most tests do without
+
+    before, random_state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch.set_rng_state(random_state)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,6 +28,8 @@ from herd.networks.frame_stack import restack
 from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
 CATCH: dict[str, Any] = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
 # Time limits of a few steps: every kind of end occurs within some dozens of steps.
@@ -59,14 +61,6 @@ CASES: dict[str, dict[str, Any]] = {
     "breakout in colour": {"env": {**BREAKOUT, "grayscale": False, "frame_stack": 2}, "network": {"torso": "shallow"}},
 }
 UNROLL_LENGTH = 7  # Catch's games of 5 + 1 steps end at every row sooner or later
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclasses.dataclass

@@ -26,6 +26,8 @@ from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 NUM_SLOTS, NUM_UNROLLS = 3, 40
 CORE = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
 # Games end, lives are lost and time limits strike inside of unrolls and on their borders.
@@ -39,14 +41,6 @@ CASES: dict[str, dict[str, Any]] = {
         "network": {"torso": "shallow", **CORE},
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _settings(case: str) -> RunSettings:

@@ -17,16 +17,10 @@ from herd.learning.trainer import Trainer
 from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 NUM_ONLINE, NUM_SLOTS, NUM_UNROLLS = 1, 3, 9
 STILL = Rates(0.0)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _settings(burn_in: int, **changes: Any) -> RunSettings:

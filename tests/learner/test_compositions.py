@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,10 @@ from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.learner.compositions import BATCH_SIZE, CELLS, NUM_REPLAYED, Cell, experiment_of, page, refusal_of
 from tests.learner.members import MemberLearner
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 NUM_UPDATES = 20
 PAGE = Path(__file__).parents[2] / "docs" / "compositions.md"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before, random_state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-    torch.set_rng_state(random_state)
 
 
 class _Batches:

@@ -4,97 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence, Sized
 from typing import Any
 from unittest import mock
 
 import pytest
 from herd_learner import ledger as ledger_module
-from herd_learner.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Ingest, Reply
-from herd_learner.ledger import LEARNER_RESTART, MALFORMED, Ledger, frames_by_task
-from herd_learner.queue import UnrollQueue
+from herd_learner.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply
+from herd_learner.ledger import LEARNER_RESTART, MALFORMED, frames_by_task
 from herd_learner.statistics import RunStatistics
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from herd.config.contract import EnvSpec
-from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
-from herd.wire.credit import CreditPool
-from herd.wire.messages import Ack, CreditRequest, EpisodeReport, Goodbye, Hello, HelloRequired, Refused, Rejected, Welcome
-from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
+from herd.wire.codec import Frame, MalformedMessage, encode
+from herd.wire.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Refused, Rejected, Welcome
+from tests.learner.ingest_learner import CAPACITY, MAX_SESSIONS, OTHER, PEER, Learner, hello_of
+from tests.learner.small_unrolls import FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 from tests.learner.test_ingest_simulation import Actor, Wire
 from tests.wire.hostile_bytes import mutated_frames
 
-CAPACITY = 8
-MAX_SESSIONS = 4
-HONEST, STRANGER = b"actor/0/7", b"actor/66/6"
-
-
-class Learner:
-    """Everything around `Ingest` that has no socket, and what it reports."""
-
-    def __init__(self, *, max_sessions: int = MAX_SESSIONS) -> None:
-        self.ledger = Ledger()
-        self.queue = UnrollQueue()
-        self.credit = CreditPool(CAPACITY, expires_seconds=60.0, max_sessions=max_sessions)
-        self.episodes: list[EpisodeReport] = []
-        self.refused: Counter[str] = Counter()
-        self.ingest = Ingest(
-            run_id="run",
-            contract="c",
-            layout=LAYOUT,
-            action_repeat=ACTION_REPEAT,
-            ledger=self.ledger,
-            queue=self.queue,
-            credit=self.credit,
-            on_episode=lambda episode, _: self.episodes.append(episode),
-            on_unrolls=lambda *_: None,
-            on_refused=lambda reason: self.refused.update([reason]),
-        )
-
-    def receive(self, peer: bytes, frames: Sequence[Frame], now: float = 0.0) -> list[Reply]:
-        """One message in; whatever comes back must be sendable, and nothing may be out of balance."""
-        replies = self.ingest.on_message(peer, list(frames), now)
-        for reply in replies:
-            assert decode_header(encode(reply.message)[0]) == reply.message
-        assert self.ledger.snapshot().is_balanced
-        assert self.credit.granted_unused + self.credit.held <= CAPACITY
-        return replies
-
-    def hello(self, peer: bytes, now: float = 0.0, **changes: Any) -> Any:
-        _, index, incarnation = peer.decode().split("/")
-        fields = {"request_id": 1, "run_id": "run", "agent": 0, "contract": "c", "max_unrolls": 4, "oldest_sequence": 1}
-        hello = Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})
-        return self.receive(peer, encode(hello), now)[0].message
-
-    def ask(self, peer: bytes, wanted: int, now: float = 0.0) -> list[Reply]:
-        return self.receive(peer, encode(CreditRequest(wanted_unrolls=wanted)), now)
-
-    def state(self) -> tuple[Any, ...]:
-        """What a message that is not taken must leave alone."""
-        return (
-            self.ledger.snapshot(),
-            len(self.queue),
-            self.credit.held,
-            self.credit.granted_unused,
-            self.credit.num_peers,
-            self.credit.num_waiting,
-            len(self.episodes),
-        )
-
-    def num_entries(self) -> int:
-        """In every table that a message may make grow."""
-        tables: tuple[Sized, ...] = (self.ingest._sessions, self.ingest._peers, self.ingest._claimed, self.ledger._sessions)
-        return max(*map(len, tables), self.credit.num_peers, self.credit.num_waiting, len(self.credit._newcomers))
+STRANGER = b"actor/66/6"
 
 
 @pytest.fixture
 def learner() -> Learner:
     """One honest actor in a session, with credit for four unrolls."""
     learner = Learner()
-    learner.hello(HONEST)
-    learner.ask(HONEST, 4)
+    learner.hello()
+    learner.grant(4)
     return learner
 
 
@@ -105,18 +43,18 @@ def test_an_invented_count_does_not_enter_the_ledger(learner: Learner) -> None:
     before = learner.state()
     for generated in (FRAMES_PER_UNROLL + 1, 2**63 - 1):
         with pytest.raises(MalformedMessage, match="generated_frames"):
-            learner.receive(HONEST, unrolls_message(1, generated=generated))
+            learner.receive(unrolls_message(1, generated=generated))
     assert learner.state() == before
 
 
 def test_nor_does_one_that_is_said_to_have_been_skipped(learner: Learner) -> None:
     """Whoever skips messages has sent no more frames in them than they can hold."""
-    learner.hello(HONEST, oldest_sequence=3)
-    learner.ask(HONEST, 1)
+    learner.hello(oldest_sequence=3)
+    learner.grant(1)
     skipped = 2 * 4 * FRAMES_PER_UNROLL
     with pytest.raises(MalformedMessage, match="generated_frames"):
-        learner.receive(HONEST, unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL + 1))
-    learner.receive(HONEST, unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL))
+        learner.receive(unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL + 1))
+    learner.receive(unrolls_message(3, generated=skipped + FRAMES_PER_UNROLL))
     assert learner.ledger.snapshot().total.dropped == {LEARNER_RESTART: skipped}
 
 
@@ -124,7 +62,7 @@ def test_nor_does_one_that_is_said_to_have_been_skipped(learner: Learner) -> Non
 def test_more_frames_than_the_unrolls_hold_are_not_even_dropped(learner: Learner, num_frames: int) -> None:
     before = learner.state()
     with pytest.raises(MalformedMessage, match="num_frames"):
-        learner.receive(HONEST, unrolls_message(1, generated=num_frames, num_frames=num_frames))
+        learner.receive(unrolls_message(1, generated=num_frames, num_frames=num_frames))
     assert learner.state() == before
 
 
@@ -143,7 +81,7 @@ def _episode(**changes: Any) -> EpisodeReport:
     ],
 )
 def test_episodes_that_cannot_be_are_dropped_with_their_message(learner: Learner, episodes: tuple[EpisodeReport, ...]) -> None:
-    (reply,) = learner.receive(HONEST, unrolls_message(1, generated=8, episodes=episodes))
+    (reply,) = learner.receive(unrolls_message(1, generated=8, episodes=episodes))
     assert isinstance(reply.message, Rejected)
     assert (learner.episodes, learner.ledger.snapshot().total.dropped) == ([], {MALFORMED: 8})
 
@@ -160,7 +98,7 @@ def test_what_carries_no_arrays_carries_no_frames(learner: Learner) -> None:
     before = learner.state()
     for message in (CreditRequest(wanted_unrolls=9), Goodbye()):
         with pytest.raises(MalformedMessage, match="payload frames"):
-            learner.receive(HONEST, [*encode(message), b"surplus"])
+            learner.receive([*encode(message), b"surplus"])
     assert learner.state() == before
 
 
@@ -179,13 +117,13 @@ def test_a_connection_speaks_for_no_other_actor(learner: Learner) -> None:
 
 
 def test_invented_actors_crowd_out_each_other_and_nobody_who_has_begun(learner: Learner) -> None:
-    learner.receive(HONEST, unrolls_message(1, generated=8))
+    learner.receive(unrolls_message(1, generated=8))
     for number in range(1000):
-        assert isinstance(learner.hello(b"actor/%d/1" % (number + 1)), Welcome)
+        assert isinstance(learner.hello(b"actor/%d/1" % (number + 1))[0].message, Welcome)
         assert learner.num_entries() <= MAX_SESSIONS
-    assert learner.receive(HONEST, unrolls_message(2, generated=16))[0].message == Ack(sequence=2, granted_unrolls=4)
+    assert learner.receive(unrolls_message(2, generated=16))[0].message == Ack(sequence=2, granted_unrolls=4)
     # The last ones are in; who was crowded out is told, and may try again.
-    (reply,) = learner.ask(b"actor/3/1", 1)
+    (reply,) = learner.grant(1, b"actor/3/1")
     assert isinstance(reply.message, HelloRequired)
 
 
@@ -194,35 +132,27 @@ def test_where_everybody_has_begun_a_newcomer_is_turned_away() -> None:
     for index in range(MAX_SESSIONS):
         peer = b"actor/%d/1" % index
         learner.hello(peer)
-        learner.ask(peer, 1)
-        learner.receive(peer, unrolls_message(1, generated=8))
-    assert isinstance(learner.hello(STRANGER), Refused)
+        learner.grant(1, peer)
+        learner.receive(unrolls_message(1, generated=8), peer)
+    assert isinstance(learner.hello(STRANGER)[0].message, Refused)
     assert learner.refused == {"full": 1}
-    learner.receive(b"actor/0/1", encode(Goodbye()))
-    assert isinstance(learner.hello(STRANGER), Welcome)
+    learner.receive(encode(Goodbye()), b"actor/0/1")
+    assert isinstance(learner.hello(STRANGER)[0].message, Welcome)
 
 
 def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monkeypatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 8)
-    learner.receive(HONEST, unrolls_message(1, generated=8))
+    learner.receive(unrolls_message(1, generated=8))
     for number in range(100):
         peer = b"actor/%d/1" % (number + 1)
         learner.hello(peer)
-        learner.ask(peer, 1)
-        learner.receive(peer, unrolls_message(1, generated=8, arrays={}))  # dropped, and an account of its own
-        learner.receive(peer, encode(Goodbye()))
+        learner.grant(1, peer)
+        learner.receive(unrolls_message(1, generated=8, arrays={}), peer)  # dropped, and an account of its own
+        learner.receive(encode(Goodbye()), peer)
     assert learner.ledger.snapshot().total.dropped == {MALFORMED: 800}
     assert len(learner.ledger.snapshot().accounts) == 8
-    assert learner.receive(HONEST, unrolls_message(1, generated=8))[0].message == Ack(sequence=1, granted_unrolls=4)
+    assert learner.receive(unrolls_message(1, generated=8))[0].message == Ack(sequence=1, granted_unrolls=4)
     assert learner.refused["duplicate"] == 1
-
-
-def test_a_stranger_with_the_index_of_a_living_actor_ends_no_session(learner: Learner) -> None:
-    for second in range(0, 60, 5):
-        learner.hello(b"actor/0/%x" % (second + 100), now=float(second))
-        learner.ask(HONEST, 4, now=second + 4.9)
-        learner.ingest.expire(second + 4.9)
-    assert learner.receive(HONEST, unrolls_message(1, generated=8), 61.0)[0].message == Ack(sequence=1, granted_unrolls=4)
 
 
 # -- counted by reason
@@ -237,19 +167,19 @@ def test_everything_refused_is_counted_once_by_reason(learner: Learner) -> None:
         "size": {"max_unrolls": CAPACITY + 1},
     }
     for reason, changes in reasons.items():
-        assert isinstance(learner.hello(STRANGER, **changes), Refused)
+        assert isinstance(learner.hello(STRANGER, **changes)[0].message, Refused)
         expected[reason] += 1
         assert learner.refused == expected
-    learner.receive(HONEST, unrolls_message(1, generated=8))
+    learner.receive(unrolls_message(1, generated=8))
     for reason, peer, frames in (
         ("session", STRANGER, unrolls_message(1, generated=8)),
         ("session", STRANGER, encode(Goodbye())),
         ("session", STRANGER, encode(CreditRequest(wanted_unrolls=1))),
-        ("duplicate", HONEST, unrolls_message(1, generated=8)),
-        ("sequence", HONEST, unrolls_message(3, generated=24)),
-        ("credit", HONEST, unrolls_message(2, generated=4 * 8, num_unrolls=3)),
+        ("duplicate", PEER, unrolls_message(1, generated=8)),
+        ("sequence", PEER, unrolls_message(3, generated=24)),
+        ("credit", PEER, unrolls_message(2, generated=4 * 8, num_unrolls=3)),
     ):
-        learner.receive(peer, frames)
+        learner.receive(frames, peer)
         expected[reason] += 1
         assert learner.refused == expected
 
@@ -265,10 +195,8 @@ VALID: list[list[bytes]] = [
         unrolls_message(1, generated=16, num_unrolls=2, episodes=(_episode(),)),
         encode(CreditRequest(wanted_unrolls=9)),
         encode(Goodbye()),
-        encode(Hello(request_id=1, run_id="run", agent=0, contract="c", actor_index=0, incarnation=7, max_unrolls=4, oldest_sequence=1)),
-        encode(
-            Hello(request_id=1, run_id="run", agent=0, contract="c", actor_index=1, incarnation=8, max_unrolls=4, oldest_sequence=2**63 - 1)
-        ),
+        encode(hello_of(PEER)),
+        encode(hello_of(OTHER, oldest_sequence=2**63 - 1)),
         encode(Ack(sequence=1, granted_unrolls=4)),
     )
 ]
@@ -315,7 +243,7 @@ class Attacked(RuleBasedStateMachine):
             while self.wires[peer].to_learner:
                 frames = self.wires[peer].to_learner.popleft()
                 self.overheard.append(frames)
-                self._reply(self.learner.receive(peer, frames, self.now))
+                self._reply(self.learner.receive(frames, peer, self.now))
         for actor in self.actors:
             actor.client.poll()
 
@@ -365,18 +293,7 @@ class Attacked(RuleBasedStateMachine):
             kind = draw(st.sampled_from(["hello", "ask", "unrolls", "goodbye"]))
             if kind == "hello":
                 most, oldest = draw(st.integers(1, CAPACITY + 1)), draw(st.sampled_from([1, 2, 2**63 - 1]))
-                _, index, incarnation = peer.decode().split("/")
-                hello = Hello(
-                    request_id=1,
-                    run_id="run",
-                    agent=0,
-                    contract="c",
-                    actor_index=int(index),
-                    incarnation=int(incarnation, 16),
-                    max_unrolls=most,
-                    oldest_sequence=oldest,
-                )
-                self._hostile(peer, encode(hello))
+                self._hostile(peer, encode(hello_of(peer, max_unrolls=most, oldest_sequence=oldest)))
             elif kind == "ask":
                 self._hostile(peer, encode(CreditRequest(wanted_unrolls=draw(st.integers(0, 2**63 - 1)))))
             elif kind == "unrolls":
@@ -391,7 +308,7 @@ class Attacked(RuleBasedStateMachine):
     def _hostile(self, peer: bytes, frames: list[Frame]) -> None:
         before = self.learner.state()
         try:
-            self._reply(self.learner.receive(peer, frames, self.now))
+            self._reply(self.learner.receive(frames, peer, self.now))
         except MalformedMessage:
             assert self.learner.state() == before
 

@@ -9,8 +9,8 @@ import pytest
 
 from herd.wire.codec import MalformedMessage, encode
 from herd.wire.messages import Rejected, Unrolls
+from tests.learner.ingest_learner import Learner
 from tests.learner.small_unrolls import ACTION_REPEAT, LAYOUT
-from tests.learner.test_ingest_rules import Learner
 
 BURN_IN = 2
 BURNT_IN = replace(LAYOUT, unroll_length=5, burn_in=BURN_IN)

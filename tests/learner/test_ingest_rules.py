@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_learner.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Ingest, Reply
+from herd_learner.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply
 from herd_learner.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
-from herd_learner.queue import UnrollQueue
 
-from herd.wire.codec import Frame, MalformedMessage, decode_header, encode
-from herd.wire.credit import CreditPool
-from herd.wire.layout import UnrollLayout
+from herd.wire.codec import Frame, MalformedMessage, encode
 from herd.wire.messages import (
     Ack,
     Credit,
@@ -21,65 +18,14 @@ from herd.wire.messages import (
     EpisodeReport,
     GetWeights,
     Goodbye,
-    Hello,
     HelloRequired,
     Refused,
     Rejected,
     Welcome,
     actor_identity,
 )
-from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
-
-PEER, OTHER = b"actor/0/7", b"actor/1/8"
-CAPACITY = 8
-
-
-class Learner:
-    """Everything around `Ingest` that has no socket."""
-
-    def __init__(self, *, capacity: int = CAPACITY, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0) -> None:
-        self.ledger = ledger or Ledger()
-        self.queue = UnrollQueue()
-        self.credit = CreditPool(capacity, expires_seconds=60.0)
-        self.episodes: list[EpisodeReport] = []
-        self.reported: list[tuple[int, str | None]] = []
-        self.ingest = Ingest(
-            run_id="run",
-            agent=agent,
-            contract="c" * 64,
-            layout=layout,
-            action_repeat=ACTION_REPEAT,
-            ledger=self.ledger,
-            queue=self.queue,
-            credit=self.credit,
-            on_episode=lambda episode, _: self.episodes.append(episode),
-            on_unrolls=lambda num_unrolls, reason: self.reported.append((num_unrolls, reason)),
-        )
-
-    def receive(self, frames: list[Frame], peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
-        """One message in; whatever comes back must be sendable and the ledger must balance."""
-        replies = self.ingest.on_message(peer, frames, now)
-        for reply in replies:
-            assert decode_header(encode(reply.message)[0]) == reply.message
-        assert self.ledger.snapshot().is_balanced
-        assert self.credit.granted_unused + self.credit.held <= self.credit.capacity
-        return replies
-
-    def hello(self, peer: bytes = PEER, now: float = 0.0, **changes: Any) -> list[Reply]:
-        return self.receive(encode(_hello(peer, **changes)), peer, now)
-
-    def grant(self, wanted: int, peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
-        return self.receive(encode(CreditRequest(wanted_unrolls=wanted)), peer, now)
-
-    def state(self) -> tuple[Any, ...]:
-        """What a message that is not taken must leave alone."""
-        return (self.ledger.snapshot(), len(self.queue), self.credit.held, self.credit.granted_unused, len(self.episodes))
-
-
-def _hello(peer: bytes = PEER, **changes: Any) -> Hello:
-    _, index, incarnation = peer.decode().split("/")
-    fields = {"request_id": 3, "run_id": "run", "agent": 0, "contract": "c" * 64, "max_unrolls": 4, "oldest_sequence": 1}
-    return Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})
+from tests.learner.ingest_learner import CAPACITY, OTHER, PEER, Learner
+from tests.learner.small_unrolls import FRAMES_PER_UNROLL, small_arrays, unrolls_message
 
 
 @pytest.fixture
@@ -315,9 +261,10 @@ def test_a_restarted_actor_gets_the_credit_of_its_predecessor_soon(learner: Lear
     assert isinstance(reply.message, HelloRequired)
 
 
-def test_who_claims_the_index_of_a_living_actor_takes_nothing(learner: Learner) -> None:
+@pytest.mark.parametrize("num_claimants", [1, 12])
+def test_who_claims_the_index_of_a_living_actor_takes_nothing(learner: Learner, num_claimants: int) -> None:
     for second in range(0, 60, 5):
-        assert len(learner.hello(b"actor/0/9", now=float(second))) == 1
+        assert len(learner.hello(b"actor/0/%x" % (9 + second // 5 % num_claimants), now=float(second))) == 1
         assert learner.grant(4, now=second + 4.9) == [Reply(PEER, Credit(granted_unrolls=4))]
         assert learner.ingest.expire(second + 4.9) == []
     assert learner.receive(unrolls_message(1, generated=8)) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from herd.wire.messages import Copied, Order, OwnSetting
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner
 from tests.learning.small_runs import batch_of, run_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 RMSPROP = {
     "optimizer": {"schedule": "constant", "momentum": 0.9},
@@ -43,15 +45,6 @@ ADAMW = {
 }
 POPART = {**RMSPROP, "value_scaling": {"kind": "popart", "rate": 0.1}}
 RUNS = {"rmsprop": RMSPROP, "following": FOLLOWING, "adamw": ADAMW, "popart": POPART}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before, random_state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-    torch.set_rng_state(random_state)
 
 
 class _Learner(MemberLearner):

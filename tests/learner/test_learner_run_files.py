@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 from herd_learner.run_files import METRICS, REPORT, RunFiles
 
-from herd.telemetry import logs
 from herd.tracking.trackers import Trackers
 from tests.failing_disks import no_space_beyond
 
-
-@pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """The lines of this test, in memory: the disk is full. What earlier tests warned of holds nothing back."""
-    monkeypatch.setattr(logs, "_limited", logs.LimitedWarnings(logs.get_logger()))
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    stream = io.StringIO()
-    logs.configure_logging("learner", stream=stream)
-    yield stream
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("log")
 
 
 def test_points_follow_each_other_and_the_report_is_replaced(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,8 @@ from herd.learning.trainer import Trainer
 from herd.wire.run_layout import run_layout
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SHALLOW = {
     "env": {"suite": "atari", "tasks": ("breakout",), "frame_height": 44, "frame_width": 44},
     "network": {"torso": "shallow", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
@@ -50,15 +51,6 @@ PIXEL_CONTROL = {
     "network": {"torso": "mlp", "core": "lstm", "core_size": 8},
     "auxiliary": {"kind": "pixel_control", "cell_size": 1},
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before, random_state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-    torch.set_rng_state(random_state)
 
 
 def _settings(run: dict[str, Any]) -> RunSettings:

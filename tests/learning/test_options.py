@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -11,15 +9,9 @@ from herd.config.loading import load_settings
 from herd.learning.optimizers import rates_at
 from tests.learning.small_runs import batch_of, trainer_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 BASE = "--env.suite catch --network.torso mlp --algorithm.unroll_length 6 --learner.batch_size 4 --actor.environments 2"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 CATCH_OPTIONS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,13 @@ from herd.networks.agent import agent_of
 from tests.learning.small_runs import BATCH_SIZE, RUN, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
 from tests.oracles import pixel_control as oracle
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PIXELS = {"kind": "pixel_control", "cell_size": 1, "cost": 0.02}
 BOARD = {**RUN["env"], "frame_height": 9, "frame_width": 8}
 """Of 8 x 8 cells; the last row of pixels belongs to none."""
 TASKS = {**BOARD, "tasks": ["catch", "catch_instructed"]}
 LSTM = RUN["network"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:

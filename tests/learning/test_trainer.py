@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,9 @@ from herd.learning.optimizers import Rates
 from herd.learning.trainer import Trainer
 from tests.learning.small_runs import BATCH_SIZE, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of, values_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RUN = run_of()
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _trainer(micro_batch_size: int = 2, **changes: Any) -> Trainer:

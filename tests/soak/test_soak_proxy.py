@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
 from benchmarks.soak.proxy import HOST, Proxy
+from tests.server_process import until
 
 WAIT_SECONDS = 30.0
 
@@ -80,12 +81,6 @@ def is_reachable(proxy: Proxy) -> bool:
             return client.recv(1) == b"a"
     except ConnectionError:
         return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def is_broken(client: socket.socket) -> bool:

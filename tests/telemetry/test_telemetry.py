@@ -13,16 +13,9 @@ from herd.telemetry import MetricsEndpointError, Telemetry
 from herd.telemetry import metric_names as names
 from herd.telemetry.reference import render_reference
 from herd.telemetry.scrape import ScrapeError, probe, scrape, total
+from tests.clock import Clock
 
 ACTOR_SERIES_BUDGET = 30
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

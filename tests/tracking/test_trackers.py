@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import struct
 import threading
 from collections.abc import Iterator, Mapping
@@ -10,31 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from herd.cli.errors import CommandError
 from herd.cli.preflight import check_installed
 from herd.config.settings import RunSettings
 from herd.config.trackers import LoggingSettings
-from herd.telemetry import logs
 from herd.tracking import trackers
 from herd.tracking.trackers import MOST_WAITING, Trackers, make_trackers, what_is_missing
 from herd.tracking.weights_and_biases import is_logged_in
 from tests.patience import patient
 
-
-@pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """The lines of this test. What earlier tests warned of holds nothing back."""
-    monkeypatch.setattr(logs, "_limited", logs.LimitedWarnings(logs.get_logger()))
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    stream = io.StringIO()
-    logs.configure_logging("learner", stream=stream)
-    yield stream
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("log")
 
 
 def point(frames: int, value: float) -> dict[str, Any]:

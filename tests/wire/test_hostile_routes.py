@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from herd.wire.routes import MAX_NAME_BYTES, Routes
 from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from tests.server_process import until
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
@@ -76,13 +77,6 @@ def heard(router: Router) -> tuple[bytes, list[bytes]]:
         assert time.monotonic() < deadline
         Poller(router).poll(0.05)
     return received[0], [bytes(frame) for frame in received[1]]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_answers_go_to_the_newest_and_what_an_older_one_brings_is_dropped(router: Router) -> None:

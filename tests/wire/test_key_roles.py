@@ -20,7 +20,7 @@ from herd.wire.codec import MalformedMessage, decode_header, encode
 from herd.wire.messages import ExchangeTemperatures, GetWeights, Goodbye, Message, PublishHeartbeat, SampleUnrolls
 from herd.wire.roles import MAY_SAY, ROLES, KeyRole, check_role, role_of
 from herd.wire.sockets import Dealer, Poller, Router, new_context
-from tests.learner.test_ingest_rules import PEER, Learner
+from tests.learner.ingest_learner import PEER, Learner
 
 DEADLINE_SECONDS = 60.0
 # The direction of each message is in its class's first line; these are what servers say.

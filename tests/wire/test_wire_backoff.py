@@ -3,13 +3,7 @@ from __future__ import annotations
 from random import Random
 
 from herd.wire.backoff import LONGEST_SECONDS, RetryTimer
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def delay(timer: RetryTimer, clock: Clock) -> float:

@@ -26,6 +26,7 @@ from herd.wire.connections import GREETING_BYTES
 from herd.wire.curve import AuthorisedClients, new_key_pair
 from herd.wire.refusals import REASONS, OncePerMinute, Refusals
 from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, new_context
+from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
@@ -343,14 +344,6 @@ def test_a_missing_key_leaves_nothing_open(contexts: ExitStack, keys: Path) -> N
     context = contexts.enter_context(new_context(with_keys(keys)))
     with pytest.raises(SettingsError, match=r"client-default\.secret"):
         Dealer(context, "tcp://127.0.0.1:1", routing_id="peer", max_frame_bytes=0)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def as_zeromq_writes(public: bytes) -> str:

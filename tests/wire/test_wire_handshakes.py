@@ -15,17 +15,10 @@ from herd.wire.handshakes import (
     ClientConnection,
     Handshake,
 )
+from tests.clock import Clock
 
 ENDPOINT = "tcp://learner-0:7100"
 FAILURES = (Handshake.REFUSED, Handshake.MECHANISM, Handshake.CRYPTOGRAPHIC, Handshake.PROTOCOL, Handshake.CLOSED)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""A learner's `Ingest` with all around it that has no socket."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Sized
+from typing import Any
+
+from herd_learner.ingest import Ingest, Reply
+from herd_learner.ledger import Ledger
+from herd_learner.queue import UnrollQueue
+
+from herd.wire.codec import Frame, decode_header, encode
+from herd.wire.credit import CreditPool
+from herd.wire.layout import UnrollLayout
+from herd.wire.messages import CreditRequest, EpisodeReport, Hello
+from tests.learner.small_unrolls import ACTION_REPEAT, LAYOUT
+
+PEER, OTHER = b"actor/0/7", b"actor/1/8"
+RUN, CONTRACT = "run", "c"
+CAPACITY = 8
+MAX_SESSIONS = 4
+
+
+class Learner:
+    """Its ingest, ledger, queue and credit, and what it reports."""
+
+    def __init__(self, *, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0) -> None:
+        self.ledger = ledger or Ledger()
+        self.queue = UnrollQueue()
+        self.credit = CreditPool(CAPACITY, expires_seconds=60.0, max_sessions=MAX_SESSIONS)
+        self.episodes: list[EpisodeReport] = []
+        self.reported: list[tuple[int, str | None]] = []
+        self.refused: Counter[str] = Counter()
+        self.ingest = Ingest(
+            run_id=RUN,
+            agent=agent,
+            contract=CONTRACT,
+            layout=layout,
+            action_repeat=ACTION_REPEAT,
+            ledger=self.ledger,
+            queue=self.queue,
+            credit=self.credit,
+            on_episode=lambda episode, _: self.episodes.append(episode),
+            on_unrolls=lambda num_unrolls, reason: self.reported.append((num_unrolls, reason)),
+            on_refused=lambda reason: self.refused.update([reason]),
+        )
+
+    def receive(self, frames: Sequence[Frame], peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
+        """One message in; whatever comes back must be sendable, and nothing may be out of balance."""
+        replies = self.ingest.on_message(peer, list(frames), now)
+        for reply in replies:
+            assert decode_header(encode(reply.message)[0]) == reply.message
+        assert self.ledger.snapshot().is_balanced
+        assert self.credit.granted_unused + self.credit.held <= CAPACITY
+        return replies
+
+    def hello(self, peer: bytes = PEER, now: float = 0.0, **changes: Any) -> list[Reply]:
+        return self.receive(encode(hello_of(peer, **changes)), peer, now)
+
+    def grant(self, wanted: int, peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
+        return self.receive(encode(CreditRequest(wanted_unrolls=wanted)), peer, now)
+
+    def state(self) -> tuple[Any, ...]:
+        """What a message that is not taken must leave alone."""
+        return (
+            self.ledger.snapshot(),
+            len(self.queue),
+            self.credit.held,
+            self.credit.granted_unused,
+            self.credit.num_peers,
+            self.credit.num_waiting,
+            len(self.episodes),
+        )
+
+    def num_entries(self) -> int:
+        """In every table that a message may make grow."""
+        tables: tuple[Sized, ...] = (self.ingest._sessions, self.ingest._peers, self.ingest._claimed, self.ledger._sessions)
+        return max(*map(len, tables), self.credit.num_peers, self.credit.num_waiting, len(self.credit._newcomers))
+
+
+def hello_of(peer: bytes = PEER, **changes: Any) -> Hello:
+    """The actor's hello under its own name, with ``changes``."""
+    _, index, incarnation = peer.decode().split("/")
+    fields = {"request_id": 3, "run_id": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 4, "oldest_sequence": 1}
+    return Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})
