@@ -35,7 +35,10 @@ WORDS = {
     BANDIT: (*SHARED_REPLAY, "--replay_service.snapshot_interval_seconds", "1"),
 }
 ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
-ONLY_WITH_BANDIT_OR_REPLAY = ("herd_bandit_", "herd_replay_", "herd_learner_replay_")
+ONLY_WITH_BANDIT_OR_REPLAY = (
+    *("herd_bandit_", "herd_replay_", "herd_learner_replay_"),
+    *("herd_wire_request_bytes_total", "herd_wire_answer_bytes_total"),
+)
 IN_NO_RUN = (
     "herd_evaluator_",
     "herd_learner_human_normalised_",

@@ -18,8 +18,13 @@ def lineage(run_dir: Path) -> int:
 
 def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
+
+    def has_learned() -> bool:
+        points = read_points(run_dir)
+        return len(points) >= 4 and points[-1]["episodes"] > 0
+
     with Run(run_dir, "--learner.log_interval_seconds", "0.5", "--env.reward_scales", "1,1000") as run:
-        run.until(lambda: len(read_points(run_dir)) >= 4, "a learning curve")
+        run.until(has_learned, "a learning curve")
         assert run.stop(signal.SIGINT) == 0, run.output
         assert "ended (" not in run.output  # nothing had to be killed or restarted
     before, points_before, lineage_before = read_report(run_dir), read_points(run_dir), lineage(run_dir)
