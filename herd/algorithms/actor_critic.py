@@ -164,7 +164,8 @@ def actor_critic_loss(
     if value_scale is not None:
         errors, pg_advantages = errors / value_scale, pg_advantages / value_scale
 
-    ratios = (target_log_probs.detach() - behaviour_log_probs).masked_fill(~accepted, 0.0).exp()
+    log_ratios = target_log_probs.detach() - behaviour_log_probs
+    ratios = log_ratios.masked_fill(~accepted, 0.0).exp()
     if algorithm.advantage_normalization == "batch":
         is_weighted = algorithm.correction in {"v_trace", "one_step"}
         weights = ratios.clamp(max=algorithm.clip_pg_rho_threshold) if is_weighted else torch.ones_like(ratios)
@@ -179,7 +180,7 @@ def actor_critic_loss(
     entropy = row_entropy.masked_fill(~(accepted if is_replayed is None else accepted & ~is_replayed), 0.0).sum()
     total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
 
-    rhos = (target_log_probs.detach() - behaviour_log_probs).exp().clamp(max=algorithm.clip_rho_threshold)
+    rhos = log_ratios.exp().clamp(max=algorithm.clip_rho_threshold)
     return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rhos.masked_fill(~row_valid, 0.0), vs, gated)
 
 
