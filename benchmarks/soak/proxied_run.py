@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from benchmarks.soak.wiring import Link
 from herd.config.run_files import AGENTS
 from herd.service.announcement import PROCESSES
 from herd.supervisor.child import Child, last_lines
+from herd.supervisor.ports import held_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,7 @@ class ProxiedRun:
         # In its own process group, so that Ctrl-C reaches only this process, which ends the run cleanly.
         self._child = Child(command, environment, self._output)
         self.proxies: dict[str, Proxy] = {}
+        self._held = ExitStack()
         try:
             self._connect()
         except BaseException:
@@ -133,8 +135,7 @@ class ProxiedRun:
 
     def move(self, server: str) -> None:
         """Give ``server`` another port for its next start, and redirect all clients."""
-        with socket.create_server((HOST, 0)) as probe:
-            self.ports[server] = probe.getsockname()[1]
+        self.ports[server] = self._held.enter_context(held_ports({"port": (HOST, 0)}))["port"]
         self._write_wiring()
         for link in (*self.links.values(), *self._onlooking):
             if link.server == server:
@@ -176,6 +177,7 @@ class ProxiedRun:
             time.sleep(0.02)
         for proxy in self.proxies.values():
             proxy.close()
+        self._held.close()
 
     def _address(self, link: Link) -> str:
         return self.proxies[link.name].address if self.network is None else self.network.address(self.ports[link.server])

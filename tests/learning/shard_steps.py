@@ -69,3 +69,4 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
 
 if __name__ == "__main__":
     main([Path(word) for word in sys.argv[1:]])
+    os._exit(0)  # as the learner ends, and for the same reason

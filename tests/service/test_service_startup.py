@@ -175,3 +175,16 @@ def test_help_lists_the_settings_that_the_process_reads(capsys: pytest.CaptureFi
     ):
         assert setting in output
     assert not any(f"--{section}." in output.replace("--learner.", "") for section in ("actor", "bandit", "replay_service", "evaluation"))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("words", "exit_code", "stream"), [(["--help"], 0, "stdout"), (["--config", "nowhere.yaml"], 2, "stderr")])
+def test_a_learner_skips_pythons_shutdown(words: list[str], exit_code: int, stream: str, tmp_path: Path) -> None:
+    """In which a thread of gloo may abort the process after everything is done."""
+    code = "import atexit, runpy; atexit.register(print, 'shutdown'); runpy.run_module('herd_learner', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path, timeout=patient(60.0), check=False
+    )
+    assert done.returncode == exit_code
+    assert "herd_learner" in done.stdout if stream == "stdout" else done.stderr.startswith("learner: nowhere.yaml")
+    assert "shutdown" not in done.stdout

@@ -1,7 +1,6 @@
 """``python -m herd_learner --config FILE [--section.key value ...]``."""
 
 import os
-import sys
 
 from herd.service.main import main
 
@@ -9,4 +8,10 @@ if __name__ == "__main__":
     # A shard that waits for the others says so itself, in a line. torch's own libraries print a stack trace at every attempt; whoever wants
     # that sets the variable (WARNING). It is read when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    sys.exit(main("learner", "herd_learner.learner"))
+    try:
+        exit_code = main("learner", "herd_learner.learner")
+    except SystemExit as error:
+        exit_code = int(error.code or 0)
+    # Everything is written, so leave without Python's own shutdown. A thread of gloo may still be about to release a tensor, which takes the
+    # interpreter's lock; during the shutdown that aborts the process.
+    os._exit(exit_code)
