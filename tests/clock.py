@@ -1,10 +1,10 @@
-"""A clock that the test turns."""
+"""A clock that a test sets by hand."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """Called as ``time.monotonic``: ``now``, in seconds."""
+    """Stands in for ``time.monotonic``; calls return ``now``, in seconds."""
 
     now = 100.0
 

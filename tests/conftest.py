@@ -1,4 +1,4 @@
-"""For every test: time-outs that no slow machine reaches, and which tests start processes."""
+"""Fixtures for all tests: time-outs that even slow machines do not reach, and a guard on which tests start processes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ settings.load_profile("herd")
 
 PROCESS_FOLDERS = ("cluster", "containers", "system", "wheel")
 PROCESS_FIXTURES = {"herd_process"}
-"""Every test there, or with these, starts processes; elsewhere a test, or its module's ``pytestmark``, says so."""
+"""All tests in these folders, or with these fixtures, start processes; other tests say so with a mark or their module's ``pytestmark``."""
 PROCESS_SECONDS = 900.0
-"""Time-out of a test with processes: longer than its own deadlines, which say what was waited for."""
+"""Time-out of a test with processes. It is longer than the test's own deadlines, whose messages say what was waited for."""
 STARTS = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"})
 
 _refused = threading.Event()
 
 
 class UnmarkedProcessError(BaseException):
-    """No code under test catches it."""
+    """An unmarked test started a process. A BaseException, so that no code under test catches it."""
 
 
 def _watch(event: str, _arguments: object) -> None:
@@ -44,12 +44,13 @@ def _watch(event: str, _arguments: object) -> None:
 sys.addaudithook(_watch)
 
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-    if signal.getsignal(_number) is signal.SIG_IGN:  # started in the background, or by nohup: what tests start would inherit it
+    # pytest was started in the background or by nohup; processes started by tests would inherit this
+    if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the folders with processes, and multiply every time-out by TEST_PATIENCE."""
+    """Mark the tests in folders with processes, and multiply every time-out by TEST_PATIENCE."""
     alone = float(config.getini("timeout"))
     for item in items:
         fixtures: list[str] = getattr(item, "fixturenames", [])
@@ -62,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def context() -> Iterator[Context]:
-    """Sockets that a failed test left open end with it."""
+    """A ZeroMQ context; sockets that a failed test left open are closed with it."""
     from herd.wire.sockets import new_context  # noqa: PLC0415  most tests do without
 
     made = new_context()
@@ -72,7 +73,7 @@ def context() -> Iterator[Context]:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """The lines of this test, in memory. What earlier tests warned of holds nothing back."""
+    """The log lines of this test, in memory. Rate limits of earlier warnings are reset."""
     from herd.telemetry import logs  # noqa: PLC0415  most tests do without
 
     monkeypatch.setattr(logs, "_limited", logs.LimitedWarnings(logs.get_logger()))
@@ -88,7 +89,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Networks of these sizes are slower on more threads. PyTorch's random state is as before afterwards."""
+    """Run PyTorch on one thread, since small networks are slower on more. Its random state is restored afterwards."""
     import torch  # noqa: PLC0415  most tests do without
 
     before, random_state = torch.get_num_threads(), torch.get_rng_state()
@@ -100,7 +101,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let only marked tests, with their fixtures, start processes."""
+    """Allow only marked tests and their fixtures to start processes."""
     if item.get_closest_marker("processes") is None:
         _refused.set()
     try:

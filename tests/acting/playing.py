@@ -1,4 +1,4 @@
-"""An actor's loop without its sockets."""
+"""Runs an actor's loop without sockets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_group(
     temperatures: Temperatures | None = None,
     wrap: Callable[[BatchedEnvironment], BatchedEnvironment] = lambda environments: environments,
 ) -> Group:
-    """Environments of the run's, from their first row."""
+    """Create the run's environments and reset them."""
     spec = environment_spec(settings.env)
     environments = wrap(make_environments(settings.env, num_environments=num_environments, first_slot=first_slot, seed=3, num_threads=1))
     state = RowState(spec, settings.network, temperatures or Temperatures(), num_environments=num_environments)
@@ -51,7 +51,7 @@ def play_unroll(
     arrays: Unroll | None = None,
     on_step: Callable[[Group, Transition], None] = lambda *_: None,
 ) -> Unroll:
-    """One unroll of every environment; ``on_step`` sees each step when it was recorded."""
+    """Play one unroll in every environment; ``on_step`` is called with each step after it is recorded."""
     layout = run_layout(settings, environment_spec(settings.env))
     if arrays is None:
         arrays = layout.allocate(sum(group.environments.num_environments for group in groups))

@@ -52,7 +52,7 @@ def test_playing_row_by_row_equals_the_learners_pass_over_the_whole_unroll() -> 
         step = play.step()
         steps.append((step.observation.stack.copy(), step.observation.game_reset.copy(), np.array(step.observation.instructions), step))
 
-    # The learner's view, from the unroll's fields alone: what row t is told follows from actions, rewards and ends before it.
+    # The learner's view, computed from the unroll's fields alone: the inputs of row t follow from the actions, rewards and ends before it.
     terminated = torch.from_numpy(np.stack([step.transition.terminated for *_, step in steps]))
     rewards = shape_rewards(torch.from_numpy(np.stack([step.transition.rewards for *_, step in steps])), "clip")
     actions = torch.from_numpy(np.stack([step.choice.actions for *_, step in steps])).long()
@@ -71,7 +71,7 @@ def test_playing_row_by_row_equals_the_learners_pass_over_the_whole_unroll() -> 
             last_rewards,
             torch.from_numpy(np.stack([words for _, _, words, _ in steps])),
         )
-    assert core_reset.any(dim=1).sum() > 3  # games ended on the way
+    assert core_reset.any(dim=1).sum() > 3  # some games ended on the way
     np.testing.assert_allclose(np.stack([step.choice.behaviour_logits for *_, step in steps]), output.policy_logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.stack([step.choice.values for *_, step in steps]), output.values, rtol=1e-4, atol=1e-5)
     assert output.policy_logits.std() > 0.05
@@ -100,7 +100,7 @@ def test_actions_are_sampled_in_proportion_to_the_policy() -> None:
     assert step.actions.dtype == np.int32
     np.testing.assert_allclose(np.bincount(step.actions, minlength=3) / count, [0.7, 0.2, 0.1], atol=0.03)
     assert set(ask(agent, rows, greedy=True).actions) == {0}
-    # 1/tau of each row multiplies the logits that are sampled from, and not those that are handed out.
+    # 1/tau of each row scales the logits that are sampled from, but not the logits that are returned.
     hot = ask(agent, rows._replace(inverse_temperatures=np.repeat(np.array([0.0, 3.0], np.float32), count // 2)))
     shares = np.array([np.bincount(half, minlength=3) for half in np.split(hot.actions, 2)]) / (count // 2)
     cubes = np.array([0.7, 0.2, 0.1]) ** 3
@@ -144,7 +144,7 @@ def test_it_computes_in_the_precision_of_the_actors() -> None:
 
 
 def test_without_a_core_its_empty_state_is_handed_on_as_it_is() -> None:
-    """Or each row would wrap the row before it, and memory would grow."""
+    """Otherwise each row would wrap the row before it, and memory would grow."""
     settings = catch_settings()
     rows = first_rows(settings, 4)
     assert ask(make_agent(settings), rows).core_state is rows.core_state

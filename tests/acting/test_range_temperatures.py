@@ -12,7 +12,7 @@ def test_each_game_draws_its_own_temperature_from_the_range_of_its_task() -> Non
     assert ((first[::2] >= 8.0) & (first[::2] <= 9.0)).all()
     assert ((first[1::2] >= 0.0) & (first[1::2] <= 0.1)).all()
     assert len(set(first.tolist())) > 90
-    # A row that starts no game changes nothing; one that does changes its environment only.
+    # Rows that start no game change nothing; a row that starts one changes only its own environment.
     np.testing.assert_array_equal(games.of_row(np.zeros(100, np.bool_)), first)
     again = games.of_row(np.arange(100) == 4)
     assert np.flatnonzero(again != first).tolist() == [4]

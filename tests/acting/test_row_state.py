@@ -1,4 +1,4 @@
-"""What the next row knows of the step before it, whoever plays."""
+"""The state that the next row takes from the step before it, whichever policy plays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def state_of(temperatures: Temperatures | None = None) -> RowState:
 
 
 def seen(plane: int, game_reset: tuple[bool, bool] = (False, False)) -> Observation:
-    """The newest plane is ``plane``; the older ones are what an environment returns beside it, and wrong on purpose."""
+    """The newest plane is ``plane``. The older planes, which an environment also returns, are wrong on purpose."""
     stack = np.full((2, 4, 1, 1), 99, np.uint8)
     stack[:, -1] = plane
     return Observation(stack, np.array(game_reset), None)
@@ -51,8 +51,8 @@ def test_before_the_first_row_there_was_nothing() -> None:
     ("transition", "forgets"),
     [
         (after(), False),
-        (after(terminated=[True, False]), True),  # game over, or a lost life
-        (after(truncated=[True, False]), False),  # the final observation's value needs the state as it was
+        (after(terminated=[True, False]), True),  # game over or a lost life
+        (after(truncated=[True, False]), False),  # the value of the final observation needs the state of the game that was cut off
         (after(game_reset=(True, False)), True),
     ],
 )
@@ -86,7 +86,7 @@ def test_the_stack_holds_the_planes_of_one_game() -> None:
 
 
 class Recorded(Temperatures):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

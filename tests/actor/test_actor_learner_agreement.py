@@ -1,6 +1,6 @@
-"""What the learner computes from an unroll is what the actor saw: restacked frames bit for bit, and importance ratios of 1.
+"""What the learner computes from an unroll is what the actor saw: restacked frames are equal bit for bit, and importance ratios are 1.
 
-A real policy plays real environments; games end, lives are lost and time limits strike inside unrolls and on their borders.
+A real policy plays real environments. Games end, lives are lost and time limits are reached inside unrolls and at their borders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
 CATCH: dict[str, Any] = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
-# Time limits of a few steps: every kind of end occurs within some dozens of steps.
+# Time limits of a few steps make every kind of end occur within a few dozen steps.
 BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}
 MINIGRID = {"suite": "gymnasium", "tasks": ("minigrid:MiniGrid-Empty-5x5-v0",), "max_episode_steps": 10}
 BABYAI = {"suite": "gymnasium", "tasks": ("minigrid:BabyAI-GoToLocalS5N2-v0",), "max_episode_steps": 10, "instruction_key": "mission"}
@@ -65,13 +65,13 @@ UNROLL_LENGTH = 7  # Catch's games of 5 + 1 steps end at every row sooner or lat
 
 @dataclasses.dataclass
 class Played:
-    """What an actor made, and what it saw while it did."""
+    """What an actor recorded, and what it saw while it played."""
 
     settings: RunSettings
     trainer: Trainer
     unrolls: list[Unroll]
     stacks: list[NDArray[np.uint8]]
-    """[T + 1, E, S * C, H, W] by unroll."""
+    """Array [T + 1, E, S * C, H, W] of each unroll."""
 
 
 def _settings(case: str) -> RunSettings:
@@ -86,7 +86,7 @@ def _settings(case: str) -> RunSettings:
 
 
 class _GenerousGames:
-    """These games pay rarely. The network must see a reward at every kind of row, the clipped one."""
+    """Adds rewards, because these games pay rarely: the network must see a clipped reward at every kind of row."""
 
     def __init__(self, environments: BatchedEnvironment) -> None:
         self._environments = environments
@@ -107,7 +107,7 @@ def _play(case: str, num_unrolls: int) -> Played:
     trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
     assert trainer.agent.policy_head is not None
     with torch.no_grad():
-        # A policy far from uniform, or a wrong input would hardly show in the ratios.
+        # The policy must be far from uniform; otherwise a wrong input would hardly change the ratios.
         trainer.agent.policy_head.weight.mul_(300.0)
     policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
     group = make_group(settings, settings.actor.environments, wrap=_GenerousGames)
@@ -126,7 +126,7 @@ def _play(case: str, num_unrolls: int) -> Played:
 
 @pytest.fixture(scope="module")
 def played() -> dict[str, Played]:
-    """By case, played once."""
+    """Play each case once."""
     torch.set_num_threads(1)
     return {case: _play(case, 30 if "breakout" in case else 12) for case in CASES}
 
@@ -146,7 +146,7 @@ def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None
             arguments = call.kwargs
             target = log_prob(arguments["target_logits"].detach(), arguments["actions"])
             behaviour = log_prob(arguments["behaviour_logits"], arguments["actions"])
-            # At every row, those that only reset a game included.
+            # The ratios are 1 at every row, including rows that only reset a game.
             torch.testing.assert_close((target - behaviour).exp(), torch.ones_like(target), rtol=0, atol=1e-4)
             torch.testing.assert_close(arguments["target_logits"].detach(), arguments["behaviour_logits"], rtol=1e-4, atol=1e-4)
             valid += int(arguments["row_valid"].sum())
@@ -164,7 +164,7 @@ def test_restacked_frames_are_the_actors_bit_for_bit(played: dict[str, Played], 
 
 
 def test_the_cases_hold_every_kind_of_end(played: dict[str, Played]) -> None:
-    """Without these the two tests above would say little."""
+    """The two tests above prove little unless the cases contain every kind of end."""
     ends: dict[str, dict[str, int]] = {}
     for case, run in played.items():
         joined = {
@@ -191,7 +191,7 @@ def test_the_cases_hold_every_kind_of_end(played: dict[str, Played]) -> None:
     ["core_reset", "last_action", "last_reward", "initial_core_state", "game_reset", "actions", "rewards", "observations", "instructions"],
 )
 def test_the_ratios_tell_when_a_field_is_wrong(played: dict[str, Played], field: str) -> None:
-    """The network reads all of these; each one, spoiled, must show."""
+    """The network reads all of these fields; corrupting any one of them must change the ratios."""
     run = played[{"observations": "vectors", "instructions": "missions"}.get(field, "catch truncated, recurrent")]
     rhos = []
     for unroll in run.unrolls[1:]:

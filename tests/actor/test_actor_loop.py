@@ -1,4 +1,4 @@
-"""Groups of environments that take turns, so that the answer to one comes while another is stepped."""
+"""Groups of environments take turns: one group steps while the answer for another is pending."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = RunSettings.model_validate(
 
 @dataclass
 class SlowPolicy:
-    """Answers only when it is collected. Each environment's action follows from its own row and from all that came before."""
+    """Answers only when it is collected. Each environment's action depends on its own row and on all rows before it."""
 
     events: list[str] = field(default_factory=list)
 
@@ -65,4 +65,4 @@ def test_groups_play_what_their_environments_would_play_together() -> None:
         one, other = (play_unroll(SETTINGS, groups, policy, version=version) for groups in (together, apart))
         for name, array in one.items():
             np.testing.assert_array_equal(array, other[name], err_msg=name)
-    assert one["episode_id"].min() > 1  # games ended on the way
+    assert one["episode_id"].min() > 1  # some games ended on the way

@@ -1,4 +1,4 @@
-"""What an actor exports is in the unit that the catalogue names."""
+"""An actor exports each metric in the unit that the catalogue names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from herd.telemetry import Telemetry, metric_names
 
 @dataclass
 class Client:
-    """An unroll client's counts: of messages, not of unrolls."""
+    """The counts of an unroll client, in messages rather than unrolls."""
 
     num_unacked: int = 2
     num_rejected: int = 3

@@ -1,4 +1,4 @@
-"""Weights that cannot be used: dropped, counted, and asked for again a second later; the actor goes on with those it has."""
+"""Weights that cannot be used are dropped, counted and requested again a second later; the actor keeps the weights that it has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from herd.wire.weights_client import WeightsFrame
 
 
 class Server:
-    """Answers every question at once with the next payload; the last one for ever."""
+    """Answers every request at once with the next payload; the last payload is repeated."""
 
     refused = None
     pending = False
@@ -78,7 +78,7 @@ def test_an_actor_goes_on_with_the_weights_it_has(payload: bytes) -> None:
     assert server.pauses == [UNUSABLE_SECONDS]
     assert fresh.num_unusable == 1
     fresh.before_unroll()
-    # Asked as one that holds what it acts on, so that a smaller number than the hostile one would be taken too.
+    # The request names the version that the actor acts on, so a version number below the hostile one is accepted too.
     assert server.have == [None, (1, 1), (1, 1)]
     assert fresh.version == (3, 1)
     assert bool((network.weight == 3.0).all())

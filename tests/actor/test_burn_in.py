@@ -1,4 +1,4 @@
-"""Unrolls that begin by repeating the end of the one before, from the actor's arrays to the learner's count of frames."""
+"""Unrolls that begin with a copy of the end of the previous unroll, from the actor's arrays to the learner's count of frames."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LAYOUT = run_layout(SETTINGS, SPEC)
 
 
 class _AnotherForEachRow(Temperatures):
-    """So that a row's cannot be taken for another's."""
+    """Every row has a different temperature, so that mixing up two rows shows."""
 
     def __init__(self) -> None:
         self._row = 0
@@ -50,7 +50,7 @@ class _AnotherForEachRow(Temperatures):
 
 
 def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Trainer, list[Unroll], int]:
-    """Unrolls of one policy, and the steps that were valid while they were played."""
+    """Play unrolls with one policy; also return the number of valid steps played."""
     torch.manual_seed(0)
     trainer = Trainer(SETTINGS, SPEC, torch.device("cpu"), torch.float32)
     assert trainer.agent.policy_head is not None
@@ -77,16 +77,16 @@ def test_the_burn_in_repeats_the_end_of_the_unroll_before() -> None:
     for before, after in pairwise(unrolls):
         for name in STEP_FIELDS:
             if name in after:
-                # And of what is known of rows, one more: the first new step acts on it.
+                # Fields that are known for every row overlap by one more row, because the first new step acts on it.
                 rows = BURN_IN + (1 if after[name].shape[1] == LAYOUT.unroll_length + 1 else 0)
                 np.testing.assert_array_equal(after[name][:, :rows], before[name][:, before[name].shape[1] - rows :], err_msg=name)
-        assert (after["policy_version"][:, 0] == [1, after["policy_version"][0, 1, 1]]).all()  # of its own steps
+        assert (after["policy_version"][:, 0] == [1, after["policy_version"][0, 1, 1]]).all()  # versions of the unroll's own steps
 
 
 def test_every_valid_step_is_trained_on_in_one_unroll() -> None:
     _, unrolls, num_valid = _played(6)
     assert sum(int(unroll["row_valid"][:, BURN_IN:].sum()) for unroll in unrolls) == num_valid
-    # Nothing comes before an actor's first step.
+    # There is nothing before an actor's first step.
     assert not unrolls[0]["row_valid"][:, :BURN_IN].any()
     assert unrolls[0]["core_reset"][:, : BURN_IN + 1].all()
 
@@ -119,7 +119,7 @@ def test_the_state_before_the_burn_in_reaches_the_rows_after_it(field: str) -> N
     trainer, unrolls, _ = _played(8)
     changed = 0
     for unroll in unrolls[1:]:
-        # The environment whose burn-in starts no game: there the state before it matters.
+        # In this environment no game starts during burn-in, so the state before it matters.
         going_on = ~unroll["core_reset"][:, : BURN_IN + 1].any(axis=1)
         wrong = unroll[field]
         spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + 1.0

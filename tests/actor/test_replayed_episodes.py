@@ -1,5 +1,6 @@
-"""Games out of replay, cut anew from their first step, through the learner's slots: under the weights that played them every importance
-ratio is 1, at every row of every game. That takes the right frames, stacks, last actions and rewards, resets and recurrent states."""
+"""Replayed episodes are cut again from their first step and pass through the learner's slots. Under the weights that played them, every
+importance ratio is 1 at every row of every episode. This requires the right frames, stacks, last actions and rewards, resets and
+recurrent states."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 NUM_SLOTS, NUM_UNROLLS = 3, 40
 CORE = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
-# Games end, lives are lost and time limits strike inside of unrolls and on their borders.
+# Games end, lives are lost and time limits are reached inside unrolls and at their borders.
 CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 3, "action_repeat": 1}
 CASES: dict[str, dict[str, Any]] = {
     "catch": {"env": CATCH},
@@ -57,7 +58,7 @@ def _settings(case: str) -> RunSettings:
 
 
 def _episodes(layout: UnrollLayout, unrolls: list[Unroll]) -> list[Episode]:
-    """The games that were played from beginning to end, as the service puts them together."""
+    """The episodes that were played from beginning to end, assembled as the service assembles them."""
     pieces, assembler, episodes = PieceLayout(layout), Assembler(100_000), []
     for unroll in unrolls:
         sent = {
@@ -76,7 +77,7 @@ def _episodes(layout: UnrollLayout, unrolls: list[Unroll]) -> list[Episode]:
 
 
 def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *, with_states: bool = True) -> torch.Tensor:
-    """Of every valid replayed row, after all games were worked through by the slots."""
+    """Importance ratios of all valid replayed rows, after all episodes have passed through the slots."""
     layout = run_layout(settings, environment_spec(settings.env))
     stock = EpisodeStock(NUM_SLOTS, 1)
     for episode in episodes:
@@ -107,7 +108,7 @@ def test_ratios_are_one_from_the_first_step_of_a_game_to_its_last(case: str) -> 
     trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
     assert trainer.agent.policy_head is not None
     with torch.no_grad():
-        # A policy far from uniform, or a wrong input would hardly show in the ratios.
+        # The policy must be far from uniform; otherwise a wrong input would hardly change the ratios.
         trainer.agent.policy_head.weight.mul_(300.0)
     policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
     group = make_group(settings, NUM_SLOTS)
@@ -121,5 +122,5 @@ def test_ratios_are_one_from_the_first_step_of_a_game_to_its_last(case: str) -> 
     torch.testing.assert_close(ratios, torch.ones_like(ratios), rtol=0.0, atol=2e-3)
     assert float((ratios - 1.0).abs().mean()) < 1e-4
     if case in ("catch", "breakout"):
-        # What the recomputed states are worth: without them the later unrolls of a game are off.
+        # This shows the effect of the recomputed states: without them the later unrolls of an episode have wrong ratios.
         assert float((_ratios(settings, trainer, episodes, with_states=False) - 1.0).abs().max()) > 0.05

@@ -1,4 +1,4 @@
-"""The recurrent states that replay slots go through are those of the actor that played, under the same weights and only under those."""
+"""Replay slots recompute the recurrent states of the actor that played, under the same weights and only under those."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STILL = Rates(0.0)
 def _settings(burn_in: int, **changes: Any) -> RunSettings:
     return RunSettings.model_validate(
         {
-            # Games of ten steps and more: they end inside of unrolls of seven, and run over several.
+            # Games last ten steps or more: they end inside unrolls of seven steps and run over several unrolls.
             "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
             "network": {"torso": "mlp", "core": "lstm", "core_size": 16, "last_action_and_reward": True},
             "algorithm": {"unroll_length": 7, "burn_in": burn_in},
@@ -55,7 +55,7 @@ def _play(settings: RunSettings, trainer: Trainer) -> list[Unroll]:
 
 
 def _batch(settings: RunSettings, unroll: Unroll) -> Slab:
-    """Online unrolls of no interest, then the slots', as replay gives them: without the states of those who played."""
+    """A batch of arbitrary online unrolls followed by the slots' unrolls, as replay sends them: without the actor's states."""
     slab = Slab(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
     for name, array in slab.arrays.items():
         if name in unroll:
@@ -66,7 +66,7 @@ def _batch(settings: RunSettings, unroll: Unroll) -> Slab:
 
 
 def _replayed_states(settings: RunSettings, trainer: Trainer, unrolls: list[Unroll]) -> np.ndarray:
-    """[unroll, slot, 2, H]: what each unroll began with, after the trainer was asked to train on them in turn."""
+    """[unroll, slot, 2, H]: the state at the start of each unroll when the trainer trains on the unrolls in order."""
     states = []
     for unroll in unrolls:
         slab = _batch(settings, unroll)
@@ -84,13 +84,13 @@ def test_they_equal_the_actors_under_the_same_weights(burn_in: int) -> None:
     stored = np.stack([unroll["initial_core_state"] for unroll in unrolls])
     assert np.abs(stored[3:]).max() > 0.01
     resets = np.stack([unroll["core_reset"] for unroll in unrolls])
-    assert resets[:, :, 1:-1].any()  # games begin inside of unrolls
-    assert not resets[:, :, burn_in].all()  # and go on over their borders
+    assert resets[:, :, 1:-1].any()  # games begin inside unrolls
+    assert not resets[:, :, burn_in].all()  # and continue across their borders
     np.testing.assert_allclose(states, stored, atol=1e-5)
 
 
 def test_they_leave_the_stored_ones_behind_under_other_weights() -> None:
-    """By how much is what replaying without them would be wrong by."""
+    """The difference is the error that replaying with the stored states would cause."""
     settings = _settings(0)
     played_by = _trainer(settings)
     unrolls = _play(settings, played_by)

@@ -1,4 +1,4 @@
-"""R39 of docs/messaging.md: for how long an actor stays in a place, and where it goes next."""
+"""R39 of docs/messaging.md: how long an actor keeps a place, and where it goes next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Stop:
 
 
 class Lease:
-    """Stands for the lease of the parameter server."""
+    """Stands in for the lease from the parameter server."""
 
     def __init__(self) -> None:
         self.place: Place | None = None

@@ -1,4 +1,4 @@
-"""Rows of an unroll, field by field, from made-up transitions."""
+"""The rows of an unroll, field by field, from made-up transitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASK_IDS = np.array([1, 2], np.int32)
 
 
 def _observation(time: int, game_reset: tuple[bool, bool] = (False, False)) -> Observation:
-    """Every byte of the stack tells its time, environment, plane, channel and place."""
+    """Every byte of the stack encodes its time, environment, plane, channel and position."""
     shape = (NUM_ENVIRONMENTS, LAYOUT.frame_stack * LAYOUT.frame_shape[2], 2, 2)
     stack = ((np.arange(np.prod(shape)).reshape(shape) + 50 * time) % 251).astype(np.uint8)
     instructions = np.array([[time, 1], [time, 2]], np.int64)
@@ -55,7 +55,7 @@ class _Temperatures(Temperatures):
 
 
 class _Recorder:
-    """State and builder together: a step to the next row, as an actor takes it."""
+    """State and builder together: advances to the next row as an actor does."""
 
     def __init__(self) -> None:
         spec = EnvSpec(("a", "b", "c"), LAYOUT.frame_shape, LAYOUT.frame_stack, LAYOUT.num_actions, 1, 2)
@@ -70,7 +70,7 @@ class _Recorder:
         self.builder.begin(LAYOUT.allocate(NUM_ENVIRONMENTS), self.observation)
 
     def add(self, transition: Transition) -> None:
-        """Time is what the transition's rewards tell."""
+        """The transition's rewards encode the time."""
         time = int(transition.rewards[0])
         self.state.rows(self.observation)
         values, core = np.zeros(NUM_ENVIRONMENTS, np.float32), np.full_like(self.state.core_state, time)
@@ -96,7 +96,7 @@ def _logits(time: int) -> NDArray[np.float32]:
 
 
 def _newest(observation: Observation) -> NDArray[np.uint8]:
-    """[E, H, W, C] of the newest plane, element by element."""
+    """[E, H, W, C]: the newest plane, element by element."""
     height, width, channels = LAYOUT.frame_shape
     plane = np.zeros((NUM_ENVIRONMENTS, height, width, channels), np.uint8)
     for index in np.ndindex(plane.shape):
@@ -142,7 +142,7 @@ def test_row_0_repeats_the_last_row_of_the_unroll_before() -> None:
     after = recorder.unroll([_transition(4, valid=[False, True], game_reset=(True, False)), _transition(5), _transition(6)])
     for name in ("frames", "game_reset", "core_reset", "instructions"):
         np.testing.assert_array_equal(after[name][:, 0], before[name][:, -1])
-    # The first environment's episode ended there; the second goes on from its third step.
+    # The first environment's episode ended there; the second continues from its third step.
     assert after["core_reset"][:, 0].tolist() == [True, False]
     assert after["last_action"].tolist() == [-1, int(_actions(3)[1])]
     assert after["last_reward"].tolist() == [0.0, -3.0]
@@ -173,7 +173,7 @@ def test_an_unroll_names_the_game_of_its_first_row() -> None:
     recorder = _Recorder()
     recorder.unroll([_transition(1), _transition(2, valid=[False, True], game_reset=(True, False)), _transition(3)])
     unroll = recorder.unroll([_transition(time) for time in (4, 5, 6)])
-    # Rows since the game's first one.
+    # Number of rows since the first row of the game.
     assert (unroll["episode_id"].tolist(), unroll["index_in_episode"].tolist()) == ([1, 0], [1, 3])
 
 

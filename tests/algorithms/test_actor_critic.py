@@ -1,4 +1,4 @@
-"""The whole loss and its gradients against the oracle; additivity over parts of a batch."""
+"""The whole loss and its gradients agree with the oracle, and the loss adds up over parts of a batch."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def make_batch(num_steps: int = 8, batch_size: int = 5, num_actions: int = 3, se
     terminated = np.zeros(rows, dtype=np.bool_)
     row_valid = np.ones(rows, dtype=np.bool_)
     if num_steps >= 8 and batch_size >= 5:
-        terminated[2, 0], row_valid[3, 0] = True, False  # A game over and the row that only resets.
-        row_valid[4, 1] = False  # A truncation at row 3: its discount stays.
-        terminated[[1, 5], 2] = True  # Lost lives: the game goes on in the next row.
+        terminated[2, 0], row_valid[3, 0] = True, False  # game over, and the row that only resets
+        row_valid[4, 1] = False  # a truncation at row 3, whose discount stays
+        terminated[[1, 5], 2] = True  # lost lives; the game continues in the next row
         terminated[num_steps - 1, 3] = True
-        row_valid[0, 3] = False  # The unroll before ended with its game.
+        row_valid[0, 3] = False  # the previous unroll ended with the end of its game
         row_valid[num_steps - 1, 4] = False
     return Batch(
         target_logits=target_logits,
@@ -57,7 +57,7 @@ def loss_by_herd(
     is_replayed: torch.Tensor | None = None,
     value_scale: torch.Tensor | None = None,
 ) -> tuple[LossTerms, torch.Tensor, torch.Tensor]:
-    """The loss of some columns, and its gradients in the whole batch's logits and values."""
+    """The loss of some columns, and its gradients with respect to the whole batch's logits and values."""
     logits = torch.tensor(batch.target_logits, requires_grad=True)
     values = torch.tensor(batch.values, requires_grad=True)
     terms = actor_critic_loss(
@@ -97,7 +97,7 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
     [Costs(correction=correction) for correction in CORRECTIONS]
     + [Costs(correction=correction, lambda_=0.7, q_estimate="value") for correction in CORRECTIONS]
     + [Costs(correction=correction, q_estimate="v_target") for correction in CORRECTIONS]
-    # Large enough to show in a float64 test, and to pull on the gradient.
+    # The costs are large enough to show in a float64 test and to affect the gradient.
     + [Costs(correction="epsilon", log_epsilon=0.2), Costs(correction="one_step", clip_pg_rho_threshold=0.8)]
     + [Costs(correction=correction, advantage_normalization="batch") for correction in CORRECTIONS]
     + [Costs(correction=correction, ratio_clip=0.3) for correction in CORRECTIONS]
@@ -114,7 +114,7 @@ def test_loss_and_gradients_agree_with_the_oracle(costs: Costs) -> None:
     terms, by_logits, by_values = loss_by_herd(BATCH, costs)
     targets, advantages = targets_and_advantages(BATCH, DISCOUNT, costs)
     for name, expected in loss_at(BATCH.target_logits, BATCH.values, BATCH, targets, advantages, costs).items():
-        # Normalising adds 1e-8 to the spread.
+        # Normalising adds 1e-8 to the standard deviation.
         rel = 1e-11 if costs.advantage_normalization == "none" else 1e-7
         assert getattr(terms, name).item() == pytest.approx(expected, rel=rel), name
     expected_by_logits, expected_by_values = gradients(BATCH, targets, advantages, costs)
@@ -178,7 +178,7 @@ def test_an_invalid_row_may_hold_anything(correction: Correction, normalization:
 
 
 def test_termination_ends_the_return_and_truncation_bootstraps() -> None:
-    # One row of reward 1, one of the final observation (value 7), then another game.
+    # One row of reward 1, one row with the final observation (value 7), then another game.
     def policy_loss(*, terminated: bool) -> float:
         batch = Batch(
             target_logits=np.zeros((3, 1, 2)),
@@ -228,7 +228,7 @@ def test_without_a_valid_row_everything_is_zero() -> None:
 
 
 def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None:
-    # A meta tensor has no content: whatever would wait for the device (item, bool, if) raises.
+    # A meta tensor has no content, so anything that would wait for the device (item, bool, if) raises.
     for correction in CORRECTIONS:
         terms = actor_critic_loss(
             target_logits=torch.zeros(8, 5, 3, device="meta", requires_grad=True),

@@ -1,4 +1,4 @@
-"""DiCE's whole loss and its gradients against the oracle; the policy gradient's form at every temperature; additivity over parts."""
+"""DiCE's loss and its gradients agree with the oracle; the policy gradient's form at every temperature; the loss adds up over parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 DISCOUNT = 0.93
 NUM_STEPS, BATCH_SIZE, NUM_ACTIONS = 8, 5, 3
-# Both ends of Table 5's range, tau = 1, and between.
+# Both ends of Table 5's range, tau = 1, and values between.
 INVERSE_TEMPERATURES = (0.0, 1e-3, 0.3, 1.0, 7.0, 50.0)
 
 
@@ -33,14 +33,14 @@ def make_batch(num_steps: int = NUM_STEPS, batch_size: int = BATCH_SIZE, seed: i
     terminated = np.zeros(rows, dtype=np.bool_)
     row_valid = np.ones(rows, dtype=np.bool_)
     if rows == (NUM_STEPS, BATCH_SIZE):
-        terminated[2, 0], row_valid[3, 0] = True, False  # A game over and the row that only resets.
+        terminated[2, 0], row_valid[3, 0] = True, False  # game over, and the row that only resets
         inverse_temperature[:3, 0], inverse_temperature[3:, 0] = 1.0, 5.0
-        row_valid[4, 1] = False  # A truncation at row 3: row 4 is its final observation, and holds the next game's temperature.
+        row_valid[4, 1] = False  # a truncation at row 3: row 4 is its final observation and holds the next game's temperature
         inverse_temperature[:4, 1], inverse_temperature[4:, 1] = 0.7, 50.0
-        terminated[[1, 5], 2] = True  # Lost lives: game and temperature go on.
+        terminated[[1, 5], 2] = True  # lost lives; the game and its temperature continue
         inverse_temperature[:, 2] = 0.0
         terminated[num_steps - 1, 3] = True
-        row_valid[0, 3] = False  # The unroll before ended with its game.
+        row_valid[0, 3] = False  # the previous unroll ended with the end of its game
         inverse_temperature[:, 3] = 0.4
         row_valid[num_steps - 1, 4] = False
         inverse_temperature[:, 4] = 1.5
@@ -73,7 +73,7 @@ def loss_by_herd(
     columns: slice = slice(None),
     dtype: torch.dtype = torch.float64,
 ) -> Found:
-    """The loss of some columns, and its gradients in the whole batch's advantages and values."""
+    """The loss of some columns, and its gradients with respect to the whole batch's advantages and values."""
     advantages = torch.tensor(batch.advantages, dtype=dtype, requires_grad=True)
     values = torch.tensor(batch.values, dtype=dtype, requires_grad=True)
     terms = dice_loss(
@@ -165,7 +165,7 @@ def test_at_tau_1_without_q_it_learns_what_the_actor_critic_learns() -> None:
 
 
 def _jacobian(advantages: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-    """Gradients of each action's advantage, [A, parameters]."""
+    """Gradient of each action's advantage, [A, parameters]."""
     rows = [torch.autograd.grad(advantage, parameters, retain_graph=True)[0].flatten() for advantage in advantages]
     return torch.stack(rows)
 
@@ -240,7 +240,7 @@ def test_rho_is_summed_over_valid_rows() -> None:
     costs = Costs()
     clipped = np.minimum(importance_ratios(BATCH), costs.clip_rho_threshold)[BATCH.row_valid]
     assert loss_by_herd(BATCH, costs).terms.rhos.sum().item() == pytest.approx(clipped.sum(), rel=1e-12)
-    # The same network at the same temperature is on-policy, whatever the temperature.
+    # A network is on-policy with itself at the same temperature, whatever the temperature.
     on_policy = loss_by_herd(replace(BATCH, behaviour_advantages=BATCH.advantages[:-1]), costs).terms
     assert on_policy.rhos.sum().item() == pytest.approx(BATCH.row_valid.sum(), rel=1e-12)
 
@@ -258,7 +258,7 @@ def test_no_policy_sees_a_constant_added_to_the_advantages() -> None:
     torch.testing.assert_close(behaved, before, rtol=1e-10, atol=1e-12)
     for name in ("total", "policy", "value", "entropy", "rhos"):
         torch.testing.assert_close(getattr(shifted, name), getattr(before, name), rtol=1e-10, atol=1e-12)
-    # But Q = V + A does: A is not centred.
+    # But Q = V + A does change, because A is not centred.
     assert abs(shifted.q.item() - before.q.item()) > 0.1
 
 
@@ -286,7 +286,7 @@ def test_an_invalid_row_may_hold_anything(costs: Costs) -> None:
     assert (after.by_values[:-1][torch.tensor(invalid)] == 0.0).all()
 
 
-@settings(deadline=None)  # a busy machine is no mistake
+@settings(deadline=None)  # a slow machine must not fail the test
 @given(
     seed=st.integers(0, 10_000),
     batch_size=st.integers(2, 6),
@@ -333,7 +333,7 @@ def _arguments(device: str) -> dict[str, object]:
 
 
 def test_never_reads_a_tensor_back() -> None:
-    # A meta tensor has no content: whatever would wait for the device (item, bool, if) raises.
+    # A meta tensor has no content, so anything that would wait for the device (item, bool, if) raises.
     terms = dice_loss(**_arguments("meta"))  # type: ignore[arg-type]
     assert terms.total.dtype == torch.float32
     assert terms.total.requires_grad

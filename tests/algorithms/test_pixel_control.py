@@ -1,4 +1,4 @@
-"""Pixel control's reward, target and loss against loops in float64, and by hand."""
+"""Pixel control's reward, target and loss, checked against float64 loops and by hand."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DISCOUNT = 0.9
 
 
 def _inputs(seed: int = 0, *, channels: int = 3, height: int = 9, width: int = 6) -> dict[str, Any]:
-    """Games that end by themselves, by a time limit and by a lost life, at the first step and at the last one."""
+    """Games that end by termination, by a time limit and by a lost life, including at the first and at the last step."""
     random = np.random.default_rng(seed)
     game_reset, counts = np.zeros((T + 1, B), bool), np.ones((T, B), bool)
     terminated = np.zeros((T, B), bool)
-    terminated[2, 0], counts[3, 0], game_reset[4, 0] = True, False, True  # over; the next row starts a game
+    terminated[2, 0], counts[3, 0], game_reset[4, 0] = True, False, True  # game over; the next row starts a game
     counts[3, 1], game_reset[4, 1] = False, True  # truncated: row 3 holds the final picture
-    terminated[4, 2] = True  # a lost life: the game goes on
+    terminated[4, 2] = True  # a lost life: the game continues
     terminated[0, 3], counts[1, 3], game_reset[2, 3], terminated[T - 1, 3] = True, False, True, True
     counts[T - 1, 4], game_reset[T, 4] = False, True
     return {
@@ -54,12 +54,12 @@ def test_the_central_80_pixels_of_an_84_pixel_picture_are_seen_and_black_to_whit
     planes = torch.zeros(2, 1, 84, 84, 1, dtype=torch.uint8)
     planes[1, 0, 2:6, 2:6] = 255  # the first cell
     planes[1, 0, 81, 81] = 255  # the last pixel of the last cell
-    planes[1, 0, :2] = planes[1, 0, 82:] = 255  # outside
+    planes[1, 0, :2] = planes[1, 0, 82:] = 255  # outside the grid
     found = pseudo_rewards(planes, torch.zeros(2, 1, dtype=torch.bool), grid=(20, 20), cell_size=4)[0, 0]
     assert found[0, 0] == 1.0
     assert found[19, 19] == 1.0 / 16.0
     assert found.sum() == 1.0 + 1.0 / 16.0
-    # Down as well as up.
+    # A decrease counts as much as an increase.
     assert torch.equal(pseudo_rewards(planes.flip(0), torch.zeros(2, 1, dtype=torch.bool), grid=(20, 20), cell_size=4)[0, 0], found)
 
 
@@ -70,11 +70,12 @@ def test_returns_end_at_terminations_and_bootstrap_at_truncations_and_at_the_unr
     values, terminated, counts = (torch.from_numpy(inputs[name]) for name in ("action_values", "terminated", "counts"))
     found = cell_returns(torch.from_numpy(reward), values.amax(dim=2), terminated, counts, discount=DISCOUNT)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
-    # By hand, of one cell.
+    # One cell worked out by hand.
     best = inputs["action_values"].max(axis=2)[:, :, 0, 0]
     cell = reward[:, :, 0, 0]
-    assert found[1, 0, 0, 0].item() == pytest.approx(cell[1, 0] + 0.9 * cell[2, 0])  # nothing after the termination
-    assert found[1, 1, 0, 0].item() == pytest.approx(cell[1, 1] + 0.9 * cell[2, 1] + 0.81 * best[3, 1])  # the final picture's value
+    assert found[1, 0, 0, 0].item() == pytest.approx(cell[1, 0] + 0.9 * cell[2, 0])  # nothing is added after the termination
+    # ends with the final picture's value
+    assert found[1, 1, 0, 0].item() == pytest.approx(cell[1, 1] + 0.9 * cell[2, 1] + 0.81 * best[3, 1])
     assert found[4, 2, 0, 0].item() == pytest.approx(cell[4, 2])
     assert found[5, 2, 0, 0].item() == pytest.approx(cell[5, 2] + 0.9 * cell[6, 2] + 0.81 * best[7, 2])
 
@@ -98,7 +99,8 @@ def test_what_lies_at_rows_that_do_not_count_reaches_the_loss_as_a_bootstrap_alo
     inputs = _inputs(4)
     before = pixel_control_loss(**_tensors(inputs), cell_size=CELL, discount=DISCOUNT).loss
     inputs["actions"][~inputs["counts"]] = 0
-    inputs["planes"][4, 0] = 7  # the first picture of a game: its difference to the one before is masked, to the next one is not
+    # in the first picture of a game the difference to the previous picture is masked, the difference to the next one is not
+    inputs["planes"][4, 0] = 7
     inputs["planes"][5, 0] = 7
     changed = inputs | {"counts": inputs["counts"].copy()}
     changed["counts"][4:6, 0] = False

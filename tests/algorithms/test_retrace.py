@@ -1,4 +1,4 @@
-"""Retrace against its definition, and the identities that tie it to other returns."""
+"""Retrace agrees with its definition, and satisfies the identities that link it to other returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.oracles.vtrace import Array, Mask, n_step_returns
 torch.set_num_threads(1)
 
 C_BAR = 1.05
-# Table 5's threshold and 1 on either side, and far outside.
+# On either side of Table 5's threshold and of 1, and far outside.
 RATIOS = (0.02, 0.5, 0.9, 0.98, 1.02, 1.04, 1.07, 1.5, 3.0, 40.0)
 BOOTSTRAPS: tuple[Bootstrap, ...] = ("expected", "taken")
 
@@ -66,7 +66,7 @@ class Unrolls:
 def make_unrolls(num_steps: int, batch_size: int, seed: int, *, episode_ends: bool = True) -> Unrolls:
     rng = np.random.default_rng(seed)
     shape = (num_steps, batch_size)
-    # Jittered by less than the gaps to the thresholds: no two ratios are equal.
+    # The jitter is smaller than the gaps to the thresholds, and makes all ratios different.
     ratios = np.resize(RATIOS, num_steps * batch_size) * rng.uniform(0.995, 1.005, num_steps * batch_size)
     discounts = rng.uniform(0.9, 0.99, shape)
     trace_mask = np.ones(shape, dtype=np.bool_)
@@ -105,7 +105,7 @@ def test_agrees_with_the_definition(lambda_: float, bootstrap: Bootstrap) -> Non
     np.testing.assert_allclose(found, UNROLLS.by_oracle(lambda_=lambda_, bootstrap=bootstrap), rtol=1e-12, atol=1e-12)
 
 
-@settings(deadline=None)  # a busy machine is no mistake
+@settings(deadline=None)  # a slow machine must not fail the test
 @given(
     num_steps=st.integers(1, 7),
     batch_size=st.integers(1, 4),
@@ -144,7 +144,7 @@ def test_on_policy_the_printed_form_is_the_n_step_return() -> None:
 
 
 def test_a_target_policy_of_one_action_makes_both_forms_one() -> None:
-    # pi(a|x) = 1 of what was done: the expectation of Q is Q of the action taken.
+    # pi(a|x) = 1 for the action taken: the expectation of Q equals Q of that action.
     unrolls = make_unrolls(7, 4, seed=6, episode_ends=False)
     unrolls.expected_next[:-1] = unrolls.q_values[1:]
     np.testing.assert_allclose(unrolls.by_herd(bootstrap="taken"), unrolls.by_herd(bootstrap="expected"), rtol=1e-12, atol=1e-12)
@@ -166,7 +166,7 @@ def test_a_masked_step_keeps_its_value_whatever_it_holds_and_cuts_the_trace(boot
     unrolls.trace_mask[3, 0] = False
     before = unrolls.by_herd(bootstrap=bootstrap)
     assert before[3, 0] == unrolls.q_values[3, 0]
-    # The step before bootstraps from the expectation at the final observation, in which no action was taken.
+    # The step before bootstraps from the expectation at the final observation, where no action was taken.
     assert before[2, 0] == pytest.approx(unrolls.rewards[2, 0] + unrolls.discounts[2, 0] * unrolls.expected_next[2, 0], rel=1e-12)
 
     unrolls.rewards[3, 0] = unrolls.expected_next[3, 0] = np.nan

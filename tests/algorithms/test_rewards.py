@@ -1,4 +1,4 @@
-"""Reward shaping at points worked out by hand, and the shapes' properties."""
+"""Reward shaping at points worked out by hand, and properties of the shaping functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RMSProp against TensorFlow's definition, and against torch's optimiser of nearly the same name."""
+"""RMSProp against TensorFlow's definition, and against torch's slightly different optimiser of the same name."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ torch.set_num_threads(1)
 
 SHAPES = ((3, 4), (5,), (2, 2, 2))
 NUM_UPDATES = 12
-# A schedule, so that what momentum does with a changed learning rate is tested too.
+# A schedule, so that the effect of momentum under a changing learning rate is tested too.
 LEARNING_RATES = [0.05 * (1.0 - update / NUM_UPDATES) for update in range(NUM_UPDATES)]
 
 
 def starts_and_gradients() -> tuple[list[Array], list[list[Array]]]:
     rng = np.random.default_rng(31)
     starts = [rng.normal(size=shape) for shape in SHAPES]
-    # Gradients on both sides of 1, where the second moment starts.
+    # Gradients lie on both sides of 1, where the second moment starts.
     return starts, [[2.0 * rng.normal(size=shape) for shape in SHAPES] for _ in range(NUM_UPDATES)]
 
 
@@ -64,11 +64,11 @@ def test_torch_rmsprop_is_another_optimiser(epsilon: float) -> None:
     update(theirs_optimizer, theirs, gradients[0], 0.05)
     our_step = np.abs(ours[0].detach().numpy() - starts[0])
     their_step = np.abs(theirs[0].detach().numpy() - starts[0])
-    # First update, gradient g: ours is about lr |g|, theirs lr |g| / (0.1 |g| + eps), up to 10 lr.
+    # In the first update with gradient g, ours moves by about lr |g|, torch's by lr |g| / (0.1 |g| + eps), which is up to 10 lr.
     large = np.abs(gradients[0][0]) > 0.5
     assert (their_step[large] > 2.0 * our_step[large]).all()
 
-    # The place of epsilon alone differs as well: give both the same second moments.
+    # The position of epsilon alone also makes a difference: give both the same second moments.
     for parameter in theirs:
         theirs_optimizer.state[parameter]["square_avg"].fill_(0.04)
     for parameter in ours:
@@ -107,7 +107,7 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
     optimizer.step()
     used.grad = torch.ones(3)
     optimizer.step()
-    # Second moment 0.9 + 0.1 = 1, epsilon inside the root.
+    # The second moment is 0.9 + 0.1 = 1, and epsilon is inside the root.
     torch.testing.assert_close(used.detach(), torch.full((3,), 1.0 - 0.1 / 1.1**0.5))
     assert torch.equal(unused, torch.ones(3))
     assert unused not in optimizer.state

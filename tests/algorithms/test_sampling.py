@@ -15,7 +15,7 @@ from tests.oracles.actor_critic import softmax
 
 torch.set_num_threads(1)
 
-# 18 actions, the rarest of probability about 0.002; not normalised.
+# 18 unnormalised logits; the rarest action has a probability of about 0.002.
 LOGITS = torch.linspace(-2.0, 2.0, 18, dtype=torch.float32) + 3.0
 
 
@@ -28,7 +28,7 @@ def test_actions_come_as_often_as_the_policy_says(dtype: torch.dtype) -> None:
     assert actions.shape == (num_draws,)
     expected = num_draws * softmax(logits.double().numpy())
     counts = np.bincount(actions.numpy(), minlength=18)
-    # 17 degrees of freedom: 40.8 is exceeded once in a thousand seeds.
+    # With 17 degrees of freedom, 40.8 is exceeded by one seed in a thousand.
     assert ((counts - expected) ** 2 / expected).sum() < 40.8
 
 
@@ -42,22 +42,22 @@ def _chi_square(actions: torch.Tensor, probabilities: np.ndarray) -> float:
 def test_each_row_is_drawn_at_its_own_temperature(dtype: torch.dtype) -> None:
     inverse_temperatures = (0.0, 0.3, 1.0, 7.0, 50.0)
     num_draws = 60_000
-    # Close together, as advantages are: at 1/tau = 50 the rarest of the 6 still has probability 0.004, and 8 bits of the product
-    # would not tell neighbours apart.
+    # The logits are close together, as advantages are: at 1/tau = 50 the rarest of the 6 actions still has probability 0.004, and a product
+    # with 8 bits would not distinguish neighbours.
     logits = (torch.linspace(0.0, 0.1, 6) + 1.0).to(dtype)
     rows = torch.tensor(inverse_temperatures).repeat(num_draws)
     actions = sample_actions(logits.expand(len(rows), 6), torch.Generator().manual_seed(6), rows)
     assert actions.shape == (len(rows),)
     for e, inverse_temperature in enumerate(inverse_temperatures):
         probabilities = softmax(logits.double().numpy() * inverse_temperature)
-        # 5 degrees of freedom: 20.5 is exceeded once in a thousand seeds.
+        # With 5 degrees of freedom, 20.5 is exceeded by one seed in a thousand.
         assert _chi_square(actions[e :: len(inverse_temperatures)], probabilities) < 20.5, inverse_temperature
 
 
 def test_one_over_tau_of_0_is_uniform_whatever_the_logits_and_50_takes_the_best() -> None:
     logits = torch.tensor([[-3e4, 0.0, 3e4, 7.0]]).repeat(20_000, 1)
     uniform = sample_actions(logits, torch.Generator().manual_seed(7), torch.zeros(20_000))
-    # 3 degrees of freedom: 16.3 is exceeded once in a thousand seeds.
+    # With 3 degrees of freedom, 16.3 is exceeded by one seed in a thousand.
     assert _chi_square(uniform, np.full(4, 0.25)) < 16.3
     assert torch.equal(tempered(logits, torch.zeros(20_000)).softmax(-1), torch.full((20_000, 4), 0.25))
     assert (sample_actions(logits, torch.Generator().manual_seed(7), torch.full((20_000,), 50.0)) == 2).all()
@@ -74,7 +74,7 @@ def test_temperatures_multiply_in_float32_at_least_and_pass_gradients_on() -> No
     logits = torch.tensor([[1.0, 1.0078125], [-2.0, 3.0]], dtype=torch.bfloat16, requires_grad=True)
     product = tempered(logits, torch.tensor([50.0, 0.25]))
     assert product.dtype == torch.float32
-    assert product.tolist() == [[50.0, 50.390625], [-0.5, 0.75]]  # 50.25 and 50.5 are bfloat16's neighbours
+    assert product.tolist() == [[50.0, 50.390625], [-0.5, 0.75]]  # 50.25 and 50.5 are neighbours in bfloat16
     product.sum().backward()
     assert logits.grad is not None
     assert logits.grad.tolist() == [[50.0, 50.0], [0.25, 0.25]]

@@ -1,4 +1,4 @@
-"""The recurrence over time against its steps in float64."""
+"""The scan over time agrees with the recurrence computed step by step in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedules' ends and middles, and what AdamW makes of them."""
+"""The schedules' first, middle and last values, and how AdamW uses them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def test_an_unknown_schedule_is_refused() -> None:
 def test_warm_up_and_fall_follow_the_lines_between_their_corners() -> None:
     warmup, end = 40, 190
     found = [learning_rate_at_update(n, learning_rate=5e-4, warmup_updates=warmup, schedule_updates=end) for n in range(end + 20)]
-    # Update n + 1 of the warm-up on the line from 0 to the full rate; update n + 1 after it on the line that the full rate begins.
+    # Update n + 1 of the warm-up lies on the line from 0 to the full rate. Update n + 1 after it lies on the line that starts at the full
+    # rate.
     rising = np.interp(np.arange(1, warmup + 1), [0, warmup], [0.0, 5e-4])
     falling = np.interp(np.arange(warmup, end + 20), [warmup, end], [5e-4, 0.0])
     np.testing.assert_allclose(found, np.concatenate([rising, falling]), rtol=1e-12, atol=1e-18)
@@ -69,7 +70,7 @@ def test_torch_adamw_under_the_schedules_is_the_paper_s() -> None:
     rng = np.random.default_rng(3)
     start, num_updates = rng.normal(size=(3, 2)), 12
     gradients = [rng.normal(size=(3, 2)) * 10.0 ** rng.integers(-6, 1, size=(3, 2)) for _ in range(num_updates)]
-    # Rates large enough for decay and step to show beside one another.
+    # The rates are large enough for both weight decay and step to show.
     rates = [learning_rate_at_update(n, learning_rate=0.3, warmup_updates=4, schedule_updates=num_updates) for n in range(num_updates)]
     decays = [weight_decay_at_update(n, weight_decay=0.5, schedule_updates=num_updates) for n in range(num_updates)]
     parameter = torch.nn.Parameter(torch.tensor(start))

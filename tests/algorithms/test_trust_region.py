@@ -1,4 +1,4 @@
-"""LASER's trust region against the float64 oracle of eqs. (3) and (8), in both losses; Proposition 2's counter-example."""
+"""LASER's trust region against the float64 oracle of eqs. (3) and (8), in both losses, and Proposition 2's counter-example."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TARGET, BEHAVIOUR = _policies(BATCH)
 
 
 def _median_threshold(reference: Literal["implied", "behaviour"], rho_bar: float) -> float:
-    """Between two divergences of the batch, with as many rows on either side, but for those that nothing clips."""
+    """A threshold between two divergences of the batch, with as many rows on either side, ignoring rows where nothing is clipped."""
     found = np.sort(laser.divergences(TARGET, BEHAVIOUR, rho_bar, reference)[BATCH.row_valid])
     found = found[found > 1e-9]
     middle = len(found) // 2
@@ -51,14 +51,14 @@ def test_the_implied_policy_is_that_of_equation_3(rho_bar: float) -> None:
     )
     found = implied_log_policy(torch.tensor(TARGET).log(), torch.tensor(BEHAVIOUR).log(), rho_bar).exp()
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
-    # Some actions of some rows are clipped and some are not, or any mistake would pass.
+    # Some actions of some rows are clipped and some are not; otherwise mistakes could pass.
     clipped = rho_bar * BEHAVIOUR < TARGET
     assert clipped.any()
     assert not clipped.all()
 
 
 def test_the_implied_policy_of_opposite_policies_is_uniform() -> None:
-    """Section 2.3's left and right."""
+    """The left and the right policy of section 2.3."""
     mu, pi = torch.tensor([0.01, 0.99], dtype=torch.float64), torch.tensor([0.99, 0.01], dtype=torch.float64)
     torch.testing.assert_close(implied_log_policy(pi.log(), mu.log(), 1.0).exp(), torch.tensor([0.5, 0.5], dtype=torch.float64))
 
@@ -126,7 +126,7 @@ def test_trust_region_v_trace_is_equation_8(reference: Literal["implied", "behav
     ).vs.numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     np.testing.assert_array_equal(found[lambdas == 0.0], BATCH.values[:-1][lambdas == 0.0])
-    # There are traces that end at a rejected step, and traces that run through accepted ones.
+    # Some traces end at a rejected step, and some run through accepted ones.
     assert ((lambdas[:-1] == 1.0) & (lambdas[1:] == 0.0)).any()
     assert ((lambdas[:-1] == 1.0) & (lambdas[1:] == 1.0)).any()
 
@@ -136,7 +136,7 @@ def test_trust_region_v_trace_is_equation_8(reference: Literal["implied", "behav
 def test_a_rejected_step_enters_no_term_of_the_actor_critic(
     reference: Literal["implied", "behaviour"], q_estimate: Literal["v_trace", "v_target"]
 ) -> None:
-    """Its loss and gradients are those of the batch in which the step is invalid; entropy counts online columns alone."""
+    """Loss and gradients equal those of the batch with that step marked invalid; the entropy uses online columns only."""
     costs = ac.Costs(
         trust_region=reference, trust_region_threshold=_median_threshold(reference, 1.1), entropy_cost=0.3, q_estimate=q_estimate
     )
@@ -162,7 +162,7 @@ def test_a_rejected_step_enters_no_term_of_the_actor_critic(
 
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_a_rejected_step_enters_no_term_of_dice(reference: Literal["implied", "behaviour"]) -> None:
-    """Both policies at the temperature of the row: at tau infinite they are equal, and all such rows are accepted."""
+    """Both policies use the row's temperature: at infinite tau they are equal, and all such rows are accepted."""
 
     def policies(advantages: Array) -> Array:
         return np.array(
@@ -198,12 +198,12 @@ def test_rho_is_told_of_rejected_steps_too() -> None:
     np.testing.assert_allclose(terms.rhos.numpy(), np.where(BATCH.row_valid, clipped, 0.0), rtol=1e-12)
 
 
-# Proposition 2: one state, two actions, the first policy that acted prefers the worse one.
+# Proposition 2: one state and two actions; the behaviour policy prefers the worse action.
 Q_VALUES, PI, MU = np.array([2.0, 5.0]), np.array([0.5, 0.5]), np.array([0.9, 0.1])
 
 
 def _preference(num_online: int, num_replayed: int, trust_region: Literal["none", "implied", "behaviour"]) -> tuple[float, LossTerms]:
-    """How much an ascent raises the better action's logit, from steps in exactly the proportions of their policies."""
+    """How much gradient ascent raises the better action's logit, for steps in exactly the proportions of their policies."""
     online_counts, replayed_counts = (num_online * PI).round().astype(int), (num_replayed * MU).round().astype(int)
     assert online_counts.sum() == num_online
     assert replayed_counts.sum() == num_replayed
@@ -253,7 +253,7 @@ def test_the_trust_region_refuses_the_step(reference: Literal["implied", "behavi
     # KL((1/2, 1/2) || (5/6, 1/6)) and KL((1/2, 1/2) || (9/10, 1/10)).
     expected = {"implied": 0.5 * np.log(9.0 / 5.0), "behaviour": 0.5 * np.log(25.0 / 9.0)}[reference]
     np.testing.assert_allclose(terms.gate.divergence.numpy(), expected, rtol=1e-12)
-    # What is left is on-policy: two online steps among sixty bad ones are enough.
+    # The accepted steps are on-policy: two online steps among sixty bad ones are enough.
     preference, terms = _preference(2, 60, reference)
     assert preference > 0.0
     assert terms.gate.accepted.sum() == 2

@@ -1,4 +1,4 @@
-"""V-trace against its definition, and the identities of section 4."""
+"""V-trace agrees with its definition and satisfies the identities of section 4."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.oracles.vtrace import Array, Mask, lambda_returns, n_step_returns, po
 
 torch.set_num_threads(1)
 
-# c-bar < rho-bar < pg-rho-bar, so that a mix-up of two thresholds shows.
+# c-bar < rho-bar < pg-rho-bar, so that confusing two thresholds shows.
 C_BAR, RHO_BAR, PG_RHO_BAR = 0.9, 1.1, 1.4
-# One ratio or more in each interval between the thresholds, and far outside.
+# At least one ratio in each interval between the thresholds, and some far outside.
 RATIOS = (0.02, 0.5, 0.85, 0.95, 1.05, 1.15, 1.35, 1.45, 3.0, 40.0)
 
 
@@ -71,7 +71,7 @@ class Unrolls:
 def make_unrolls(num_steps: int, batch_size: int, seed: int, *, episode_ends: bool = True, on_policy: bool = False) -> Unrolls:
     rng = np.random.default_rng(seed)
     shape = (num_steps, batch_size)
-    # Jittered by less than the gaps to the thresholds: no two ratios are equal.
+    # The jitter is smaller than the gaps to the thresholds, and makes all ratios different.
     ratios = np.resize(RATIOS, shape[0] * shape[1]) * rng.uniform(0.99, 1.01, shape[0] * shape[1])
     ratios = np.ones(shape) if on_policy else rng.permutation(ratios).reshape(shape)
     discounts = rng.uniform(0.9, 0.99, shape)
@@ -178,7 +178,7 @@ def test_a_masked_step_keeps_its_value_whatever_it_holds_and_cuts_the_trace() ->
     torch.testing.assert_close(after.vs[:4], before.vs[:4], rtol=0.0, atol=0.0)
     torch.testing.assert_close(after.pg_advantages[:4], before.pg_advantages[:4], rtol=0.0, atol=0.0)
     assert (after.vs[4:, 0] != before.vs[4:, 0]).all()
-    # The step before bootstraps from V at the masked row: the rule for a truncated episode's last observation.
+    # The step before bootstraps from V at the masked row: this is the rule for the last observation of a truncated episode.
     rho = min(RHO_BAR, unrolls.ratios[2, 0])
     delta = unrolls.rewards[2, 0] + unrolls.discounts[2, 0] * unrolls.values[3, 0] - unrolls.values[2, 0]
     assert before.vs[2, 0].item() == pytest.approx(unrolls.values[2, 0] + rho * delta, rel=1e-12)

@@ -1,4 +1,4 @@
-"""``herd.debug``: everything of a user's in the calling thread; real services, and real files at the end."""
+"""``herd.debug`` runs all user code in the calling thread, with real services, and writes real files at the end."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def test_learner_and_environments_run_in_the_thread_that_calls(tmp_path: Path) -
     assert int(steps) >= 1600
     assert all_here == "True"
     updates, actors, same_handlers = said["updates"]
-    # 8 unrolls of 20 steps make a batch; the environments' resets are steps of the agent that count no frame.
+    # 8 unrolls of 20 steps make a batch. Resets of the environments are agent steps that count no frames.
     assert int(updates) == read_report(tmp_path / "runs/fine")["learner_updates"] >= 10
     assert (actors, same_handlers) == ("1", "True")
     assert said["failed"] == ["True", "True", "step"]
     assert said["left"] == []
-    # Its end is in order: with a report.
+    # The run ends in order and writes its report.
     assert said["lost"][:2] == ["paramserver-0", "ended:"]
     assert read_report(tmp_path / "runs/lonely")["env_frames"] >= 80
     assert read_points(tmp_path / "runs/fine")[-1]["policy_lag_mean"] <= 1.0

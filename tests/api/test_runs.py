@@ -14,7 +14,7 @@ from herd.config.settings import RunSettings
 POINTS = [
     {"env_frames": 100, "wall_seconds": 1.0, "policy_entropy": 0.5, "tasks": {"ale.v5": {"episode_return_mean_100": None}}},
     {"env_frames": 200, "wall_seconds": 2.0, "tasks": {"ale.v5": {"episode_return_mean_100": -3}}},
-    # Resumed from the checkpoint at 150 frames.
+    # The run resumed from the checkpoint at 150 frames.
     {"env_frames": 180, "wall_seconds": 1.9, "policy_entropy": 0.25, "tasks": {"ale.v5": {"episode_return_mean_100": 4.5}}},
 ]
 
@@ -76,7 +76,7 @@ def test_settings_come_from_files_the_environment_and_at_last_the_call(tmp_path:
     settings = resolve_settings("catch", {"seed": 4, "actor.environments": 8, "stop": {"env_frames": 2e4}, "optimizer": {"kind": "adamw"}})
     assert (settings.learner.batch_size, settings.seed, settings.actor.environments) == (40, 4, 8)
     assert (settings.stop.env_frames, settings.optimizer.kind, settings.env.tasks) == (20_000, "adamw", ("catch",))
-    # What is resolved is not read from the environment again.
+    # Values that are already resolved are not read from the environment again.
     again = resolve_settings(settings.model_copy(update={"seed": 9}), {"learner": {"port": 0}})
     assert again == settings.model_copy(update={"seed": 9})
     mapping = resolve_settings({"env": {"suite": "catch"}, "network.torso": "mlp", "learner.batch_size": 16}, {})

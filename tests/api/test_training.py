@@ -1,4 +1,4 @@
-"""``import herd`` and ``herd.train`` as a user's script has them: real processes."""
+"""``import herd`` and ``herd.train`` in a user's script, with real processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORT = "learner={'threads': 1, 'log_interval_seconds': 0.5}, stop={'env_frames'
 
 
 def script(folder: Path, text: str) -> subprocess.Popen[str]:
-    """Start ``text`` as a script of its own in ``folder``."""
+    """Start ``text`` as a Python script in ``folder``."""
     (folder / "script.py").write_text(text)
     command = [sys.executable, "-u", "script.py"]
     environ = environment() | {"PYTHONPATH": str(ROOT)}

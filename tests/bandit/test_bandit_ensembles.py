@@ -1,4 +1,4 @@
-"""Ensembles by task, by actor and by environment: who shares one, that they learn apart, are bounded, and survive a restart."""
+"""Ensembles by task, by actor and by environment: they are shared as configured, learn independently, are bounded and survive a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bandits_of(groups: Groups) -> TaskBandits:
 
 
 def played(groups: Groups) -> TaskBandit:
-    """Environments 0 and 1 like opposite temperatures; environment 9 is told of once."""
+    """Environments 0 and 1 do best at opposite temperatures; environment 9 reports once."""
     bandit = bandits_of(groups)[0, 0]
     for _ in range(30):
         for slot, liked in ((0, 0.5), (1, 40.0)):
@@ -65,13 +65,13 @@ def test_groups_are_counted_through_actors_and_shared_beyond_the_most() -> None:
 
 def test_each_environment_learns_from_its_own_games_alone() -> None:
     apart, together = played(EACH), played(CENTRAL)
-    assert [int(ensemble.counts.sum()) for ensemble in apart.ensembles] == [60, 61]  # environment 9 shares with 1
+    assert [int(ensemble.counts.sum()) for ensemble in apart.ensembles] == [60, 61]  # environment 9 shares the ensemble of environment 1
     assert int(together.ensemble.counts.sum()) == 121
     assert apart.tally.episodes == together.tally.episodes == 121
     for slot, liked in ((0, 0.5), (1, 40.0)):
         ensemble = apart._of_group(slot)
         assert bandits_vote.best_tiles(ensemble).tolist() == [TILING.tile(x_of(liked))]
-    assert len({ensemble.learning_rates + ensemble.widths for ensemble in apart.ensembles}) == 2  # designs of their own
+    assert len({ensemble.learning_rates + ensemble.widths for ensemble in apart.ensembles}) == 2  # each has its own design
 
 
 def test_the_best_tiles_of_several_count_each_ensembles_value_as_often_as_it_tried_the_tile() -> None:
@@ -91,7 +91,7 @@ def test_the_best_tiles_of_several_count_each_ensembles_value_as_often_as_it_tri
     drawn = bandit.hand_out_best(np.random.default_rng(0))
     assert TILING.tile(x_of(drawn)) == tile_of
     bandit.count(20.0, 50.0, 4, learn=True, slot=0)
-    assert bandit.best_tiles.tolist() == [TILING.tile(x_of(20.0))]  # the picture is not an old one
+    assert bandit.best_tiles.tolist() == [TILING.tile(x_of(20.0))]  # the snapshot is current
 
 
 def test_a_restart_goes_on_with_every_ensemble_and_designs_new_ones_as_before(tmp_path: Path) -> None:
@@ -173,4 +173,4 @@ def test_an_exchange_goes_to_the_ensemble_of_its_environment() -> None:
     assert dict(answer.reports) == {"accepted": 4}
     bandit = bandits[0, 0]
     counted = {group: int(bandit._of_group(group).counts.sum()) for group in sorted({0, *bandit.others})}
-    assert counted == {0: 1, 1: 2, 2: 0, 3: 1}  # group 2 was only asked
+    assert counted == {0: 1, 1: 2, 2: 0, 3: 1}  # group 2 asked, but never reported

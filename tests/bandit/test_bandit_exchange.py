@@ -1,4 +1,4 @@
-"""Every rule of the bandit exchange, without a socket."""
+"""Every rule of the bandit exchange, tested without a socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASKS = ("breakout", "pong")
 
 
 class Service:
-    """Handler and state of one bandit process."""
+    """The handler and the state of one bandit process."""
 
     def __init__(
         self, settings: BanditSettings | None = None, window: RequestWindow | None = None, *, learns: bool = True, agents: int = 1
@@ -136,7 +136,7 @@ def test_a_game_counts_once_whatever_request_it_comes_in() -> None:
     answer = service.ask(request(2, finished(4), finished(3), finished(5), finished(5)))
     assert dict(answer.reports) == {"duplicate": 2, "late": 1, "accepted": 1}
     assert service.counts() == 2
-    # Another incarnation plays other games under the same numbers.
+    # Another incarnation of the client reuses the numbers for other games.
     assert dict(service.ask(request(1, finished(4), incarnation=78)).reports) == {"accepted": 1}
 
 
@@ -160,7 +160,7 @@ def test_a_report_that_cannot_be_counted_spoils_no_other(report: FinishedEpisode
     assert service.counts() == 1
     assert np.isfinite(service.bandits[0, 0].ensemble.weights).all()
     assert set(handed(answer)) == {0}
-    # The game may still come with numbers that make sense.
+    # A report of the same game with valid numbers is still accepted.
     assert dict(service.ask(request(2, finished(0))).reports) == {"accepted": 1}
 
 
@@ -266,6 +266,6 @@ def test_draws_differ_from_those_before_a_restart() -> None:
 
     service = Service()
     first = draws(service)
-    assert draws(Service()) == first  # the same seed, the same run
+    assert draws(Service()) == first  # the same seed gives the same draws
     generator = draw_generator(service.bandits, seed=1)
     assert service.bandits[0, 0].hand_out(service.settings, generator) != first[0]

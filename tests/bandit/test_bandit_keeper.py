@@ -1,4 +1,4 @@
-"""When the state and its history go to disk, and what a disk that fails costs."""
+"""When the state and its history are written to disk, and what happens when the disk fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from herd.telemetry.logs import get_logger
 
 
 class Process:
-    """Everything of a bandit process but its socket."""
+    """Everything in a bandit process except its socket."""
 
     def __init__(self, run_dir: Path, tasks: tuple[str, ...] = ("pong",), **bandit: object) -> None:
         own = BanditSettings(snapshot_interval_seconds=30.0, history_interval_seconds=60.0, **bandit)
@@ -71,7 +71,7 @@ def test_both_are_written_when_they_are_due(tmp_path: Path) -> None:
     process.play()
     process.pass_seconds(5.0)
     assert (process.saved, process.keeper.age_seconds) == (2, 5.0)
-    process.pass_seconds(3600.0)  # stopped for an hour: once, not sixty times
+    process.pass_seconds(3600.0)  # after an hour's pause: one snapshot, not sixty
     assert (process.saved, process.num_records) == (3, 2)
     assert process.value("herd_bandit_snapshots_written_total") == 3
 

@@ -1,8 +1,7 @@
-"""Does it find the better temperatures? On returns that are a known function of x = log(1 + 1/tau), with noise.
+"""The ensemble finds the better temperatures when returns are a known function of x = log(1 + 1/tau) plus noise.
 
-Stated and required: of episodes 500 to 1,500, in the median over seeds at least 60 % lie within 0.5 of the best x (a quarter of the
-row), and with every seed at least 45 %, also where all seven bandits happen to be of mode random. Voting without updates stays
-at a quarter.
+The requirement for episodes 500 to 1,500: in the median over seeds at least 60 % lie within 0.5 of the best x (a quarter of the range),
+and at least 45 % with every seed, even where all seven bandits happen to have mode random. Voting without updates stays at a quarter.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SEEDS = range(4)
 RADIUS = 0.5
 
 Landscape = Callable[[float, int], float]
-"""(x, episode) -> mean return."""
+"""Mean return as a function of (x, episode)."""
 
 
 def bump(x: float, centre: float) -> float:
@@ -45,7 +44,7 @@ LANDSCAPES: dict[str, tuple[Landscape, Callable[[int], float]]] = {
 
 
 def play(landscape: Landscape, noise: float, seed: int, *, updates: bool = True, episodes: int = EPISODES) -> tuple[list[float], list[int]]:
-    """The x of every episode, and the counts at the end."""
+    """The x of every episode, and the final counts."""
     generator = np.random.default_rng(seed)
     state = new_ensemble(
         TILING,
@@ -87,6 +86,6 @@ def test_random_voting_does_not() -> None:
 @pytest.mark.parametrize("constant", [5.0, 0.1, -21.0, 0.0, 1e6])
 def test_constant_returns_leave_no_tile_untried(constant: float) -> None:
     xs, counts = play(lambda _x, _episode: constant, 0.0, 3, episodes=2500)
-    # Standardising widens what little lags behind, so shares are uneven; but the bonus brings every tile its turn.
+    # Standardising amplifies small differences, so shares are uneven; but the bonus makes every tile be tried.
     assert min(counts) >= 1
     assert np.isfinite(xs).all()

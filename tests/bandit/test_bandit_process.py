@@ -1,4 +1,4 @@
-"""The process from outside: real sockets over loopback, real signals."""
+"""The bandit process from outside, with real sockets over loopback and real signals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, co
 pytestmark = pytest.mark.processes
 
 SLOW_SECONDS = patient(60.0)
-"""Between snapshots where none is wanted."""
+"""Snapshot interval for tests that want no snapshot."""
 
 
 class Server(ServerProcess):
@@ -44,10 +44,10 @@ class Server(ServerProcess):
 
 
 class Client(AskingClient):
-    """Also knows the one request that there is."""
+    """A client that can also send the bandit's one request."""
 
     def exchange(self, request_id: int, games: int = 1, *, first: int = 0, run_id: str = "pong") -> ExchangeTemperatures:
-        """Games ``first`` and on of slot 0 ended with 2.0 at 1/tau = 5, the next one asks."""
+        """Report that games ``first`` and following of slot 0 ended with return 2.0 at 1/tau = 5, and ask for the next game."""
         return ExchangeTemperatures(
             request_id=request_id,
             run_id=run_id,
@@ -134,13 +134,13 @@ def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice
         client = connect(first)
         client.ask(client.exchange(1, games=5))
         written = first.total("herd_bandit_snapshots_written_total")
-        # Two more: the first may have begun before the reports came.
+        # Wait for two more: the first may have begun before the reports arrived.
         until(lambda: first.total("herd_bandit_snapshots_written_total") >= written + 2)
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
     with Server(tmp_path / "run", port=first.port) as second:
         assert second.total("herd_bandit_restored_episodes") == 5
         client = connect(second)
-        # Its answer was lost with the process, for all the client knows.
+        # The client behaves as if its answer had been lost with the process.
         assert isinstance(client.ask(client.exchange(1, games=5)), Temperatures)
         assert second.total("herd_bandit_reports_total", outcome="duplicate") == 5
         client.ask(client.exchange(2, games=2, first=4))
@@ -155,7 +155,7 @@ def test_room_for_the_reports_of_thousands_is_not_room_for_one_message_without_e
     with peer:
         peer.settimeout(ANSWER_SECONDS)
         with suppress(ConnectionResetError, BrokenPipeError):
-            peer.sendall(frame(1, bytes(1 << 20)) * 32)  # frames of a byte would take 20 times that in memory
+            peer.sendall(frame(1, bytes(1 << 20)) * 32)  # one-byte frames would need 20 times that in memory
         until(lambda: server.total("herd_wire_connections_cut_total", cause="unread") == 1)
     honest = connect(server)
     assert isinstance(honest.ask(honest.exchange(1)), Temperatures)
@@ -164,7 +164,7 @@ def test_room_for_the_reports_of_thousands_is_not_room_for_one_message_without_e
 def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, connect: Connect) -> None:
     keys = tmp_path / "keys"
     make_keys(keys)
-    (keys / "client-default.secret").rename(tmp_path / "client-default.secret")  # a server needs no client's secret
+    (keys / "client-default.secret").rename(tmp_path / "client-default.secret")  # a server does not need the client's secret
     with Server(tmp_path / "run", keys=keys) as server:
         (tmp_path / "client-default.secret").rename(keys / "client-default.secret")
         stranger = connect(server)
@@ -178,7 +178,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
             actor.close()
 
         def is_counted() -> bool:
-            stranger.dealer.receive()  # looks after the connection
+            stranger.dealer.receive()  # receiving lets the socket handle the connection
             assert not stranger.dealer.send(encode(stranger.exchange(1)))
             return server.total("herd_wire_authentication_failures_total") > 0
 
@@ -187,7 +187,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
 
 
 def test_a_state_of_other_settings_is_one_line_and_exit_code_2(server: Server) -> None:
-    server.end(signal.SIGTERM)  # leaves its state
+    server.end(signal.SIGTERM)  # the state is saved on SIGTERM
     words = ["--run_dir", str(server.settings.directory), "--bandit.port", "0", "--bandit.tile_accuracy", "0.2"]
     done = subprocess.run([sys.executable, "-m", "herd_bandit", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -36,9 +36,9 @@ def test_it_forgets_whoever_was_silent_the_longest() -> None:
     for slot in range(5):
         window.count_episode(1, slot, 0)
     assert (window.num_entries, len(window)) == (7, 2)
-    window.answered(1, 2, answer(0))  # heard again: client 2 is now the oldest
+    window.answered(1, 2, answer(0))  # client 1 was heard again: client 2 is now the oldest
     window.answered(3, 1, answer(1))
-    assert (window.num_entries, len(window)) == (9, 2)  # 6 + 3, and no room for client 2's
+    assert (window.num_entries, len(window)) == (9, 2)  # 6 + 3; there is no room for client 2's entries
     assert window.novelty(2, 1) == "new"
     assert [window.novelty(1, 2), window.novelty(3, 1)] == ["repeated", "repeated"]
 
@@ -57,7 +57,7 @@ def test_one_client_with_ever_new_slots_is_bounded_too() -> None:
     window = RequestWindow(max_entries=10)
     for slot in range(3 * MAX_SLOTS):
         assert window.count_episode(1, slot, 0) == "new"
-        assert window.count_episode(1, 2**40, slot) == "new"  # heard from again and again: not forgotten
+        assert window.count_episode(1, 2**40, slot) == "new"  # the client was heard again and again, so it is not forgotten
     assert window.num_entries == 1 + MAX_SLOTS
     assert window.count_episode(1, 2**40, 0) == "late"
     assert window.count_episode(1, 3 * MAX_SLOTS - 1, 0) == "repeated"
@@ -73,7 +73,7 @@ def test_what_it_remembers_survives_a_restart() -> None:
         again.restore(client)
     assert list(again.remembered()) == [RememberedClient(7, 3, {40: 9}), RememberedClient(8, 1, {})]
     assert again.novelty(7, 3) == "repeated"
-    assert again.answer(7) is None  # numbers only
+    assert again.answer(7) is None  # only the numbers are kept
     assert again.count_episode(7, 40, 9) == "repeated"
     assert again.num_entries == 3
 

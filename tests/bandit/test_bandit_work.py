@@ -1,4 +1,4 @@
-"""The bandit does work in proportion to the games it is told of, and one request holds few: nobody's makes the others wait."""
+"""The bandit's work is proportional to the reported games, and a request is limited to a few, so no client delays the others."""
 
 from __future__ import annotations
 

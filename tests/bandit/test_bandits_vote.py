@@ -1,4 +1,4 @@
-"""Equations (9)-(11) against the slow transcription, and what must hold whatever the numbers."""
+"""Equations (9)-(11) against the slow transcription, and invariants that hold for all inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CANDIDATES, UCB = 7, 1.0
 def ensemble(
     modes: str = "aaaarrr", widths: tuple[int, ...] = (1, 2, 3, 1, 1, 2, 3), tiling: Tiling = PAPER, rates: tuple[float, ...] | None = None
 ) -> BanditsVote:
-    """Untried; ``modes`` has an a or an r per bandit."""
+    """A fresh ensemble; ``modes`` has an a or an r for each bandit."""
     count = len(modes)
     return ensemble_of(
         tiling,
@@ -51,7 +51,7 @@ def oracles_of(made: BanditsVote) -> list[oracle.Bandit]:
 
 
 def history(length: int, generator: np.random.Generator) -> list[tuple[float, float]]:
-    """(x, g): every boundary and beyond, tile edges, and anything between; returns from -1,000 to 1,000."""
+    """Pairs (x, g): x takes every boundary, values beyond, tile edges and values between; returns g range from -1,000 to 1,000."""
     special = [-1.0, 0.0, 0.05, 3.8, 3.9, PAPER.high, math.nextafter(PAPER.high, 0), 4.0, 99.0, 2 * 0.1, 0.3, 30 * 0.1]
     xs = [*special, *generator.uniform(-0.1, 4.1, length - len(special))]
     return [(float(x), float(g)) for x, g in zip(xs, generator.normal(0, 1000, length), strict=True)]
@@ -84,7 +84,7 @@ def test_a_long_history_gives_the_values_counts_and_scores_of_the_paper() -> Non
 
 def test_mode_random_samples_tiles_by_their_scores_without_replacement() -> None:
     few = Tiling(accuracy=0.7, min_inverse_temperature=0.0, max_inverse_temperature=50.0)
-    many = 200  # bandits alike, so that one call samples 200 times
+    many = 200  # identical bandits, so that one call samples 200 times
     state = ensemble("r" * many, widths=(1,) * many, tiling=few, rates=(0.3,) * many)
     [slow] = [oracle.Bandit("random", 0.0, math.log(51), 0.7, 1, 0.3, 3, UCB)]
     for x, g in [(0.1, 3.0), (1.0, -2.0), (1.0, 5.0), (3.9, 1.0), (2.2, 4.0), (2.2, 6.0)]:
@@ -98,8 +98,8 @@ def test_mode_random_samples_tiles_by_their_scores_without_replacement() -> None
         counts += np.bincount(tiles.ravel(), minlength=few.num_tiles)
     samples = calls * many
     expected = np.array(slow.chance_of_being_sampled())
-    assert np.ptp(expected) > 0.4  # the scores matter
-    # Five standard errors of a frequency; a draw with replacement, or by rank, is off by tens.
+    assert np.ptp(expected) > 0.4  # the scores make a difference
+    # Five standard errors of a frequency. A draw with replacement or by rank is off by tens.
     np.testing.assert_allclose(counts / samples, expected, rtol=0, atol=5 * math.sqrt(0.25 / samples))
 
 
@@ -108,7 +108,7 @@ def test_each_candidate_is_drawn_with_the_same_chance_and_uniformly_within_its_t
     generator = np.random.default_rng(5)
     draws = [bandits_vote.draw(state, num_candidates=2, ucb_scale=0.0, generator=generator) for _ in range(4000)]
     tiles = np.array([PAPER.tile(draw.x) for draw in draws])
-    # Either bandit proposes tile 20, and 19 or 21, which are equal.
+    # Each bandit proposes tile 20 and either 19 or 21, which are equal.
     expected = np.zeros(39)
     expected[[19, 20, 21]] = 0.25, 0.5, 0.25
     share = np.bincount(tiles, minlength=39) / len(tiles)
@@ -143,7 +143,7 @@ def test_the_row_of_tiles_is_the_papers() -> None:
 def test_equal_values_score_nothing_before_the_bonus() -> None:
     state = ensemble("ar", widths=(2, 3))
     np.testing.assert_array_equal(bandits_vote.scores(state, ucb_scale=UCB), 0.0)
-    # Equal but for rounding: 0.1 + 0.1 + 0.1 is not 3 x 0.1.
+    # The values are equal except for rounding: 0.1 + 0.1 + 0.1 is not 3 x 0.1.
     flat = ensemble_of(
         PAPER,
         modes=state.modes,
@@ -160,10 +160,10 @@ def test_evaluation_draws_from_the_best_tile_tried() -> None:
     generator = np.random.default_rng(1)
     state = ensemble()
     anywhere = {PAPER.tile(bandits_vote.draw_best(state, generator)) for _ in range(600)}
-    assert anywhere == set(range(39))  # nothing is known yet
+    assert anywhere == set(range(39))  # nothing has been reported yet
     for x, g in [(0.55, -20.0), (1.55, -18.0), (3.55, -21.0)] * 30:
         state = bandits_vote.update(state, x, g)
-    # Tiles never tried are valued 0, which nobody has seen in this game.
+    # Untried tiles are valued 0, a return that never occurred in this game.
     assert bandits_vote.evaluation(state).argmax() not in (5, 15, 35)
     assert {PAPER.tile(bandits_vote.draw_best(state, generator)) for _ in range(50)} == {15}
 
@@ -198,7 +198,7 @@ def test_an_update_moves_the_tiles_value_towards_the_return_by_the_learning_rate
 @settings(max_examples=60, deadline=None)
 @given(tiles_and_returns, st.integers(0, 2**32 - 1), st.sampled_from([2.0**20, 2.0**-10, 2.0**100]))
 def test_the_size_of_returns_changes_no_draw(reports: list[tuple[float, float]], seed: int, scale: float) -> None:
-    # Powers of two, so that not even rounding differs.
+    # Powers of two, so that even rounding is the same.
     plain, scaled = after(reports), after([(x, g * scale) for x, g in reports])
     one = bandits_vote.draw(plain, num_candidates=7, ucb_scale=UCB, generator=np.random.default_rng(seed))
     other = bandits_vote.draw(scaled, num_candidates=7, ucb_scale=UCB, generator=np.random.default_rng(seed))
@@ -215,7 +215,7 @@ def test_a_draw_is_within_the_range_and_from_a_candidate(reports: list[tuple[flo
     assert 0.0 <= vote.x <= PAPER.high
     assert vote.candidate_tiles.shape == (7, 7)
     assert all(len(set(row)) == 7 for row in vote.candidate_tiles.tolist())
-    near = {PAPER.tile(vote.x + nudge) for nudge in (-1e-12, 0.0, 1e-12)}  # on an edge, rounding may say either tile
+    near = {PAPER.tile(vote.x + nudge) for nudge in (-1e-12, 0.0, 1e-12)}  # on an edge, rounding may choose either tile
     assert near & set(vote.candidate_tiles.ravel().tolist())
     assert 0.0 <= bandits_vote.draw_best(state, generator) <= PAPER.high
 
@@ -255,7 +255,7 @@ def test_what_bandits_are_made_of_is_drawn_from_the_choices() -> None:
     for attribute, choices in (("modes", {"argmax", "random"}), ("learning_rates", {0.05, 0.1, 0.2}), ("widths", {1, 2, 3})):
         drawn = [value for state in made for value in getattr(state, attribute)]
         assert set(drawn) == choices
-        for choice in choices:  # uniformly: five standard errors of 420 draws
+        for choice in choices:  # uniform, within five standard errors of 420 draws
             assert abs(drawn.count(choice) / 420 - 1 / len(choices)) < 5 * math.sqrt(0.25 / 420)
 
 

@@ -27,7 +27,7 @@ def config(tmp_path: Path) -> str:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Stages with costs known beforehand; what was asked for, in order."""
+    """Stages with known costs; returns what was measured, in order."""
     asked = []
 
     def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
@@ -70,7 +70,7 @@ def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measur
     texts = {text for stage, text in measured if stage != "system"}
     assert len(texts) == 1
     assert "torso: deep" in texts.pop()
-    # Each run has a directory of its own: one must not resume or read another.
+    # Each run has its own directory: one must not resume or read another.
     assert len({text for stage, text in measured if stage == "system"}) == 2
 
 

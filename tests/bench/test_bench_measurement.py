@@ -78,5 +78,5 @@ def test_processes_below_this_one_are_counted() -> None:
 
         measured = measure(step, seconds=0.3, warmup_seconds=0.0)
         child.kill()
-    # Each step lasts until the other process has worked for a tenth of a second.
+    # Each step lasts until the other process has used a tenth of a second of CPU time.
     assert measured.cpu_seconds >= 0.09 * measured.agent_steps

@@ -1,4 +1,4 @@
-"""The stages that live beside the services: the services' own code, on made-up input."""
+"""The stages that measure the services' own code on made-up input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_actors_stages_count_every_environment(stage: object) -> None:
 
 def test_the_learners_stage_counts_fresh_steps_only() -> None:
     measured = measure_learner(SETTINGS, seconds=0.0, warmup_seconds=0.0)
-    # One update of 8 unrolls, 4 of them replayed.
+    # One update takes 8 unrolls, 4 of them replayed.
     assert measured.agent_steps == 4 * SETTINGS.algorithm.unroll_length
     assert measured.device == "cpu"
 

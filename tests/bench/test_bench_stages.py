@@ -46,7 +46,7 @@ def test_synthetic_unrolls_pass_every_check_of_the_wire(frame_stack: int) -> Non
     read_arrays(message, frames[1:], layout, received)
     for name, array in arrays.items():
         np.testing.assert_array_equal(received[name], array, err_msg=name)
-    # No two unrolls are alike, and frames are as easy on a compressor as a game's, no more.
+    # No two unrolls are equal, and the frames compress about as well as a game's.
     assert len({arrays["frames"][row].tobytes() for row in range(3)}) == 3
     assert 10 < arrays["frames"].nbytes / len(frames[list(arrays).index("frames") + 1]) < 500
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A run that trains 100 agent steps a second, slower while it starts, in a clock that goes 50 times too fast.
+# A fake run that trains 100 agent steps a second, slower at the start, on a clock that runs 50 times too fast.
 EVEN_RUN = """
 import json, os, pathlib, signal, sys, threading
 stop = threading.Event()

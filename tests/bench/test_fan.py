@@ -1,4 +1,4 @@
-"""Small runs of the fan-in and fan-out measurements, with real processes; what they print is a figure for ``herd plan``."""
+"""Small runs of the fan-in and fan-out measurements with real processes; they print the figures that ``herd plan`` uses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_fifty_clients_get_every_version_whole_through_replicas(tmp_path: Path) 
     assert [version["clients"] for version in report["versions"]] == [50, 50]
     assert all(0 < version["median_seconds"] <= version["worst_seconds"] for version in report["versions"])
     assert report["clients"] == {"went_back": 0, "in_part": 0, "malformed": 0}
-    # The replicas serve the clients, and the root the replicas.
+    # The replicas serve the clients, and the root serves the replicas.
     root, *replicas = report["servers"]
     assert len(replicas) == 2
     assert sum(server["weights"] for server in replicas) >= 50 * 2

@@ -1,4 +1,4 @@
-"""What the comparison of local and central inference makes of its runs."""
+"""How the comparison of local and central inference evaluates its runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_round_trips_are_those_of_all_actors(tmp_path: Path) -> None:
     finally:
         for telemetry in telemetries:
             telemetry.close()
-    (tmp_path / "processes" / "actor-3.json").write_text("{")  # just being written
-    round_trips.look(tmp_path)  # nobody answers any more: what they said last counts
+    (tmp_path / "processes" / "actor-3.json").write_text("{")  # a file that is still being written
+    round_trips.look(tmp_path)  # no process answers any more: the last values count
     assert round_trips.share_within_goal == pytest.approx(3 / 4)
     assert round_trips.mean_seconds == pytest.approx(0.034 / 4)

@@ -1,4 +1,4 @@
-"""Windows of a curve, and intervals over seeds, by hand."""
+"""Windows of a curve and confidence intervals over seeds, computed by hand."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ NAN = float("nan")
 def test_a_curve_is_the_mean_of_the_points_in_each_window() -> None:
     frames = np.array([0.0, 5.0, 10.0, 11.0, 20.0, 31.0, 40.0, 43.0])
     returns = np.array([9.0, 1.0, 3.0, NAN, 5.0, 8.0, 8.0, 2.0])
-    # (0, 10]: 1 and 3; (10, 20]: 5; (20, 30]: nothing, so between its neighbours; (30, 40] and what lies beyond the end: 8, 8, 2.
+    # (0, 10]: 1 and 3; (10, 20]: 5; (20, 30]: empty, so interpolated between its neighbours; (30, 40] and everything beyond the end: 8, 8,
+    # 2.
     assert windowed(frames, returns, total=40.0, windows=4).tolist() == [2.0, 5.0, 5.5, 6.0]
     with pytest.raises(ValueError, match="no curve"):
         windowed(frames[:2], np.array([1.0, NAN]), total=40.0, windows=4)
 
 
 def test_an_interval_is_that_of_all_resamples() -> None:
-    """Of three numbers there are 27 resamples: the bootstrap's interval is known exactly."""
+    """Three numbers have 27 resamples, so the bootstrap's interval is known exactly."""
     values = [0.0, 3.0, 9.0]
     means = np.sort([np.mean(three) for three in product(values, repeat=3)])
     exact = np.quantile(means.repeat(1000), (0.025, 0.975))

@@ -1,4 +1,4 @@
-"""The learning benchmark: a curve's numbers by hand, tables, the picture, and runs that are whole or trained again."""
+"""The learning benchmark: a curve's numbers by hand, tables, the plot, and runs that are complete or must be trained again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAN = float("nan")
 
 
 def result(game: str = "pong", seed: int = 1, score: float = 5.0, reach: float = 1.0) -> RunResult:
-    """A run of 4 M frames in 8 minutes, whose return goes in a line from 0 to ``score``, and then stays; 18 at ``reach`` of its length."""
+    """A run of 4 M frames in 8 minutes. Its return is ``score``, and 18 from the fraction ``reach`` of its length on."""
     frames = np.linspace(0, 4e6, 9)
     returns = np.where(frames >= reach * 4e6, 18.0, score)
     return run_result(game, seed, env_frames=frames, wall_seconds=frames / 1e4 * 1.2, returns=returns, levels=(18.0,), evaluation=None)
@@ -60,7 +60,7 @@ def test_the_median_counts_seeds_that_did_not_arrive_as_later_than_all() -> None
 def test_what_others_reach_is_read_from_the_tables() -> None:
     (rainbow,) = (curve for curve in others_curves("pong") if curve.name == "Rainbow (nature)")
     assert rainbow.at(10e6) == 15.2
-    assert rainbow.at(4e6) == pytest.approx((-18.70 - 12.57) / 2)  # between 3 and 5 millions
+    assert rainbow.at(4e6) == pytest.approx((-18.70 - 12.57) / 2)  # between 3 and 5 million
     assert (rainbow.at(0.5e6), rainbow.at(150e6)) == (None, None)
     assert {(each.name, each.level, each.env_frames) for each in others_levels("pong")} == {("PPO", 18.0, 3.4e6), ("PQN", 18.0, 6.4e6)}
     for suite in SUITES.values():
@@ -70,7 +70,7 @@ def test_what_others_reach_is_read_from_the_tables() -> None:
 def test_human_normalised_scores_are_medians_over_games_and_quartile_means_over_runs() -> None:
     references = {"pong": ReferenceScores("pong", 0.0, 10.0, None, 6), "qbert": ReferenceScores("qbert", 100.0, 200.0, None, 6)}
     results = [result("pong", 1, 2.0, 2.0), result("pong", 2, 4.0, 2.0), result("qbert", 1, 150.0, 2.0), result("qbert", 2, 170.0, 2.0)]
-    # pong 0.2 and 0.4, qbert 0.5 and 0.7.
+    # pong scores 0.2 and 0.4, qbert 0.5 and 0.7.
     assert normalised(results, references) == pytest.approx({"median": 0.45, "interquartile_mean": 0.45})
     assert normalised(results, {}) == {}
     others = others_normalised(SUITES["atari5"].games, 10e6, atari_scores())

@@ -35,7 +35,7 @@ from herd.config.settings import (
 )
 from herd.envs.suites.catch.settings import CatchSettings
 
-# Round numbers, none equal to another that could stand in its place.
+# Round numbers, all different, so that one cannot stand in for another.
 STAGE = StageFigures(
     suite="atari",
     torso="shallow",
@@ -90,11 +90,11 @@ def test_frames_become_unrolls_updates_and_versions() -> None:
 
 def test_actors_pay_for_everything_but_the_update() -> None:
     plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
-    # 20,000 steps x (500 - 100) us = 8 cores, at 80 % of each.
+    # 20,000 steps x (500 - 100) us = 8 cores, at 80 % utilisation.
     assert plan.actors.cores == pytest.approx(10.0)
     assert plan.actors.processes == 10
     assert plan.actors.environments == 160
-    # 1,000 unrolls in messages of 16.
+    # 1,000 unrolls a second, in messages of 16.
     assert plan.actors.messages == pytest.approx(62.5)
     # Each environment makes 125 steps/s and its actor asks before each unroll of 20.
     assert plan.actors.asks_each == pytest.approx(6.25)
@@ -115,7 +115,7 @@ def test_actors_that_pull_at_intervals_ask_as_often_as_these_say() -> None:
 def test_the_slowest_bound_decides_how_many_shards_there_are() -> None:
     plan = make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=400_000.0), FIGURES)
     # Training: 400,000 / (100,000 x 0.8).
-    # I/O threads: 312.5 messages x 160 us + 5,000 unrolls x 40 us = 0.25 of a core, at 0.7 each.
+    # I/O threads: 312.5 messages x 160 us + 5,000 unrolls x 40 us = 0.25 of a core, at 70 % utilisation.
     # Network: 5,000 x 170,066 = 850 MB/s of 1,000 MB/s, which are 80 % of 10 Gb/s.
     assert plan.learners.bounds == {"training": 5, "I/O thread": 1, "network": 1, "sessions": 1}
     assert (plan.learners.shards, plan.learners.gpus) == (5, 5)
@@ -124,7 +124,7 @@ def test_the_slowest_bound_decides_how_many_shards_there_are() -> None:
 
 def test_a_slow_network_calls_for_shards_and_compression_answers() -> None:
     slow = replace(HALF_BUSY, pod_gigabits=1.0)
-    # 1,000 x 170,066 B/s of 100 MB/s.
+    # 1,000 x 170,066 B/s, over links of 100 MB/s.
     assert make_plan(SETTINGS, slow, FIGURES).learners.bounds["network"] == 2
     compressed = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, compression="lz4")})
     plan = make_plan(compressed, slow, FIGURES)
@@ -144,7 +144,7 @@ def test_replay_and_repeated_batches_are_trained_on_too() -> None:
         update={"replay": UniformReplay(fraction=0.75), "learner": LearnerSettings(batch_size=32, sample_reuse=2)}
     )
     plan = make_plan(settings, HALF_BUSY, FIGURES)
-    # 32 unrolls for 8 fresh ones, twice: 80,000 x 8 = 640,000 frames/s, at 80,000 each of several.
+    # 32 unrolls for 8 fresh ones, each used twice: 80,000 x 8 = 640,000 frames/s, at 80,000 for each of several shards.
     assert plan.demand.trained_per_fresh == pytest.approx(8.0)
     assert plan.learners.bounds["training"] == 8
     # 1,000 / 8 x 2.
@@ -180,7 +180,7 @@ def test_more_shards_than_unrolls_in_a_batch_are_said() -> None:
 
 
 def test_weights_go_to_every_question_that_finds_a_new_version() -> None:
-    # 1,000 unrolls / 32 = 31.25 versions a second: each of the 6.25 questions an actor asks finds one.
+    # 1,000 unrolls / 32 = 31.25 versions a second: each of the 6.25 requests a second of an actor finds a new version.
     plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
     assert plan.servers.with_weights == pytest.approx(62.5)
     assert plan.servers.bytes_out == pytest.approx(250e6)
@@ -189,7 +189,7 @@ def test_weights_go_to_every_question_that_finds_a_new_version() -> None:
     assert (plan.servers.replicas, plan.servers.levels) == (0, 0)
     rare = SETTINGS.model_copy(update={"learner": LearnerSettings(publish_interval_updates=25)})
     plan = make_plan(rare, HALF_BUSY, FIGURES)
-    # 1.25 versions a second to ten actors; 50 questions find nothing.
+    # 1.25 versions a second go to ten actors; 50 requests find no new version.
     assert plan.servers.with_weights == pytest.approx(12.5)
     assert plan.servers.cores == pytest.approx((12.5 * 2000 + 50 * 150) / 1e6)
 
@@ -198,8 +198,8 @@ def test_replicas_share_what_one_server_cannot_send() -> None:
     fast = replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6)
     settings = SETTINGS.model_copy(update={"learner": LearnerSettings(publish_interval_updates=10)})
     plan = make_plan(settings, fast, FIGURES)
-    # 100 actors ask 6.25 times a second and find something each time (31.25 versions/s): 2,500 MB/s, of 1,000 each.
-    # Processors: 625 x 2,000 us = 1.25 cores, of 0.5 each.
+    # 100 actors ask 6.25 times a second and find a new version each time (31.25 versions/s): 2,500 MB/s, at 1,000 for each server.
+    # Processors: 625 x 2,000 us = 1.25 cores, at 0.5 for each server.
     assert plan.servers.bounds == {"processor": 3, "network": 3, "connections": 1}
     assert (plan.servers.replicas, plan.servers.levels) == (3, 1)
     # Each replica fetches 31.25 x 4 MB.
@@ -213,17 +213,17 @@ def test_replicas_share_what_one_server_cannot_send() -> None:
 def test_a_root_that_cannot_feed_its_replicas_is_said_with_the_remedy() -> None:
     fast = replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6)
     plan = make_plan(SETTINGS, fast, FIGURES)
-    # A replica asks 100 times a second and finds something each time: 400 MB/s each, two of them below one server.
-    # Three of them have room at 312.5 x 3 x 4 MB / 3.75 a second.
+    # A replica asks 100 times a second and finds a new version each time: 400 MB/s each, so one server feeds two of them.
+    # Three replicas have room at 312.5 x 3 x 4 MB / 3.75 a second.
     assert (plan.servers.replicas, plan.servers.levels) == (3, 2)
-    # Two in between, for two and one of them: five servers fetch 400 MB/s each, two of them from the root.
+    # Two servers lie between, for two replicas and for one: five servers fetch 400 MB/s each, two of them from the root.
     assert plan.servers.between == 2
     pods = {pod.role: pod for pod in plan.pods}
     assert pods["paramserver"].bytes_out == pytest.approx(800e6)
     assert (pods["paramserver-between"].pods, pods["paramserver-between"].cores) == (2, 1)
     assert pods["paramserver-between"].bytes_in == pytest.approx(400e6)
     assert pods["paramserver-between"].bytes_out == pytest.approx(600e6)
-    # A hundred versions a second, of the 312.5 that the root takes.
+    # A replica sees a hundred versions a second of the 312.5 that the root takes.
     assert pods["paramserver-replica"].bytes_in == pytest.approx(400e6)
     assert pods["paramserver"].bytes_in == pytest.approx(1250e6)
     assert any("learner.publish_interval_updates 4" in note for note in plan.sheet.notes)
@@ -248,19 +248,19 @@ def with_replay(memory_bytes: int, capacity: int = 10_000_000) -> RunSettings:
 
 def test_replay_is_planned_by_its_processor_its_memory_and_its_network() -> None:
     plan = make_plan(with_replay(2 << 30), HALF_BUSY, FIGURES)
-    # 1,000 unrolls/s in, and 24 replayed for each 8 fresh: 3,000 out. 1,000 x 300 us + 3,000 x 100 us.
+    # 1,000 unrolls/s come in, with 24 replayed for each 8 fresh: 3,000 go out. 1,000 x 300 us + 3,000 x 100 us.
     assert value(plan, "replay", "unrolls drawn/s") == pytest.approx(3000)
     assert value(plan, "replay", "cores") == pytest.approx(0.6)
-    # 10 million steps, and 160 games of 1,000 that have not ended, of 500 B: 5.08 GB in replicas of 2.15.
+    # 10 million steps and 160 unfinished games of 1,000 steps, of 500 B each: 5.08 GB, in replicas of 2.15 GB.
     assert value(plan, "replay", "memory for them") == pytest.approx(5.08e9)
     (replay,) = [pod for pod in plan.pods if pod.role == "replay"]
     assert replay.pods == 3
     assert replay.memory_bytes == pytest.approx(70e6 + 5.08e9 / 3)
-    # 3,000 unrolls of 20 steps of 500 B out.
+    # 3,000 unrolls of 20 steps of 500 B go out.
     assert replay.bytes_out * 3 == pytest.approx(30e6)
     assert replay.bytes_in * 3 == pytest.approx(1000 * UNROLL_BYTES)
     large = make_plan(with_replay(64 << 30), replace(HALF_BUSY, frames_per_second=240_000.0), FIGURES)
-    assert next(pod.pods for pod in large.pods if pod.role == "replay") == 3  # 1.8 cores, at 0.7 of each
+    assert next(pod.pods for pod in large.pods if pod.role == "replay") == 3  # 1.8 cores, at 70 % utilisation
 
 
 @pytest.mark.parametrize(("ratio", "way"), [(None, "local"), (0.99, "local"), (1.0, "local"), (1.01, "remote")])
@@ -277,7 +277,7 @@ def test_central_inference_is_proposed_where_it_was_measured_to_pay(ratio: float
 def test_a_service_that_acts_has_replicas_enough_for_every_step() -> None:
     remote = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, inference="remote")})
     plan = make_plan(remote, HALF_BUSY, FIGURES)
-    # 20,000 steps x 50 us: one core, at 0.7 of each.
+    # 20,000 steps x 50 us: one core, at 70 % utilisation.
     (inference,) = [pod for pod in plan.pods if pod.role == "inference"]
     assert (inference.pods, inference.cores) == (2, 1)
     assert "inference" not in {pod.role for pod in make_plan(SETTINGS, HALF_BUSY, FIGURES).pods}
@@ -294,13 +294,13 @@ def test_agents_share_the_frames_and_have_learners_of_their_own() -> None:
     alone, plan = (make_plan(each, replace(HALF_BUSY, frames_per_second=400_000.0), FIGURES) for each in (SETTINGS, settings))
     assert plan.actors == alone.actors
     assert plan.demand.updates == pytest.approx(alone.demand.updates / 4)
-    # 100,000 frames/s each: one GPU trains as many.
+    # 100,000 frames/s each: one GPU trains that many.
     assert (alone.learners.shards, plan.learners.shards) == (5, 1)
     pods = {pod.role: pod for pod in plan.pods}
     assert (pods["learner"].pods, pods["learner"].gpus) == (4, 1)
     assert {"population", "evaluator"} <= set(pods)
     assert value(plan, "together", "GPUs") == 4
-    # A version of each agent every 100 s.
+    # A new version of each agent every 100 s.
     assert pods["evaluator"].bytes_in == pytest.approx(4 * 4_000_000 / 100)
 
 
@@ -312,9 +312,9 @@ def test_memory_holds_the_queue_twice_and_the_replay() -> None:
         update={"replay": UniformReplay(fraction=0.5, capacity_unrolls=1000), "learner": LearnerSettings(queue_batches=3)}
     )
     plan = make_plan(replayed, HALF_BUSY, FIGURES)
-    # Two shards: 160,000 frames/s to train on.
+    # Two shards, because 160,000 frames/s are trained on.
     assert plan.learners.shards == 2
-    # Of each: half of 1,000 replayed; 3 x 8 granted, or 8 + 15, whichever is more, twice.
+    # Each shard holds half of 1,000 replayed unrolls, and twice the larger of 3 x 8 granted and 8 + 15.
     assert value(plan, "memory", "memory of a learner shard") == pytest.approx(500e6 + (500 + 48) * UNROLL_BYTES)
 
 
@@ -352,11 +352,11 @@ def test_what_every_service_sends_is_received(frames_per_second: float) -> None:
     ("options", "levels"),
     [
         (HALF_BUSY, 0),
-        # 312.5 versions a second, of which a replica sees 100: one level of 3 where its links are wide enough, two where they are not.
+        # 312.5 versions a second, of which a replica sees 100: one level of 3 replicas where its links are wide enough, else two levels.
         (replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6, pod_gigabits=40.0), 1),
         (replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6), 2),
         (replace(HALF_BUSY, frames_per_second=2_400_000.0, learner_frames_per_second=1e6), 3),
-        # One replica below each server: a chain of four.
+        # Each server feeds one replica: a chain of four.
         (replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6, pod_gigabits=7.0), 4),
     ],
 )

@@ -128,7 +128,7 @@ def test_replay_and_inference_benchmarks_are_figures_too(capsys: pytest.CaptureF
     words += ["--learner.queue_batches", "16"]
     report = plan_json([*words, "--game_steps", "1", "--figures", str(replay), "--figures", str(inference)], capsys)
     found = {line["quantity"]: line["value"] for line in report["arithmetic"] if line["section"] == "replay"}
-    # As many out as in, 1,000 a second: 1,000 x (1,000 + 250) us.
+    # 1,000 unrolls a second in and as many out: 1,000 x (1,000 + 250) us.
     assert found["cores"] == pytest.approx(1.25)
     assert found["memory for them"] == pytest.approx(800.0 * 5e6, rel=1e-3)
     assert report["inference"] == "remote"
@@ -146,7 +146,7 @@ def values_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         ["--frames_per_second", "1000", "--learner", "cpu"],
         ["--frames_per_second", "250000", "--preset", "atari-deep", "--actor.environment_threads", "3"],
-        ["--frames_per_second", "92000000"],  # levels of replicas
+        ["--frames_per_second", "92000000"],  # several levels of replicas
         [
             "--frames_per_second",
             "250000",
@@ -198,7 +198,7 @@ def test_values_name_the_experiment_that_they_are_for(capsys: pytest.CaptureFixt
 def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> None:
     values = yaml.safe_load(values_text(["--frames_per_second", "250000", "--preset", "atari-deep"], capsys))
     assert values["actor"]["replicas"] == 74
-    # 364 MB, and half of it more; the chart's own limit.
+    # 364 MB plus a half; the limit is the chart's.
     assert values["actor"]["resources"] == {"requests": {"cpu": "1", "memory": "521Mi"}, "limits": {"cpu": "2", "memory": "2048Mi"}}
     assert values["learner"]["shards"] == 10
     assert values["learner"]["gpu"] == {"enabled": True}

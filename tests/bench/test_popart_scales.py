@@ -1,4 +1,4 @@
-"""The benchmark of two scales: its boards, its runs, its table."""
+"""The benchmark of two reward scales: its boards, its runs and its table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_two_tasks_share_no_pixel_and_differ_in_their_rewards() -> None:
 def test_a_run_is_kept_and_a_seed_gives_the_same_one_again(tmp_path: Path) -> None:
     first, again = (_made(tmp_path / name, "popart", 1, FRAMES, 2e-3) for name in ("first.json", "again.json"))
     assert (first.curves, first.finals) == (again.curves, again.finals)
-    assert _made(tmp_path / "first.json", "popart", 1, FRAMES, 2e-3) == first  # read, not made
+    assert _made(tmp_path / "first.json", "popart", 1, FRAMES, 2e-3) == first  # the result is read from the file, not computed again
     assert all(math.isfinite(point) and -1.0 <= point <= 1.0 for curve in first.curves for point in curve)
 
 

@@ -1,4 +1,4 @@
-"""What the comparison of a population with its control makes of two runs' curves."""
+"""How the comparison of a population with its control evaluates the curves of two runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.population import compare, measure
 
 
 def _run(directory: Path, returns: dict[int, list[float]]) -> Path:
-    """A run of members whose returns are these at 100, 200, ... env frames."""
+    """Write a run whose members have these returns at 100, 200, ... env frames."""
     for agent, values in returns.items():
         own = directory / "agents" / str(agent)
         own.mkdir(parents=True)
@@ -28,7 +28,7 @@ def test_the_best_is_chosen_anew_in_each_window_and_differences_are_within_pairs
     measured: dict[str, list[dict[str, float]]] = {"pbt": [], "none": []}
     for seed, gain in enumerate((0.25, 0.5, 0.75)):
         for strategy, more in (("pbt", gain), ("none", 0.0)):
-            # Member 0 is better in the first half of thirty windows, member 1 in the second.
+            # Member 0 is better in the first half of thirty windows, member 1 in the second half.
             curves = {0: [1.0 + more] * 15 + [2.0 + more] * 15, 1: [0.0 + more] * 15 + [4.0 + more] * 15}
             measured[strategy].append(measure(_run(tmp_path / f"{strategy}-{seed}", curves), 3000.0))
     assert measured["none"][0] == pytest.approx(

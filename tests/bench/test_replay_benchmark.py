@@ -34,7 +34,7 @@ def test_every_figure_is_there_and_holds_what_was_counted(tmp_path: Path) -> Non
     assert all(value > 0 for value in report["figures"].values())
     inserted, memory = report["insert"]["unrolls"], report["memory"]
     assert inserted % (4 * 8) == 0
-    # Ten rows a game, of which nine are steps; the last game of each environment may lack its end.
+    # A game has ten rows, nine of which are steps; the end of the last game of each environment may be missing.
     assert inserted * 20 * 0.8 < memory["agent_steps"] <= inserted * 20 * 0.9 + inserted
     assert 9 * report["episodes"]["samples"] == report["episodes"]["agent_steps"]
     assert report["unrolls"]["unrolls"] == 28 * report["unrolls"]["samples"]

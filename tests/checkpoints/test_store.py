@@ -1,4 +1,4 @@
-"""Checkpoints survive crashes, full disks and flipped bits, or say in one line that they did not."""
+"""Checkpoints survive crashes, full disks and flipped bits, or report in one line that they did not."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ FILES = ["model.safetensors", "optimizer.safetensors", "random.safetensors", "st
 
 
 class KilledError(BaseException):
-    """Stands for SIGKILL: no handler of the code under test may run its cleanup for it."""
+    """Stands in for SIGKILL: the code under test must not run any cleanup for it."""
 
 
 def tensors_of(value):
@@ -409,7 +409,7 @@ def test_a_state_that_is_no_mapping_is_foreign(tmp_path):
 
 
 def test_those_above_the_newest_written_are_left_alone_and_push_out_nothing(tmp_path):
-    """They were passed over: another run's, perhaps. Torn ones go as ever."""
+    """They were skipped, and may belong to another run. Torn ones are removed as always."""
     for updates in (8, 9):
         save(tmp_path, updates, keep=9)
     (save(tmp_path, 7, keep=9) / "state.json").unlink()

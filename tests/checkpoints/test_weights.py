@@ -1,4 +1,4 @@
-"""Weights as bytes: against the safetensors library in both directions, and against hostile payloads."""
+"""Weights as bytes: compared with the safetensors library in both directions, and read from hostile payloads."""
 
 import json
 import math
@@ -175,7 +175,7 @@ def test_weights_with_a_number_that_is_not_finite_are_refused_whole():
         assert_same(target.state_dict(), before)
 
 
-# -- any bytes: a value or CheckpointError, never anything else
+# -- arbitrary bytes give a value or CheckpointError, never anything else
 
 SIZES = st.sampled_from([0, 1, 2, 3, 1 << 20, 1 << 30, 2**31 - 1, 2**31, -1])
 ENTRIES = st.fixed_dictionaries(
@@ -189,7 +189,7 @@ ENTRIES = st.fixed_dictionaries(
 
 @st.composite
 def payloads(draw):
-    """Headers that say anything of few bytes, half of them with offsets that fit; or valid weights with bytes changed."""
+    """Small payloads: random headers, half of them with offsets that fit, or valid weights with changed bytes."""
     if draw(st.booleans()):
         header = draw(st.dictionaries(st.text(max_size=3), ENTRIES, max_size=3))
         data = draw(st.binary(max_size=24))

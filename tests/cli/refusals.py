@@ -1,4 +1,4 @@
-"""Runs a command line of herd, or of a service, in this process, up to where a run would start."""
+"""Runs a command line of herd or of a service in this process, up to the point where a run would start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from herd.envs.make import environment_spec
 from herd.service.startup import parse_settings
 
 FILES = {
-    # Of its own, so that a recipe may change without the list.
+    # A separate copy, so that a recipe may change without the list.
     "game.yaml": "learner: {batch_size: 16, queue_batches: 4, port: 0}\nparamserver: {port: 0}\n",
     "empty.yaml": "",
     "comments.yaml": "# nothing but\n# comments\n",
@@ -38,11 +38,11 @@ FILES = {
 
 
 class StartedError(AssertionError):
-    """The command would have begun its work."""
+    """The command was accepted and would have started its work."""
 
 
 def furnish(folder: Path) -> None:
-    """Files and runs that the command lines name."""
+    """Write the files and runs that the command lines name."""
     for name, text in FILES.items():
         (folder / name).write_text(text)
     (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
@@ -61,7 +61,7 @@ def furnish(folder: Path) -> None:
 
 
 def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command line in the working directory; StartedError where it is not refused."""
+    """Run a command line in the working directory; returns exit code, stdout and stderr. Raises StartedError if it is accepted."""
 
     def started(*_: Any, **__: Any) -> None:
         raise StartedError(command)
@@ -75,7 +75,7 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
         mock.patch("herd.cli.sweep.train_all", started),
         mock.patch("herd.bench.command.bench", started),
         mock.patch("herd.bench.learner.measure_learner", started),
-        mock.patch.object(sys, "path", list(sys.path)),  # where a user's own code is found
+        mock.patch.object(sys, "path", list(sys.path)),  # makes the user's own code importable
         redirect_stdout(output),
         redirect_stderr(errors),
     ):

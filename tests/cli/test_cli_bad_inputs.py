@@ -1,4 +1,4 @@
-"""Every line of bad_inputs.yaml, in this process: a run never starts, so hundreds take seconds."""
+"""Runs every line of bad_inputs.yaml in this process; no run starts, so hundreds of lines take seconds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_bad_input_is_one_line_and_exit_code_2(case: dict[str, Any], folder: P
     assert (code, output, errors.count("\n")) == (2, "", 1), errors
     wanted = ".*".join(map(re.escape, case["answer"].split("...")))
     assert re.fullmatch(wanted, errors.strip()), f"{errors}\nis not\n{case['answer']}"
-    assert not (folder / "runs").exists()  # a refusal leaves nothing behind
+    assert not (folder / "runs").exists()  # a refused command leaves nothing behind
 
 
 def test_the_list_is_of_all_commands() -> None:

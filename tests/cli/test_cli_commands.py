@@ -28,7 +28,7 @@ BREAKOUT = str(REPOSITORY / "experiments" / "breakout.yaml")
 
 
 def herd(*words: str, folder: Path | None = None) -> tuple[int, str, str, float]:
-    """Exit code, stdout, stderr, and seconds of a fresh ``herd`` process that says which heavy packages it imported."""
+    """Run ``herd`` in a fresh process that prints which heavy packages it imported; returns exit code, stdout, stderr and seconds."""
     code = (
         "import sys\nfrom herd.cli.main import main\ntry:\n    code = main(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
         f"print('imported:', *[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\nsys.exit(code)"
@@ -60,7 +60,7 @@ def test_help_answers_before_anything_heavy_is_imported(words: list[str]) -> Non
     assert "usage: herd" in output
     assert "(default: None)" not in output
     assert "(default: False)" not in output
-    assert seconds < 60.0  # under one second alone; the imports are what is asserted exactly
+    assert seconds < 60.0  # it takes under one second on an idle machine; the exact check is the one of the imports
 
 
 def test_train_help_lists_every_setting_with_its_default() -> None:
@@ -94,7 +94,7 @@ def test_bad_input_is_answered_before_anything_heavy_is_imported(tmp_path: Path,
     for part in parts:
         assert part in errors
     assert seconds < 60.0
-    assert not (tmp_path / "runs").exists()  # a refusal leaves nothing behind
+    assert not (tmp_path / "runs").exists()  # a refused command leaves nothing behind
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "80")  # no cell is broken over lines
+    monkeypatch.setenv("COLUMNS", "80")  # no cell is broken across lines
     run_dir = make_run(tmp_path)
     for agent, fitness in ((0, 0.5), (1, None)):
         own = run_dir / "agents" / str(agent)
@@ -127,7 +127,7 @@ def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # no cell is broken over lines
+    monkeypatch.setenv("COLUMNS", "200")  # no cell is broken across lines
     run_dir = make_run(tmp_path, checkpoint=True)
     (run_dir / "processes").mkdir()
     (run_dir / "processes" / "learner-0.json").write_text(json.dumps({"pid": 2**22 + 1, "metrics_port": 1}))

@@ -10,7 +10,7 @@ from herd.cli.evaluate import Lines
 def test_progress_is_seen_without_a_terminal_also_while_no_game_finishes() -> None:
     now, output = [100.0], StringIO()
     lines = Lines(Console(file=output), clock=lambda: now[0])
-    lines.tick()  # nothing to say yet
+    lines.tick()  # there is nothing to print yet
     lines.show("playing runs/pong")
     for second in range(1, 26):
         now[0] = 100.0 + second

@@ -1,4 +1,4 @@
-"""Shipped experiments by name."""
+"""The shipped experiments can be listed and loaded by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_each_is_listed_in_one_line_with_what_it_is(capsys: pytest.CaptureFixtur
     assert heading[0].startswith("Presets")
     assert [line.split()[0] for line in presets] == ["atari-impala", "atari-machado"]
     assert [line.split()[0] for line in lines] == sorted(file.stem for file in SHIPPED.glob("*.yaml"))
-    assert all(line.endswith(".") and 40 < len(line) < 140 for line in lines), lines  # a whole sentence each
+    assert all(line.endswith(".") and 40 < len(line) < 140 for line in lines), lines  # each is a whole sentence
     assert dict(line.split(maxsplit=1) for line in lines)["pong"].startswith("Pong on two CPU cores")
 
 

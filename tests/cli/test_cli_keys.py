@@ -62,7 +62,7 @@ def test_nothing_is_replaced_unless_forced(tmp_path: Path, capsys: pytest.Captur
     assert herd("keys", tmp_path) == 2
     assert "server.secret, server.public, client-default.secret, client-default.public already exist; --force" in capsys.readouterr().err
     (tmp_path / "server.secret").unlink()
-    assert herd("keys", tmp_path) == 2  # a public key alone is kept too
+    assert herd("keys", tmp_path) == 2  # an existing public key is kept even without its secret
     assert contents(tmp_path) == {name: text for name, text in before.items() if name != "server.secret"}
     assert herd("keys", tmp_path, "--force") == 0
     after = contents(tmp_path)

@@ -1,4 +1,4 @@
-"""What `herd train` says of many tasks before anything starts."""
+"""What `herd train` prints about many tasks before anything starts."""
 
 from __future__ import annotations
 

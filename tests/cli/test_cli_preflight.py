@@ -1,4 +1,4 @@
-"""What is checked of a machine before a run starts: on both sides of every threshold."""
+"""The checks of the machine before a run starts, on both sides of every threshold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def settings_of(*words: str) -> RunSettings:
 
 
 def test_memory_is_counted_by_hand() -> None:
-    """Catch: 10 x 5 boards, no stack; 3 actions; T = 7: every array of an unroll by its shape."""
+    """Catch has 10 x 5 boards, no stack and 3 actions; with T = 7 every array of an unroll is counted by its shape."""
     settings = settings_of(
         *(
             "--env.suite",
@@ -98,7 +98,7 @@ def test_a_disk_without_room_for_two_checkpoints(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("actors", "cpus", "fits"), [(62, 1, True), (63, 1, False), (126, 2, True), (127, 2, False)])
 def test_so_many_processes_for_each_cpu(monkeypatch: pytest.MonkeyPatch, actors: int, cpus: int, fits: bool) -> None:
-    """With a learner and a parameter server: 64 for each CPU."""
+    """64 processes are allowed for each CPU, including a learner and a parameter server."""
     monkeypatch.setattr(hardware, "usable_cpus", lambda: cpus)
     monkeypatch.setattr(limits, "available_tasks", lambda: None)
     settings = settings_of("--actor.count", str(actors))

@@ -1,4 +1,4 @@
-"""Whether a run may be gone on with is asked before anything of it is touched."""
+"""Whether a run can be resumed is checked before any of its files is touched."""
 
 from __future__ import annotations
 

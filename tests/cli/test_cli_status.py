@@ -1,4 +1,4 @@
-"""How a run stands: running, finished, stopped, crashed or killed, and whether its newest checkpoint is whole."""
+"""The status of a run: running, finished, stopped, crashed or killed, and whether its newest checkpoint is intact."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from herd.supervisor.session import Standing, begin_session, end_session, standi
 )
 def test_a_session_says_how_it_ended(tmp_path: Path, exit_code: int, was_asked: bool, message: str, state: str) -> None:
     begin_session(tmp_path)
-    assert standing(tmp_path, has_processes=False) == Standing("running")  # this process is its herd train
+    assert standing(tmp_path, has_processes=False) == Standing("running")  # this process stands in for herd train
     end_session(tmp_path, exit_code=exit_code, was_asked=was_asked, message=message)
     assert standing(tmp_path, has_processes=False) == Standing(state, message)  # type: ignore[arg-type]
-    assert standing(tmp_path, has_processes=True) == Standing("running")  # others, by hand
+    assert standing(tmp_path, has_processes=True) == Standing("running")  # processes started by hand
 
 
 def test_a_session_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_session_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
     (tmp_path / "session.json").write_text(json.dumps({**record, "pid": 2**22 + 1}))
     assert standing(tmp_path, has_processes=False).state == "killed"
     begin_session(tmp_path)
-    os.utime(tmp_path / "session.json", (1.0, 1.0))  # written by an older process of this number
+    os.utime(tmp_path / "session.json", (1.0, 1.0))  # written by an earlier process with the same id
     assert standing(tmp_path, has_processes=False).state == "killed"
 
 

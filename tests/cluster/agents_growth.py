@@ -1,4 +1,4 @@
-"""What the suites of several agents wait for: each agent's learner shards, by their metrics."""
+"""Waits for progress of several agents, read from the metrics of each agent's learner shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cluster.conftest import Installed
 
 
 def of_agents(installed: Installed, metric: str) -> list[float]:
-    """Of each agent, the sum over its shards; NaN-free, and -1 of an agent of which a shard does not answer."""
+    """Sum of a metric over the shards of each agent; -1 for an agent with a shard that does not answer. Never NaN."""
     sums = [0.0] * AGENTS
     for pod in installed.live.lasting("learner"):
         samples = installed.live.samples(pod)
@@ -23,6 +23,6 @@ def all_grew(before: list[float], now: list[float]) -> bool:
 
 
 def until_grown(installed: Installed, metric: str) -> None:
-    """Wait until the metric of every agent is greater than now."""
+    """Wait until the metric of every agent has grown."""
     before = installed.live.until(f"{metric} of all shards", partial(of_agents, installed, metric), lambda found: min(found) >= 0)
     installed.live.until(f"more {metric} than {before}", partial(of_agents, installed, metric), partial(all_grew, before))

@@ -1,4 +1,4 @@
-"""What the suite is told by environment variables, and the small run that it installs."""
+"""The suite's settings, read from environment variables, and the small run that it installs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parents[2]
 ACTORS = 2
 LEARNING_RATE = 2.0e-3
 OTHER_LEARNING_RATE = 1.0e-3
-"""What the upgrade changes: the learner's metrics show it, and no process refuses to talk to another over it."""
+"""The setting that the upgrade changes: the learner's metrics show it, and processes with different values still accept each other."""
 
 VARIABLES = {
     "KUBECONFIG": "the cluster, as its current context (or CLUSTER_CONTEXT) names it; the suite makes and deletes one namespace there",
@@ -31,23 +31,23 @@ VARIABLES = {
     "CLUSTER_TIMEOUT_SECONDS": "longest wait for any one thing; default: 600",
     "HELM": "the helm program; default: helm from PATH",
 }
-"""Everything that may be set, and what it is."""
+"""Every setting and its meaning."""
 
 
 RUNS = ("dice", "agents", "population")
 SHARED_CLAIM = "runs"
-"""Of the members of a population and their controller; the suite makes it beside the release."""
+"""Volume claim shared by the members of a population and their controller; the suite creates it beside the release."""
 AGENTS = 2
 REPLAY_REPLICAS = 2
 
 
 class SettingsProblemError(Exception):
-    """The suite cannot run; one line."""
+    """The suite cannot run; the message is one line."""
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How to run the suite."""
+    """Settings of one run of the suite."""
 
     kubeconfig: str
     context: str | None
@@ -58,14 +58,14 @@ class ClusterSettings:
     pull_policy: str
     more_values: Path | None
     run: str
-    """One of ``RUNS``."""
+    """One of the names in ``RUNS``."""
     shards: int
     processes: bool
-    """Whether pods run here; objects are all there is otherwise."""
+    """Whether pods run in this cluster; otherwise only objects are tested."""
     access_mode: str
-    """Of ``SHARED_CLAIM``."""
+    """Access mode of ``SHARED_CLAIM``."""
     keep: bool
-    """Whether the namespace stays."""
+    """Whether the namespace is kept afterwards."""
     timeout_seconds: float
 
     @classmethod
@@ -101,7 +101,7 @@ class ClusterSettings:
         )
 
     def pods(self) -> dict[str, int]:
-        """Component -> how many pods the run has of it."""
+        """Number of pods of each component of the run."""
         common = {"paramserver": 1, "paramserver-replica": 1, "actor": ACTORS}
         if self.run == "agents":
             return common | {"learner": AGENTS * self.shards, "replay": REPLAY_REPLICAS, "evaluator": 1}
@@ -110,11 +110,11 @@ class ClusterSettings:
         return common | {"learner": self.shards, "bandit": 1}
 
     def changed_by_upgrade(self) -> set[str]:
-        """Components whose pods another learning rate replaces."""
+        """Components whose pods are replaced when the learning rate changes."""
         return {"learner", "population"} if self.run == "population" else {"learner"}
 
     def values(self, *, volumes: bool, learning_rate: float = LEARNING_RATE) -> dict[str, Any]:
-        """Values of the chart: the run on CPUs, in pods that fit a laptop's cluster.
+        """Values of the chart for a run on CPUs in pods that fit a cluster on a laptop.
 
         ``volumes``: keep the files of learner, bandit and replay on volumes of the default storage class, deleted with the release.
         """
@@ -141,7 +141,7 @@ class ClusterSettings:
 
 
 def experiment(learning_rate: float, shards: int, run: str = "dice") -> dict[str, Any]:
-    """A run of any number of shards, that never ends by itself and has a checkpoint every few seconds for a restart to go on from."""
+    """A run with any number of shards that never ends by itself and saves a checkpoint every few seconds, so that it can be resumed."""
     common: dict[str, Any] = {
         "name": "cluster-test",
         "env": {

@@ -1,4 +1,4 @@
-"""The suite for whoever has a cluster: ``make test-cluster``. It never skips: without a cluster it is one line and an error."""
+"""The suite for developers with a cluster: ``make test-cluster``. It never skips: without a cluster it fails with one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RELEASE = "herd"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Say what is missing before anything runs, in one line."""
+    """Report in one line what is missing, before any test runs."""
     if any(item.get_closest_marker("cluster") for item in session.items) and not session.config.option.collectonly:
         try:
             ClusterSettings.read(os.environ)
@@ -30,7 +30,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests of other kinds out: those of processes where none runs or of another run, else those of objects alone."""
+    """Deselect tests that do not apply: tests of processes where no pod runs or for another kind of run, otherwise tests of objects
+    alone."""
     of_run = {"agents": "test_cluster_agents.py", "population": "test_cluster_population.py"}.get(
         os.environ.get("CLUSTER_RUN", ""), "test_cluster_release.py"
     )
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_exception_interact(node: pytest.Item | pytest.Collector, report: pytest.CollectReport | pytest.TestReport) -> None:
-    """Show the release as it is at a failure: soon its namespace is gone."""
+    """Print the state of the release after a failure, because its namespace is about to be deleted."""
     installed = getattr(node, "funcargs", {}).get("installed")
     if isinstance(installed, Installed):
         report.sections.append(("the release at that moment", describe(installed.live.cluster, installed.helm.name)))
@@ -56,12 +57,12 @@ class Installed:
     helm: HelmRelease
     live: LiveRelease
     volumes: bool
-    """Whether the learner's and the bandit's files outlive their pods."""
+    """Whether the files of learner and bandit outlive their pods."""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """The chart, installed into a namespace of its own, which goes at the end whatever happens, unless it is to stay."""
+    """The chart, installed into its own namespace, which is deleted at the end in any case unless it is to be kept."""
     settings = ClusterSettings.read(os.environ)
     namespace = f"herd-test-{uuid.uuid4().hex[:8]}"
     cluster = open_cluster(Access(None, settings.context, namespace), os.environ)

@@ -1,4 +1,4 @@
-"""The real ``helm``, 3.17 or newer or 4, on one release."""
+"""Runs the real ``helm`` (3.17 or newer, or 4) on one release."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import yaml
 from tests.cluster.cluster_settings import ClusterSettings
 
 _MARGIN_SECONDS = 60
-"""Helm ends by its own --timeout; this much later something else is wrong."""
+"""Helm ends by its own --timeout. If it runs this much longer, something else is wrong."""
 
 
 class HelmError(Exception):
-    """Helm's exit code was not 0; with what it said."""
+    """Helm's exit code was not 0; the message has its output."""
 
 
 class HelmRelease:
@@ -30,7 +30,7 @@ class HelmRelease:
         self._folder = folder
 
     def install(self, values: Mapping[str, Any]) -> None:
-        """Install, and wait until everything is ready, where anything can be."""
+        """Install, and wait until everything is ready if pods can run here."""
         self._run("install", self.name, str(self._settings.chart), *self._values(values), *self._wait(), *self._timeout())
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
@@ -38,28 +38,28 @@ class HelmRelease:
         self._run("upgrade", self.name, str(self._settings.chart), *self._values(values), *self._wait(), *self._timeout())
 
     def rollback(self, revision: int, *, force_conflicts: bool = False) -> None:
-        """Go back to an earlier revision, and wait; ``force_conflicts`` (Helm 4): also where somebody else owns a field."""
+        """Roll back to an earlier revision, and wait. ``force_conflicts`` (Helm 4) also overwrites fields that another client owns."""
         force = ["--force-conflicts"] if force_conflicts else []
         self._run("rollback", self.name, str(revision), *force, *self._wait(), *self._timeout())
 
     def major(self) -> int:
-        """3 or 4."""
+        """Helm's major version: 3 or 4."""
         return int(self._run("version", "--template", "{{.Version}}").removeprefix("v").partition(".")[0])
 
     def status(self) -> str:
-        """Of the newest revision: deployed, failed."""
+        """Status of the newest revision, such as deployed or failed."""
         return str(yaml.safe_load(self._run("status", self.name, "--output", "yaml"))["info"]["status"])
 
     def test(self) -> str:
-        """Run the chart's own tests; returns what they printed."""
+        """Run the chart's own tests and return what they printed."""
         return self._run("test", self.name, *self._timeout())
 
     def uninstall(self) -> None:
-        """Uninstall. Helm may return while pods still end: wait for them."""
+        """Uninstall, and wait for the pods that are still ending when helm returns."""
         self._run("uninstall", self.name, *self._wait(), *self._timeout())
 
     def template(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Render without a cluster."""
+        """Render the chart without a cluster."""
         text = self._run("template", self.name, str(self._settings.chart), *self._values(values))
         return [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item]
 

@@ -1,4 +1,4 @@
-"""``herd`` as its user calls it, on the release under test."""
+"""Runs ``herd`` as a user would on the release under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def herd(installed: Installed, *words: str) -> str:
-    """``herd WORDS``; returns what it prints."""
+    """Run ``herd WORDS`` and return what it prints."""
     context = ["--context", installed.settings.context] if installed.settings.context else []
     where = ["--release", installed.helm.name, "--namespace", installed.helm.namespace]
     done = subprocess.run(

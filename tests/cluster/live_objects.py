@@ -1,4 +1,4 @@
-"""What a release is made of, as the API server holds it, beside what the chart renders."""
+"""Compares the objects of a release on the API server with those that the chart renders."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Key = tuple[str, str]
 """Kind and name."""
 _HOOK = "helm.sh/hook"
 MADE_BY_OTHERS = frozenset({"Pod", "PersistentVolumeClaim"})
-"""Kinds that controllers make and take away, not helm."""
+"""Kinds of objects that controllers create and delete, rather than helm."""
 
 
 def live_objects(cluster: Cluster, release: str) -> dict[Key, Object]:
-    """Everything in the namespace that carries the release's label; raises ``KubeError``."""
+    """Return every object in the namespace with the release's label; raises ``KubeError``."""
     found: dict[Key, Object] = {}
     for kind, request in _requests(cluster).items():
         want = Want("list", f"{kind.lower()}s")
@@ -29,9 +29,9 @@ def live_objects(cluster: Cluster, release: str) -> dict[Key, Object]:
 
 
 def installed_objects(rendered: list[Object]) -> dict[Key, Object]:
-    """Those of a rendered chart that an install leaves in the namespace: no hooks, which come with ``helm test``.
+    """The rendered objects that an install leaves in the namespace. Hooks are left out: ``helm test`` creates them.
 
-    As they are in a list: without their kind, which the list itself names.
+    Like the items of a list response, they have no kind, which the list itself names.
     """
     return {
         (item["kind"], item["metadata"]["name"]): {name: value for name, value in item.items() if name not in {"kind", "apiVersion"}}
@@ -41,7 +41,7 @@ def installed_objects(rendered: list[Object]) -> dict[Key, Object]:
 
 
 def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:
-    """Name what was asked for and is otherwise; what the server adds (defaults, status) is none, nor is what it drops for being empty."""
+    """List requested values that differ. Values that the server adds (defaults, status) and empty values that it drops are not reported."""
     if isinstance(wanted, dict):
         held = live if isinstance(live, dict) else {}
         for key, value in wanted.items():
@@ -57,12 +57,12 @@ def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:
 
 
 def pod_templates(objects: Mapping[Key, Object]) -> dict[str, Object]:
-    """Workload's name -> what its pods are made from."""
+    """Pod template of each workload, by its name."""
     return {name: item["spec"]["template"] for (kind, name), item in objects.items() if kind in {"Deployment", "StatefulSet"}}
 
 
 def changed_components(before: Mapping[Key, Object], now: Mapping[Key, Object]) -> set[str]:
-    """Components whose pods are made from something else now."""
+    """Components whose pod templates have changed."""
     old, new = pod_templates(before), pod_templates(now)
     return {new[name]["metadata"]["labels"][COMPONENT_LABEL] for name in new if new[name] != old.get(name)}
 

@@ -1,4 +1,4 @@
-"""A release in a real cluster, looked at and hurt through ``herd.kube``."""
+"""A release in a real cluster, observed and disturbed through ``herd.kube``."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from tests.cluster.live_trouble import hint
 T = TypeVar("T")
 LOOK_SECONDS = 2.0
 _CONTROLLER_SHARE = 0.05
-"""Of the time-out: 30 s of the usual one, where controllers look at a new object within a second."""
+"""Share of the time-out given to controllers: 30 s of the usual one, where controllers see a new object within a second."""
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _KILL_SECONDS = 1
-"""SIGTERM, and a second later SIGKILL: no time for a last checkpoint, as when a node dies."""
+"""SIGTERM is followed by SIGKILL a second later: there is no time for a last checkpoint, as when a node dies."""
 
 
 class WithoutControllersError(Exception):
-    """Nobody makes pods of workloads here."""
+    """No controller creates pods of workloads in this cluster."""
 
 
 class WentBackError(AssertionError):
-    """A number that only grows became smaller."""
+    """A value that must only grow became smaller."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The run's counters at one moment; None: who has it does not answer now."""
+    """The run's counters at one moment; None where the process does not answer now."""
 
     version: tuple[int, int] | None
-    """What the root holds: lineage and learner updates."""
+    """Version of the weights that the root holds: lineage and learner updates."""
     learner_frames: float | None
-    """Since the learner processes started, over all shards."""
+    """Number since the learner processes started, over all shards."""
     learner_lineage: int | None
     checkpoint_updates: float | None
     learning_rate: float | None
@@ -52,7 +52,7 @@ class Observation:
 
 
 class LiveRelease:
-    """Asks, kills, and remembers what may never go back."""
+    """Queries the release, kills its pods, and checks that versions never decrease."""
 
     def __init__(self, cluster: Cluster, name: str, timeout_seconds: float, look_seconds: float = LOOK_SECONDS) -> None:
         self.cluster = cluster
@@ -62,19 +62,19 @@ class LiveRelease:
         self._greatest: tuple[int, int] | None = None
 
     def release(self) -> Release:
-        """Its workloads, as they are now."""
+        """The release's workloads as they are now."""
         return find_release(self.cluster, self.name)
 
     def pods(self, component: str | None = None) -> list[Pod]:
-        """Its pods, as they are now."""
+        """The release's pods as they are now."""
         return release_pods(self.cluster, self.name, *filter(None, [component]))
 
     def lasting(self, component: str | None = None) -> list[Pod]:
-        """Its pods without those that end."""
+        """The release's pods, without terminating ones."""
         return [pod for pod in self.pods(component) if pod.state != "Terminating"]
 
     def samples(self, pod: Pod) -> Samples | None:
-        """What a pod says about itself; None while it does not."""
+        """The metrics of a pod; None if it does not answer."""
         try:
             return parse(metrics_page(self.cluster, pod.name, pod.metrics_port), pod.name)
         except (KubeError, ScrapeError):
@@ -85,11 +85,10 @@ class LiveRelease:
         return [samples for pod in self.pods(component) if (samples := self.samples(pod)) is not None]
 
     def observe(self) -> Observation:
-        """Look at the run's counters.
+        """Read the run's counters.
 
         Raises:
-            WentBackError: the root holds an older version than it did at an earlier look.
-
+            WentBackError: the root holds an older version than it did before.
         """
         root = [read_version(samples) for samples in self.component_samples("paramserver")]
         version = _pair(root[0]) if root else None
@@ -110,11 +109,11 @@ class LiveRelease:
         )
 
     def forget_versions(self) -> None:
-        """Where nothing is kept on volumes and every process starts anew, a run begins anew as well."""
+        """Allow versions to start again: without volumes, a run begins anew when every process restarts."""
         self._greatest = None
 
     def until(self, what: str, look: Callable[[], T], good: Callable[[T], bool]) -> T:
-        """Look again and again until it is good; an API server that stumbles is asked again. Fails after the time-out."""
+        """Poll until the value is good; requests that the API server fails are repeated. Fails after the time-out."""
         deadline = time.monotonic() + self._timeout_seconds
         seen: object = "nothing"
         while True:
@@ -137,11 +136,11 @@ class LiveRelease:
         return f"; {said}" if said else ""
 
     def until_settled(self) -> Release:
-        """Wait until every workload has what it asks for, ready and of the newest version."""
+        """Wait until all pods of every workload are ready and of the newest version."""
         return self.until("all pods ready", self.release, lambda release: all(each.settled for each in release.workloads))
 
     def until_frames_flow(self, least: float = 1.0) -> Observation:
-        """Wait until learners train on ``least`` more frames than now, and the root takes newer weights."""
+        """Wait until learners have trained on ``least`` more frames and the root has taken newer weights."""
         first = self.until(
             "learners and root answer", self.observe, lambda seen: seen.learner_frames is not None and seen.version is not None
         )
@@ -155,10 +154,11 @@ class LiveRelease:
         )
 
     def kill(self, component: str, *, processes: bool = True) -> Pod:
-        """Kill the first pod of a component, and wait until a new one is ready in its place; returns the old one.
+        """Kill the first pod of a component, and wait until a new pod is ready in its place. Returns the old pod.
 
-        Pods that end already are neither killed nor counted. Without ``processes`` nothing becomes ready: the new pod is enough, and no
-        node confirms that the old one has ended.
+        Pods that are already terminating are neither killed nor counted. Without ``processes`` no pod becomes ready: the existence of
+        the new pod
+        is enough, and no node confirms that the old one has ended.
         """
         before = self.until(f"a {component} to kill", lambda: self.lasting(component), bool)
         victim = before[0]
@@ -173,22 +173,21 @@ class LiveRelease:
         return victim
 
     def scale(self, component: str, replicas: int) -> None:
-        """Ask for this many pods of a Deployment, as ``kubectl scale`` does."""
+        """Set the number of replicas of a Deployment, as ``kubectl scale`` does."""
         [workload] = [each for each in self.release().workloads if each.component == component]
         request, body = AppsV1Api(self.cluster.client).patch_namespaced_deployment_scale, {"spec": {"replicas": replicas}}
         want, content_type = Want("patch", "deployments/scale", workload.name), "application/merge-patch+json"
         self.cluster.get(want, request, workload.name, self.cluster.namespace, body, _content_type=content_type)
 
     def leftovers(self) -> list[str]:
-        """What still carries the release's label, as KIND/NAME."""
+        """The objects that still carry the release's label, as KIND/NAME."""
         return [f"{kind}/{name}" for kind, name in live_objects(self.cluster, self.name)]
 
     def until_observed(self) -> None:
-        """Wait until a controller has seen every workload; not for long.
+        """Wait a short while until a controller has seen every workload.
 
         Raises:
-            WithoutControllersError: none did. A bare API server keeps objects, and nobody makes pods of them.
-
+            WithoutControllersError: none did. A bare API server keeps objects, but nothing creates pods from them.
         """
         deadline = time.monotonic() + _CONTROLLER_SHARE * self._timeout_seconds
         while not all(workload.observed for workload in self.release().workloads):
@@ -197,7 +196,7 @@ class LiveRelease:
             time.sleep(self._look_seconds)
 
     def delete(self, pod: str, grace_seconds: int) -> None:
-        """Delete one pod; one that is gone already counts as deleted."""
+        """Delete one pod; a pod that no longer exists counts as deleted."""
         request = CoreV1Api(self.cluster.client).delete_namespaced_pod
         try:
             self.cluster.get(Want("delete", "pods", pod), request, pod, self.cluster.namespace, grace_period_seconds=grace_seconds)
@@ -206,13 +205,13 @@ class LiveRelease:
 
 
 def has_default_storage(cluster: Cluster) -> bool:
-    """Whether a claim without a class gets a volume here."""
+    """Whether a claim without a storage class gets a volume in this cluster."""
     items = cluster.items(Want("list", "storageclasses"), StorageV1Api(cluster.client).list_storage_class)
     return any((item["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true" for item in items)
 
 
 def make_namespace(cluster: Cluster, name: str) -> None:
-    """Make a namespace that takes only pods of Pod Security ``restricted``."""
+    """Create a namespace that admits only pods of Pod Security ``restricted``."""
     body = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -222,7 +221,7 @@ def make_namespace(cluster: Cluster, name: str) -> None:
 
 
 def make_claim(cluster: Cluster, name: str, access_mode: str) -> None:
-    """Make a claim of the default storage class, which the release does not own."""
+    """Create a claim of the default storage class that is not part of the release."""
     body = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -234,7 +233,7 @@ def make_claim(cluster: Cluster, name: str, access_mode: str) -> None:
 
 
 def delete_namespace(cluster: Cluster, name: str) -> None:
-    """Delete it and everything in it; not waited for."""
+    """Delete the namespace and everything in it, without waiting."""
     try:
         cluster.get(Want("delete", "namespaces", name), CoreV1Api(cluster.client).delete_namespace, name)
     except NotFoundError:

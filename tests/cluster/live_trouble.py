@@ -1,4 +1,4 @@
-"""What a person wants to see of a release that did not come up: its pods, what keeps them, and their last lines."""
+"""Describes a release that did not become ready: its pods, why they wait, and their last log lines."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from herd.kube.release import release_pods
 
 NO_NODE = "no node runs these pods: CLUSTER_PROCESSES=0 checks what a cluster without nodes can show"
 _LINES = 15
-"""Of each pod: a traceback's end."""
+"""Log lines shown of each pod, enough for the end of a traceback."""
 _MOST_PODS = 8
 
 
 def hint(pods: Sequence[Pod]) -> str:
-    """Say what to do where pods wait for a node; empty elsewhere."""
+    """Advice for the case that pods wait for a node; otherwise empty."""
     return NO_NODE if any(pod.node is None and not pod.ready and pod.state != "Terminating" for pod in pods) else ""
 
 
 def describe(cluster: Cluster, release: str) -> str:
-    """Pods with state and trouble, then the last lines of those that are not ready. Never raises for what cannot be read."""
+    """List the pods with state and reason, then the last log lines of those that are not ready. Never raises if something cannot be
+    read."""
     try:
         pods = release_pods(cluster, release)
     except KubeError as error:
@@ -31,7 +32,7 @@ def describe(cluster: Cluster, release: str) -> str:
     said = [f"{len(pods)} pods of {release} in {cluster.namespace}"]
     said += [f"  {pod.name}: {pod.state}, {_readiness(pod)}{f': {pod.trouble}' if pod.trouble else ''}" for pod in pods]
     for pod in [pod for pod in pods if not pod.ready or pod.restarts][:_MOST_PODS]:
-        for previous in (True, False) if pod.restarts else (False,):  # of the container before this one, and of this one
+        for previous in (True, False) if pod.restarts else (False,):  # of the previous container and of the current one
             said += [f"--- {pod.name}", *last_lines(cluster, pod.name, previous=previous)]
     return "\n".join([*said, *filter(None, [hint(pods) if pods else NO_NODE])])
 
@@ -41,7 +42,7 @@ def _readiness(pod: Pod) -> str:
 
 
 def last_lines(cluster: Cluster, pod: str, *, previous: bool = False) -> list[str]:
-    """Of a pod's only container, or of the one ``previous`` to it."""
+    """Last log lines of a pod's only container, or of the ``previous`` one."""
     want, request = Want("get", "pods/log", pod), CoreV1Api(cluster.client).read_namespaced_pod_log
     try:
         log = cluster.read(want, request, pod, cluster.namespace, tail_lines=_LINES, previous=previous)

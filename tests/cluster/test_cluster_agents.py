@@ -1,4 +1,4 @@
-"""Two agents that share replay, with an evaluator, on a real cluster (``CLUSTER_RUN=agents``), in the order of this file."""
+"""Two agents that share replay, with an evaluator, on a real cluster (``CLUSTER_RUN=agents``). The tests depend on their order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kept_episodes(installed: Installed) -> float:
 
 
 def until_all_learn(installed: Installed) -> None:
-    """Wait until every agent trains on more frames than now, replayed ones among them."""
+    """Wait until every agent has trained on more frames, including replayed ones."""
     for metric in (names.LEARNER_ENV_FRAMES.name, names.UNROLLS_REPLAYED.name):
         until_grown(installed, metric)
 
@@ -70,7 +70,7 @@ def test_the_evaluator_is_killed(installed: Installed) -> None:
 
 
 def test_a_self_test_that_fails_says_why(installed: Installed) -> None:
-    """Without actors the learners train on nothing."""
+    """Without actors the learners have nothing to train on."""
     values = installed.settings.values(volumes=installed.volumes)
     values["selfTest"] = {"timeoutSeconds": 20}
     installed.helm.upgrade(values)
@@ -79,7 +79,7 @@ def test_a_self_test_that_fails_says_why(installed: Installed) -> None:
     with pytest.raises(HelmError):
         installed.helm.test()
     assert "the learner trains on no frames" in "\n".join(last_lines(installed.live.cluster, f"{installed.helm.name}-test"))
-    installed.live.delete(f"{installed.helm.name}-test", 0)  # a failed one stays for its log, also after an uninstall
+    installed.live.delete(f"{installed.helm.name}-test", 0)  # a failed test pod is kept for its log, even after an uninstall
     installed.live.scale("actor", ACTORS)
     installed.live.until_settled()
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes))

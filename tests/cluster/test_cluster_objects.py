@@ -1,7 +1,8 @@
-"""A release's life where no pod runs (``CLUSTER_PROCESSES=0``): objects alone, on a real API server, in the order of this file.
+"""The life of a release where no pod runs (``CLUSTER_PROCESSES=0``): only objects, on a real API server. The tests depend on their
+order.
 
-Nodes and images are not needed, nor is a scheduler. Where controllers run there are pods, pending for ever; on an API server alone there
-are none, and what is asserted about pods is that.
+Neither nodes, images nor a scheduler are needed. Where controllers run, pods exist but stay pending; on a bare API server there are
+none, and the tests assert that.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ def objects(installed: Installed) -> dict[Key, Object]:
 
 
 def revisions(installed: Installed) -> dict[str, str]:
-    """Of which version of the template each learner's pod is: what names a group of shards. Agents have a template each."""
+    """Template revision of each learner pod, which names its group of shards. Each agent has its own template."""
     label = "controller-revision-hash"
     pods = (item for (kind, name), item in objects(installed).items() if kind == "Pod" and "-learner-" in name)
     return {item["metadata"]["name"]: item["metadata"]["labels"][label] for item in pods}
 
 
 def update_revisions(found: dict[Key, Object]) -> set[str]:
-    """The newest version of each learner's template, by its controller."""
+    """The newest revision of each learner's template, according to its controller."""
     sets = [item for (kind, name), item in found.items() if kind == "StatefulSet" and "-learner" in name]
     return {str(each["status"].get("updateRevision", "")) for each in sets}
 
 
 @pytest.fixture(scope="module")
 def controllers(installed: Installed) -> bool:
-    """Whether workloads become pods here."""
+    """Whether controllers create pods from workloads here."""
     try:
         installed.live.until_observed()
     except WithoutControllersError:
@@ -59,7 +60,7 @@ def controllers(installed: Installed) -> bool:
 
 @pytest.fixture(scope="module")
 def first(installed: Installed) -> dict[Key, Object]:
-    """What the install made, as it was before anything was done to it."""
+    """The objects that the install created, before any test changed them."""
     return objects(installed)
 
 
@@ -82,7 +83,7 @@ def test_every_workload_has_its_pods(installed: Installed, controllers: bool) ->
         lambda found: found == installed.settings.pods(),
     )
     assert counted == installed.settings.pods()
-    # Not one after another: nothing here is ever ready.
+    # The pods are created in parallel: here no pod ever becomes ready.
     assert {pod.rank for pod in live.lasting("learner")} == set(range(installed.settings.shards))
     assert set(revisions(installed).values()) == update_revisions(objects(installed))
 
@@ -106,7 +107,7 @@ def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bo
 
 
 def test_an_upgrade_changes_the_templates_of_learners_alone(installed: Installed, first: dict[Key, Object], controllers: bool) -> None:
-    """And of the population's controller, which knows their settings."""
+    """It also changes the template of the population's controller, which knows the learners' settings."""
     before = update_revisions(objects(installed))
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
     assert changed_components(first, objects(installed)) == installed.settings.changed_by_upgrade()
@@ -115,7 +116,7 @@ def test_an_upgrade_changes_the_templates_of_learners_alone(installed: Installed
     newest = installed.live.until("a new version", lambda: update_revisions(objects(installed)), lambda found: not found & before)
 
     def replaced() -> set[str]:
-        # Nothing is ever ready here, so the controller need not replace all by itself.
+        # Here no pod becomes ready, so the controller need not replace all of them by itself.
         for name, held in revisions(installed).items():
             if held not in newest:
                 installed.live.delete(name, 0)
@@ -133,7 +134,7 @@ def test_a_rollback_restores_it(installed: Installed, first: dict[Key, Object]) 
 
 
 def actors(installed: Installed) -> int:
-    """How many are asked for."""
+    """Number of actors requested."""
     [deployment] = [item for (kind, name), item in objects(installed).items() if kind == "Deployment" and name.endswith("-actor")]
     return int(deployment["spec"]["replicas"])
 
@@ -147,7 +148,7 @@ def test_an_upgrade_keeps_the_number_that_somebody_set(installed: Installed, fir
 
 
 def test_a_rollback_after_that_takes_the_number_of_its_revision(installed: Installed, first: dict[Key, Object]) -> None:
-    """Helm 4: once it is told to. Else it writes everything but the actors, and says why."""
+    """Helm 4 does so only when forced. Otherwise it writes everything except the number of actors, and reports the conflict."""
     if installed.helm.major() > 3:
         with pytest.raises(HelmError, match=r"conflict.*: \.spec\.replicas"):
             installed.helm.rollback(1)

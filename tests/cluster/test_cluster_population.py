@@ -1,4 +1,4 @@
-"""A population of two on a real cluster (``CLUSTER_RUN=population``), in the order of this file."""
+"""A population of two on a real cluster (``CLUSTER_RUN=population``). The tests depend on their order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
 
 
 def decisions(installed: Installed) -> float:
-    """Since the controller started."""
+    """Number of decisions since the controller started."""
     return sum(total(each, names.POPULATION_DECISIONS.name) for each in installed.live.component_samples("population"))
 
 
@@ -49,7 +49,7 @@ def test_status_has_a_line_for_each_member(installed: Installed) -> None:
 
 
 def test_the_controller_is_killed(installed: Installed) -> None:
-    """Members go on meanwhile; afterwards it knows them, from the journal and their reports, and decides again."""
+    """The members continue meanwhile. The new controller restores its state from the journal and their reports, and decides again."""
     learners = {(pod.uid, pod.restarts) for pod in installed.live.lasting("learner")}
     installed.live.kill("population")
     until_members_learn(installed)

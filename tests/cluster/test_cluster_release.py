@@ -1,6 +1,6 @@
-"""A release's life on a real cluster, in the order of this file: each test finds what the one before left.
+"""The life of a release on a real cluster. The tests depend on their order: each continues from the state that the previous one left.
 
-``make test-cluster`` with KUBECONFIG set; cluster_settings.py lists what else may be set.
+Run ``make test-cluster`` with KUBECONFIG set; cluster_settings.py lists the other variables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.cluster.cluster_settings import ACTORS, LEARNING_RATE, OTHER_LEARNING
 from tests.cluster.conftest import Installed
 from tests.cluster.herd_command import herd
 
-# A cluster takes its time to pull images: each wait has its own, shorter time-out (CLUSTER_TIMEOUT_SECONDS).
+# A cluster may take long to pull images; each wait has its own, shorter time-out (CLUSTER_TIMEOUT_SECONDS).
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
 
 
@@ -24,7 +24,7 @@ def uids(installed: Installed, component: str) -> set[str]:
 
 
 def starts(installed: Installed, component: str) -> set[tuple[str, int]]:
-    """Changes whenever a pod of the component is replaced or its container begins anew."""
+    """Start counts that change whenever a pod of the component is replaced or its container restarts."""
     return {(pod.uid, pod.restarts) for pod in installed.live.lasting(component)}
 
 
@@ -91,7 +91,7 @@ def test_a_parameter_server_is_killed(installed: Installed, component: str) -> N
     before = installed.live.until_frames_flow()
     others = {each: starts(installed, each) for each in ("learner", "actor")}
     installed.live.kill(component)
-    after = installed.live.until_frames_flow()  # ``observe`` checks on the way that no version goes back
+    after = installed.live.until_frames_flow()  # ``observe`` also checks that no version decreases
     assert {each: starts(installed, each) for each in ("learner", "actor")} == others
     assert after.learner_lineage == before.learner_lineage
     assert after.learner_frames is not None
@@ -111,7 +111,7 @@ def test_the_bandit_is_killed(installed: Installed) -> None:
     assert after.learner_frames > before.learner_frames
     if installed.volumes:
         restored = sum(total(each, names.BANDIT_RESTORED.name) for each in installed.live.component_samples("bandit"))
-        assert restored > 0  # its state is on the volume; what came after the last snapshot is played again
+        assert restored > 0  # its state is on the volume; games after the last snapshot are played again
         installed.live.until(f"more than {games} games", lambda: games_of_the_run(installed), lambda now: now > games)
     installed.live.until("games counted again", lambda: accepted_reports(installed), lambda now: now > 0)
 
@@ -136,8 +136,8 @@ def test_a_learner_is_killed(installed: Installed) -> None:
     assert after.version[0] > lineage
     if installed.volumes:
         assert before.checkpoint_updates is not None
-        assert after.version[1] >= before.checkpoint_updates  # it went on from a checkpoint at least as new
-    assert uids(installed, "actor") == actors  # they waited
+        assert after.version[1] >= before.checkpoint_updates  # it resumed from a checkpoint at least as new
+    assert uids(installed, "actor") == actors  # the actors waited and were not restarted
 
 
 def test_an_upgrade_changes_the_run(installed: Installed) -> None:

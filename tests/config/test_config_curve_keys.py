@@ -1,4 +1,4 @@
-"""Keys from folders and from the environment: who needs which, and one line for whatever is wrong."""
+"""Keys from folders and from the environment: which roles need which keys, and a one-line error for every mistake."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_variable_that_is_missing_or_no_key(environ: dict[str, str], name: str
 
 
 def test_keys_that_the_settings_do_not_use_are_no_quiet_matter(folder: Path, environ: dict[str, str]) -> None:
-    """Whoever gave keys believes that connections are encrypted."""
+    """A user who provides keys expects encrypted connections."""
     for settings in (SecuritySettings(), security(folder)):
         assert "set in the environment but not used" in problem(settings, environ, "client")
 
@@ -213,7 +213,7 @@ def test_a_clients_name_stays_in_the_folder(client: str) -> None:
 
 @pytest.mark.parametrize("name", ["server.secret", "client-a.secret"])
 def test_a_secret_that_everybody_can_read_is_refused(folder: Path, name: str) -> None:
-    """That a group can is a cluster's way of mounting it."""
+    """Group-readable secrets are accepted, because clusters mount them that way."""
     security = SecuritySettings(curve_keys=folder, curve_client="a")
     (folder / name).chmod(0o640)
     check_curve_keys(security, {}, EVERY_ROLE)

@@ -1,4 +1,4 @@
-"""Every run file that is shipped loads, names tasks that exist, and can be dumped and loaded again."""
+"""Every shipped run file loads, names tasks that exist, and can be dumped and loaded again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_shipped_files_are_found() -> None:
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_it_loads(file: Path, tmp_path: Path) -> None:
     settings = load_settings([file], [], {})
-    assert settings.name == file.stem  # the run directory tells where it came from
+    assert settings.name == file.stem  # the name of the run directory shows which file it came from
     assert environment_spec(settings.env).task_names == settings.env.tasks
     assert settings.stop.env_frames is not None
     assert file.read_text().startswith("# ")
@@ -93,7 +93,7 @@ def test_the_agents_of_57_games_have_their_papers_tables(name: str, scaling: str
     games = [row.split(",")[0] for row in (SUITES / "atari" / "scores.csv").read_text().splitlines()[1:]]
     assert (settings.env.tasks, len(games)) == (tuple(games), 57)
     assert (settings.value_scaling.kind, settings.algorithm.reward_shaping) == (scaling, shaping)
-    # PopArt's Tables 5 to 7 and IMPALA's appendix G are Table G.1 but for the actions, and for 200 M frames of each game.
+    # PopArt's Tables 5 to 7 and IMPALA's appendix G equal Table G.1 except for the actions and the 200 M frames of each game.
     assert settings.env.model_copy(update={"tasks": expert.env.tasks, "action_set": "minimal"}) == expert.env
     assert isinstance(settings.env, AtariSettings)
     assert settings.env.action_set == "full"
@@ -125,7 +125,7 @@ def test_dice_atari_has_table_5() -> None:
     assert (settings.network.torso, settings.network.core, settings.network.core_size) == ("deep", "lstm", 256)
     assert (optimizer.kind, optimizer.weight_decay, optimizer.learning_rate, optimizer.warmup_updates) == ("adamw", 0.01, 5e-4, 4000)
     assert (optimizer.schedule, optimizer.beta1, optimizer.beta2, optimizer.epsilon) == ("linear", 0.9, 0.98, 1e-6)
-    # The schedules end with the run.
+    # The schedules end when the run ends.
     assert settings.stop.env_frames is not None
     assert optimizer.schedule_updates == settings.stop.env_frames * 2 // (4 * 64 * 80)
     assert (optimizer.max_gradient_norm, settings.learner.publish_interval_updates, settings.actor.pull_interval_steps) == (50.0, 25, 64)

@@ -45,12 +45,12 @@ def test_each_source_beats_the_one_before(tmp_path: Path) -> None:
     assert load_settings([first, second], [], environ).learner.batch_size == 42
     settings = load_settings([first, second], ["--learner.batch_size", "43"], environ)
     assert settings.learner.batch_size == 43
-    # The other values of the weaker sources stay: sections merge, they do not replace each other.
+    # The other values of the weaker sources are kept: sections are merged, not replaced.
     assert (settings.learner.queue_batches, settings.seed, settings.actor.count, settings.env.tasks) == (3, 7, 4, ("pong",))
 
 
 def test_another_variant_starts_its_section_anew(tmp_path: Path) -> None:
-    """An epsilon of RMSProp must not become AdamW's."""
+    """RMSProp's epsilon must not become AdamW's."""
     file = write(tmp_path, "optimizer: {learning_rate: 0.5, epsilon: 0.1, decay: 0.9}\nloss: {entropy_cost: 0.2}")
     optimizer = load_settings([file], ["--optimizer.kind", "adamw", "--optimizer.beta1", "0.5"], {}).optimizer
     assert optimizer == AdamWSettings(beta1=0.5)
@@ -58,7 +58,7 @@ def test_another_variant_starts_its_section_anew(tmp_path: Path) -> None:
     assert (same.optimizer.learning_rate, same.optimizer.epsilon, same.loss) == (0.5, 0.1, ImpalaSettings(entropy_cost=0.2))
     third = write(tmp_path, "loss: {kind: dice, q_cost: 3}", "third.yaml")
     assert load_settings([file, third], ["--loss.policy_cost", "2"], {}).loss == DiceSettings(q_cost=3, policy_cost=2)
-    # In one source, what does not fit is a mistake.
+    # Within one source, a key that does not fit the variant is an error.
     assert "does not apply to optimizer.kind adamw" in refusal([file], ["--optimizer.kind", "adamw", "--optimizer.decay", "0.9"])
 
 
@@ -103,7 +103,7 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_one_line_with_key_and_place(tmp_path: Path, text: str, parts: list[str]) -> None:
-    """More of them are in tests/cli/bad_inputs.yaml."""
+    """tests/cli/bad_inputs.yaml has more of these."""
     message = refusal([write(tmp_path, text)], [])
     for part in parts:
         assert part in message
@@ -155,7 +155,7 @@ def test_statistics_of_replayed_unrolls_need_some() -> None:
 
 
 def test_a_replay_that_does_not_name_its_kind_is_told_which_have_the_setting() -> None:
-    """What stood in files before there were kinds."""
+    """Files from before replay had kinds look like this."""
     message = refusal([], ["--replay.fraction", "0.5"])
     assert "replay.fraction: does not apply to replay.kind none; replay.kind uniform or shared has it" in message
     assert "replay.kind uniform has it" in refusal([], ["--replay.kind", "shared", "--replay.capacity_unrolls", "5"])

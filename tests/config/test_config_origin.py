@@ -1,4 +1,4 @@
-"""Checkpoints are known by whose they are, and refused in words."""
+"""A checkpoint records which run it belongs to; a foreign one is refused with a clear message."""
 
 from __future__ import annotations
 

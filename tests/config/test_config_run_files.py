@@ -1,4 +1,4 @@
-"""Where files are of a run with one agent or several."""
+"""The paths of the files of a run with one agent or several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run, several agents, another combination of values for each."""
+"""One run with several agents, each with another combination of values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_without_a_sweep_agents_differ_in_their_seeds_alone() -> None:
 
 
 def test_actors_need_not_know_whose_values_they_act_for() -> None:
-    """The contract of every agent is the run's."""
+    """All agents of a run have the same contract."""
     settings = _load({**SWEEP, "loss.trust_region": ["none"]}, 9)
     spec = environment_spec(settings.env)
     assert {contract_digest(settings.of_agent(agent), spec) for agent in range(9)} == {contract_digest(settings, spec)}
@@ -67,11 +67,11 @@ DRAWS = {
     "optimizer.epsilon": {"draw": "choice", "values": [1e-1, 1e-3, 1e-5, 1e-7]},
     "optimizer.max_gradient_norm": {"draw": "uniform", "low": 10.0, "high": 100.0},
 }
-"""IMPALA's Table D.1, and PopArt's Table 9."""
+"""Ranges of IMPALA's Table D.1 and PopArt's Table 9."""
 
 
 def test_draws_are_those_of_the_papers_tables() -> None:
-    """Over 256 agents: means of uniform draws, or of their logarithms, within five standard errors (0.29 of the range / 16)."""
+    """Over 256 agents the means of uniform draws, or of their logarithms, are within five standard errors (0.29 of the range / 16)."""
     settings = _load(DRAWS, 256)
     values: list[Mapping[str, Any]] = [settings.of_agent(agent).own_values for agent in range(256)]
     ranges: dict[str, tuple[float, float, Callable[[float], float]]] = {

@@ -1,4 +1,4 @@
-"""Files of others: pipes, sparse giants and JSON without end are one error, quickly; what is whole is read whole."""
+"""Files from elsewhere: pipes, huge sparse files and endless JSON give one error quickly; a valid file is read completely."""
 
 import errno
 import os

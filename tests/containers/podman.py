@@ -1,4 +1,4 @@
-"""podman and buildah with a storage of their own, so that nothing of the machine's is used or changed."""
+"""podman and buildah with their own storage, so that nothing of this machine is used or changed."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from typing import Any
 from urllib.parse import urlparse
 
 NEEDED = {"podman": "podman", "buildah": "buildah", "catatonit": "catatonit", "debootstrap": "debootstrap"}
-"""Programs, and the Debian packages that have them. netavark and aardvark-dns are looked for in podman's own answer."""
+"""Required programs, and the Debian packages that contain them. netavark and aardvark-dns are found through podman's own answer."""
 RUNTIMES = ("runc", "crun")
 BUILD_SECONDS = 1800
-"""Torch comes over the network."""
+"""Build time-out in seconds: torch is downloaded."""
 EPOCH = 1767225600
-"""Date of every layer (2026-01-01): an image is its contents, not the day of its making."""
+"""Date of every layer (2026-01-01), so that an image depends on its contents only, not on the day it was built."""
 _PIP_KEYS = ("index-url", "extra-index-url", "find-links", "cert", "trusted-host", "no-index")
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def missing_programs() -> list[str]:
-    """What has to be installed first, as package names; nothing is installed here."""
+    """Names of the packages that must be installed first; nothing is installed here."""
     missing = [package for program, package in NEEDED.items() if shutil.which(program) is None]
     return missing if any(map(shutil.which, RUNTIMES)) else [*missing, RUNTIMES[0]]
 
 
 class CommandError(AssertionError):
-    """A command failed; the message has its last lines."""
+    """A command failed; the message has the last lines of its output."""
 
 
 class Podman:
-    """One storage under ``folder``. Use as a context manager: containers and networks are gone afterwards, and the folder, unless
+    """Storage under ``folder``. Use it as a context manager: at the end containers and networks are removed, and the folder too, unless
     ``keep_images``."""
 
     def __init__(self, folder: Path, *, keep_images: bool = False) -> None:
@@ -45,7 +45,7 @@ class Podman:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
         bound = 4096 if processes == resource.RLIM_INFINITY else min(processes, 4096)
-        # Limits of this process, not podman's default of a million: not every machine may raise them. No systemd is asked for cgroups.
+        # Use this process's limits, not podman's default of a million, which not every machine may set. Cgroups do not use systemd.
         (folder / "containers.conf").write_text(
             f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={bound}:{bound}"]\n'
             f'[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "{next(filter(shutil.which, RUNTIMES))}"\n'
@@ -81,28 +81,28 @@ class Podman:
         subprocess.run(["podman", *words], env=self._environment, check=False, capture_output=True, timeout=300)
 
     def __call__(self, *words: str, seconds: float = 120) -> str:
-        """Run podman; its output, without the last newline.
+        """Run podman and return its output without the last newline.
 
         Raises:
-            CommandError: it failed, with what it said.
+            CommandError: podman failed; the message has its output.
         """
         return self.command(["podman", *words], seconds=seconds, environment=self._environment)
 
     def inspect(self, what: str, name: str, field: str) -> Any:
-        """One field, as a Go template names it."""
+        """Return one field, given as a Go template expression."""
         return json.loads(self("inspect", "--type", what, "--format", f"{{{{json {field}}}}}", name))
 
     def logs_of(self, name: str, *, pod: bool = False) -> str:
-        """What a container said, or all of a pod's; logs are on standard error."""
+        """Logs of a container, or of all containers of a pod; podman writes logs to standard error."""
         words = ["podman", *(["pod"] if pod else []), "logs", name]
         done = subprocess.run(words, env=self._environment, check=False, capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr
 
     def make_base(self, script: Path, folder: Path, tag: str) -> None:
-        """An image of one layer from what ``script`` puts into ``folder``."""
+        """Build an image with one layer from the files that ``script`` writes to ``folder``."""
         self.command([str(script), str(folder)], seconds=BUILD_SECONDS)
         archive = folder.with_suffix(".tar")
-        # In the same order and with one time, whenever the folder was made.
+        # A fixed order and time make the archive independent of when the folder was made.
         self.command(
             ["tar", "--sort=name", f"--mtime=@{EPOCH}", "--numeric-owner", "-C", str(folder), "-cf", str(archive), "."], seconds=300
         )
@@ -111,7 +111,7 @@ class Podman:
         shutil.rmtree(folder)
 
     def build(self, dockerfile: Path, context: Path, tag: str, *options: str) -> None:
-        """Build as ``docker build`` would, where pip finds its packages as it does on this machine."""
+        """Build as ``docker build`` would; pip finds its packages as it does on this machine."""
         settings, folders = pip_settings()
         secret = self._folder / "pip.conf"
         secret.write_text(settings)
@@ -127,10 +127,10 @@ class Podman:
 
     @staticmethod
     def command(words: list[str], *, seconds: float = 120, environment: dict[str, str] | None = None) -> str:
-        """Run a program; its output, without the last newline.
+        """Run a program and return its output without the last newline.
 
         Raises:
-            CommandError: it failed, with what it said.
+            CommandError: it failed; the message has its output.
         """
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
         if done.returncode != 0:
@@ -139,7 +139,7 @@ class Podman:
 
 
 def pip_settings() -> tuple[str, list[str]]:
-    """Text of a pip.conf that says what this machine's pip is told, and the folders and files that it names."""
+    """Text of a pip.conf with the settings of this machine's pip, and the folders and files that it refers to."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True, timeout=60).stdout
     values: dict[str, list[str]] = {}
     for line in listed.splitlines():
@@ -155,7 +155,7 @@ def pip_settings() -> tuple[str, list[str]]:
 
 
 def _local(words: Iterable[str]) -> Iterable[str]:
-    """Folders and files of this machine; of an index file:///a/b/simple the folder above, where its files are."""
+    """Local folders and files among the words; for an index file:///a/b/simple, its parent folder, which holds the files."""
     for word in words:
         path = Path(urlparse(word).path).parent if word.startswith("file://") else Path(word)
         if path.is_absolute() and path.exists():

@@ -1,4 +1,4 @@
-"""What the chart renders, as ``podman play kube`` can run it: Pods and ConfigMaps, with names in /etc/hosts in place of Services."""
+"""Turns the rendered chart into what ``podman play kube`` can run: Pods and ConfigMaps, with names in /etc/hosts instead of Services."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 Manifest = dict[str, Any]
 COMPONENT = "app.kubernetes.io/component"
 POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
-"""Which a StatefulSet gives its pods."""
+"""Label that a StatefulSet gives its pods."""
 REVISION = "metadata.labels['controller-revision-hash']"
-"""Likewise: of the template that a pod was made from."""
+"""Label with the revision of the template that a pod was created from."""
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -24,16 +24,16 @@ class PodPlan(NamedTuple):
     component: str
     image: str
     names: tuple[str, ...]
-    """By which other pods find it."""
+    """Host names by which other pods find it."""
     manifests: tuple[Manifest, ...]
-    """The ConfigMaps that it mounts, and the pod."""
+    """The ConfigMaps that the pod mounts, followed by the pod."""
 
 
 def plan_pods(manifests: Iterable[Manifest]) -> list[PodPlan]:
-    """Pods of all Deployments and StatefulSets, with numbers behind their names. Where they will be is not known yet: see ``with_hosts``.
+    """Return the pods of all Deployments and StatefulSets, numbered. Their addresses are not known yet: see ``with_hosts``.
 
-    Left out are probes (podman would run curl in the container; the test asks itself), ports (it would open them on this machine, where
-    the pods' ports clash), Services, policies and budgets.
+    These are left out: probes (podman would run curl in the container; the test polls instead), ports (podman would open them on this
+    machine, where they clash), Services, policies and budgets.
     """
     rendered = [manifest for manifest in manifests if manifest]
     services = [manifest for manifest in rendered if manifest["kind"] == "Service"]
@@ -43,7 +43,7 @@ def plan_pods(manifests: Iterable[Manifest]) -> list[PodPlan]:
 
 
 def with_hosts(plan: PodPlan, addresses: Mapping[str, str]) -> list[Manifest]:
-    """Manifests of one pod that finds others under ``addresses``: IP address by name."""
+    """Manifests of one pod with host aliases for ``addresses``, which maps names to IP addresses."""
     pod = copy.deepcopy(plan.manifests[-1])
     pod["spec"]["hostAliases"] = [{"ip": address, "hostnames": [name]} for name, address in addresses.items()]
     return [*plan.manifests[:-1], pod]
@@ -65,7 +65,7 @@ def _pod(workload: Manifest, number: int, services: list[Manifest], configuratio
             if field in given:
                 variable.pop("valueFrom")
                 variable["value"] = given[field]
-    # A pod that ends has failed here: nothing is to hide it by starting it again.
+    # Here a pod that ends has failed: a restart must not hide it.
     spec["restartPolicy"] = "Never"
     if workload["kind"] == "StatefulSet":
         spec["hostname"] = name

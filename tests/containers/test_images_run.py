@@ -1,7 +1,7 @@
-"""Images built and started for real: alone, each with what it promises, and together as the chart's pods, training Catch.
+"""Images are built and started: each alone, to check its promises, and together as the chart's pods, training Catch.
 
-``make test-containers``. Nothing is installed: what is missing is named. In the environment: CONTAINERS_STORAGE=FOLDER keeps images there
-for the next run, BASE=IMAGE takes another base image that is in it, RESULT=FILE.json writes what was measured.
+Run ``make test-containers``. Nothing is installed; missing programs are named. Environment variables: CONTAINERS_STORAGE=FOLDER keeps
+images there for the next run, BASE=IMAGE uses another base image from that storage, RESULT=FILE.json writes the measurements.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ pytestmark = [pytest.mark.containers, pytest.mark.timeout(5400)]
 
 EXPERIMENT = ROOT / "experiments" / "dice-catch.yaml"
 RUNNING = ("paramserver", "bandit", "replay", "learner", "actor")
-"""The services that it needs, in the order of their start."""
+"""The running services, in the order in which they start."""
 TAG = "under-test"
 SUBNET = "10.89.77"
 GRACE_SECONDS = {"actor": 10, "bandit": 10, "learner": 60, "paramserver": 10, "paramserver-replica": 10, "replay": 60}
-"""docs/runbook.md, "A run does not stop cleanly"."""
+"""Grace periods of docs/runbook.md, "A run does not stop cleanly"."""
 READY_SECONDS = 240
 TRAIN_SECONDS = 600
 MEASURE_SECONDS = 20
@@ -74,7 +74,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
 
 @pytest.fixture(scope="module")
 def measured() -> Iterator[dict[str, Any]]:
-    """What is written to RESULT when everything is over."""
+    """The measurements that are written to RESULT at the end."""
     facts: dict[str, Any] = {"date": dt.datetime.now(dt.UTC).date().isoformat(), "kernel": platform.release()}
     yield facts
     if "RESULT" in os.environ:
@@ -97,7 +97,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory, measured: dict[str, Any]) -
 
 @pytest.fixture(scope="module")
 def base(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Stands in for the public Python image, which not every machine can reach."""
+    """A stand-in for the public Python image, which not every machine can reach."""
     wanted = os.environ.get("BASE", "localhost/herd-base:bookworm")
     if not podman("images", "--quiet", wanted):
         assert "BASE" not in os.environ, f"{wanted} is not in this storage"
@@ -108,7 +108,7 @@ def base(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def images(podman: Podman, base: str, measured: dict[str, Any]) -> dict[str, str]:
-    """All of them, built from this tree."""
+    """All images, built from this tree."""
     for service in SERVICE_NAMES:
         podman.build(path_of(service), ROOT, image(service), "--layers", "--build-arg", f"BASE={base}")
     names: dict[str, str] = {service: image(service) for service in SERVICE_NAMES}
@@ -120,7 +120,7 @@ def images(podman: Podman, base: str, measured: dict[str, Any]) -> dict[str, str
 
 @pytest.fixture(scope="module")
 def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any]) -> Iterator[dict[str, str]]:
-    """One container of each of RUNNING, hardened as the chart's pods are; each one's address by service."""
+    """Start one container for each of RUNNING, hardened like the chart's pods; returns their addresses by service."""
     addresses = {service: f"{SUBNET}.{10 + number}" for number, service in enumerate(RUNNING)}
     hosts = [f"--add-host=the-{service}:{address}" for service, address in addresses.items()]
     settings = [
@@ -184,7 +184,7 @@ def test_a_container_sees_its_quota_and_not_the_machines_cpus(podman: Podman, co
 
 
 def test_every_game_runs_in_the_actors_image(podman: Podman, images: dict[str, str]) -> None:
-    """The emulator's libraries are all there, also without the packages that a larger base image has."""
+    """The image contains all libraries of the emulator, even though a larger base image has more packages."""
     program = "import ale_py; from ale_py.vector_env import AtariVectorEnv; print(AtariVectorEnv('pong', num_envs=2).reset()[0].shape)"
     assert podman("run", "--rm", *HARDENED, "--entrypoint", "python", images["actor"], "-c", program).startswith("(2,")
 
@@ -217,7 +217,7 @@ def test_an_image_is_its_contents_and_not_the_day_of_its_making(podman: Podman, 
 
 CASES = {
     "catch": ("--values", "CHART/ci/minimal-cpu-values.yaml"),
-    # Every component: bandit, a replica of the parameter server, two shards that meet by name.
+    # All components: bandit, a replica of the parameter server, and two shards that find each other by name.
     "everything": (
         *("--values", "CHART/ci/minimal-cpu-values.yaml", "--set-file", f"experiment={EXPERIMENT}"),
         *("--set", "learner.shards=2,paramserverReplica.replicas=1,actor.replicas=2"),
@@ -249,7 +249,7 @@ def test_the_charts_pods_train_together(
         measured.setdefault("pods", {})[case] = {"names": sorted(by_pod), "env_frames_per_second": round(rate)}
         for plan in sorted(plans, key=lambda plan: plan.component != "actor"):
             container = f"{plan.name}-{plan.component.removesuffix('-replica')}"
-            # Not the pod: podman would take its network away at once, where Kubernetes waits for the containers.
+            # Stop the container, not the pod: podman would remove the pod's network at once, but Kubernetes waits for the containers.
             podman("stop", "--time", str(GRACE_SECONDS[plan.component]), container, seconds=180)
             assert podman.inspect("container", container, ".State.ExitCode") == 0, container
     except BaseException:
@@ -265,7 +265,7 @@ def rendered(case: str) -> list[PodPlan]:
     chart = Path(os.environ.get("HERD_CHART", ROOT / "helm" / "herd"))
     words = [word.replace("CHART", str(chart)) for word in CASES[case]]
     words += ["--set", f"image.registry=localhost,image.tag={TAG},image.pullPolicy=Never"]
-    # The test ends it, and does not wait long for a checkpoint.
+    # The test ends the run, and must not wait long for a checkpoint.
     words += ["--set", "learner.extraArgs={--stop.env_frames=null,--learner.checkpoint_interval_seconds=20}"]
     return plan_pods(yaml.safe_load_all(Podman.command([str(helm_program("4")), "template", "herd", str(chart), *words])))
 

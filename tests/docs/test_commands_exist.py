@@ -1,4 +1,4 @@
-"""Every command, option, setting and make target that README and docs name exists."""
+"""Every command, option, setting and make target that the README or docs name exists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERD_MODULES = ("benchmarks", "herd", "helm", "images", "observability", "tests"
 
 
 def written(page: Path) -> list[str]:
-    """Return the commands in blocks, one each, and everything in inline code."""
+    """Return the commands in code blocks, one per entry, and all inline code."""
     text = page.read_text(encoding="utf-8")
     blocks = (line.strip() for block in FENCE.findall(text) for line in block.replace("\\\n", " ").splitlines())
     return [*blocks, *INLINE.findall(FENCE.sub("", text))]

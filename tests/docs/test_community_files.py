@@ -1,4 +1,4 @@
-"""Files for contributors and their forge: the schemas of workflows and citation, and facts that stand in several places."""
+"""Files for contributors and the forge: workflows and citation match their schemas, and repeated facts agree."""
 
 from __future__ import annotations
 

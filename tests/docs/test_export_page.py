@@ -1,4 +1,4 @@
-"""docs/export.md: its commands and its code, on a run that has hardly learned."""
+"""The commands and the code of docs/export.md work on a barely trained run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_everything_on_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
             assert "different greedy actions: 0" in done.stdout
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "page.py").write_text("import sys\n" + "\n".join(blocks) + "\nassert 'herd' not in sys.modules\n")
-    # torch says that torch.export will replace what the page uses.
+    # torch warns that torch.export will replace what the page uses.
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "page.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""docs/extending.md: its files in an empty folder, its commands with real processes."""
+"""The files of docs/extending.md work in an empty folder, and its commands work with real processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ENOUGH = 0.6
-"""Mean return of a game that starts anywhere on the path: 0.8 is the best, random play has about -1."""
+"""Mean return of a game that starts anywhere on the path: the optimum is 0.8, random play gets about -1."""
 
 
 def files_and_commands() -> tuple[dict[str, str], list[list[str]]]:

@@ -1,6 +1,6 @@
-"""Descriptions are sentences: each says what the thing is before it says anything about it.
+"""Descriptions are sentences: each first says what the thing is.
 
-This cannot judge prose. It refuses what readers stumbled over: descriptions that begin in the middle of a sentence, and idioms that a
+A program cannot judge prose. This test refuses known problems: descriptions that begin in the middle of a sentence, and idioms that a
 reader whose first language is not English cannot look up.
 """
 

@@ -1,4 +1,4 @@
-"""docs/python-api.md: its code, as one script in an empty folder."""
+"""The code of docs/python-api.md runs as one script in an empty folder."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_everything_on_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stderr == ""
     *_, total = done.stdout.splitlines()
-    assert float(total) >= 8.0  # the shortest game of CartPole
+    assert float(total) >= 8.0  # a game of CartPole lasts at least 8 steps
     assert {"-1.0", "1.0"} & set(done.stdout.splitlines())
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"catch", "balance"}

@@ -1,4 +1,4 @@
-"""The runbook knows every warning that a process can log, every metric, and every reason that a metric counts by."""
+"""The runbook covers every warning that a process can log, every metric, and every reason label of a metric."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from herd.telemetry.metric_names import CATALOGUE, Metric
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 LOGGING = frozenset({"warning", "error", "exception", "critical", "warn", "warn_limited"})
-"""Names of functions and methods that log at warning level or above; of the limited ones, the event comes after the key."""
+"""Functions and methods that log at warning level or above; in the limited ones the event follows the key."""
 LIMITED = frozenset({"warn", "warn_limited"})
 PASSED_THROUGH = {
     "herd/telemetry/logs.py": 2,  # the limited warnings themselves
     "herd/wire/refusals.py": 2,  # lines by reason, which the runbook lists
-    "herd/wire/sockets.py": 2,  # what a client says of its connection: herd/wire/handshakes.py has the lines
+    "herd/wire/sockets.py": 2,  # events about a client's connection, defined in herd/wire/handshakes.py
 }
-"""Calls whose event is made elsewhere, by file. A new one needs a look: can the runbook know its lines?"""
+"""Number of calls per file whose event is built elsewhere. Check for each new one whether the runbook can list its lines."""
 REASONS = ("reason", "cause")
-"""Labels that tell an operator why; each of their values needs an answer."""
+"""Labels that tell an operator the reason; the runbook must explain each of their values."""
 SHORTEST = 8
-"""Characters of an event that tell it from others, where it goes on with a value."""
+"""Number of leading characters that identify an event whose end is a value."""
 
 
 def sources() -> list[Path]:
@@ -34,7 +34,7 @@ def sources() -> list[Path]:
 
 
 def events_of(path: Path) -> Iterator[str | None]:
-    """The event of each such call; None where it is not written there."""
+    """The event of each such call; None if it is not a literal there."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue
@@ -47,7 +47,7 @@ def events_of(path: Path) -> Iterator[str | None]:
 
 
 def written(event: ast.expr) -> str | None:
-    """The longest piece of an event that is always the same."""
+    """The longest constant piece of an event."""
     if isinstance(event, ast.Constant) and isinstance(event.value, str):
         pieces = re.split(r"%[-\d.]*[a-z]", event.value)
     elif isinstance(event, ast.JoinedStr):

@@ -1,4 +1,4 @@
-"""One Atari game at a time, written frame by frame over plain ``ALEInterface``: slow, and independent of the C++ vector."""
+"""Plays one Atari game, written frame by frame over plain ``ALEInterface``: slow, and independent of the C++ vector environment."""
 
 from __future__ import annotations
 

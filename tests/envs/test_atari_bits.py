@@ -1,4 +1,4 @@
-"""Every switch of the Atari suite, bit for bit against a frame-by-frame player."""
+"""Every switch of the Atari suite is compared bit for bit with a frame-by-frame player."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def start(settings: AtariSettings, *, seed: int = 3, first_slot: int = 0, num_en
 
 
 def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, num_noops: int) -> dict[str, int]:
-    """Play both and compare every array; returns how often each event was seen."""
+    """Play both and compare every array; returns how often each event occurred."""
     fast = start(settings)
     slow = [SlowAtari(settings, int(seed), num_noops) for seed in fast._seeds]
     observation = fast.reset()
@@ -45,7 +45,7 @@ def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, nu
             assert (e in finished) == player.over, where
             if player.over:
                 assert (finished[e].episode_return, finished[e].agent_steps) == (row.episode_return, row.agent_steps), where
-            # The emulator breaks off a step at game over before it reads the screen (documented; nothing learns from that plane).
+            # At game over the emulator ends the step before it reads the screen (this is documented; nothing learns from that plane).
             planes = slice(None, -fast.spec.frame_shape[2]) if row.game_over else slice(None)
             np.testing.assert_array_equal(after.observation.stack[e][planes], row.stack[planes], err_msg=where)
             events["life_lost"] += row.terminated and not row.game_over
@@ -71,7 +71,7 @@ def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, nu
     ids=lambda switches: "-".join(f"{key}={value}" for key, value in switches.items()) or "defaults",
 )
 def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
-    # With at most one no-op there is exactly one: 1..1. The limit ends games soon, so that several begin.
+    # With at most one no-op there is exactly one (the range is 1..1). The limit ends games early, so that several begin.
     settings = AtariSettings(**({"tasks": ("breakout",), "noop_max": 1, "max_episode_frames": 200} | switches))
     events = check_against_the_slow_player(settings, num_steps=5 + 420 // settings.action_repeat, num_noops=1)
     assert events["reset"] > 0
@@ -80,7 +80,7 @@ def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("game", "num_steps"), [("breakout", 450), ("name_this_game", 60), ("freeway", 60), ("seaquest", 200)])
 def test_games_with_and_without_lives_starting_menus_and_fire(game: str, num_steps: int) -> None:
-    # No no-ops, so no game is started twice: Seaquest begins a little differently every time it is reset.
+    # Without no-ops no game is started twice: Seaquest begins slightly differently after every reset.
     settings = AtariSettings(tasks=(game,), noop_max=0, fire_on_reset=True)
     check_against_the_slow_player(settings, num_steps=num_steps, num_noops=0)
 
@@ -93,7 +93,7 @@ def test_game_over_of_breakout_is_reached_without_the_limit() -> None:
 
 
 def test_sticky_actions_are_the_emulators_own() -> None:
-    # Without no-ops and the limit no game is started twice, so both emulators draw the same random numbers.
+    # Without no-ops and the limit, no game is started twice, so both emulators draw the same random numbers.
     settings = AtariSettings(noop_max=0, sticky_action_probability=0.25)
     events = check_against_the_slow_player(settings, num_steps=450, num_noops=0)
     assert events["game_over"] > 0
@@ -108,6 +108,6 @@ def test_sticky_actions_change_the_game() -> None:
         frames[probability] = np.stack(stacks)
         environments.close()
     assert not (frames[0.0] == frames[0.9]).all()
-    # One emulator without sticky actions is as good as another; with them, each has its own random stream.
+    # Without sticky actions all emulators behave alike; with them, each has its own random stream.
     assert (frames[0.0][:, 0] == frames[0.0][:, 1]).all()
     assert not (frames[0.9][:, 0] == frames[0.9][:, 1]).all()

@@ -26,14 +26,14 @@ def make(
 
 
 def play(environments: BatchedEnvironment, num_steps: int, seed: int = 0) -> list[Transition]:
-    """Random actions; a copy of every transition's stack is not taken, so only look at the other arrays."""
+    """Play random actions. Stacks are not copied, so tests may read only the other arrays of earlier transitions."""
     random = np.random.default_rng(seed)
     actions = (random.integers(environments.spec.num_actions, size=environments.num_environments, dtype=np.int32) for _ in range(num_steps))
     return [environments.step(action) for action in actions]
 
 
 def stacks_of(environments: BatchedEnvironment, actions: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """[1 + T, E, ...] stacks of a reset and of the given actions [T, E]."""
+    """Stacks [1 + T, E, ...] of a reset and of the given actions [T, E]."""
     stacks = [environments.reset().stack.copy()]
     stacks.extend(environments.step(action).observation.stack.copy() for action in actions)
     environments.close()
@@ -41,7 +41,7 @@ def stacks_of(environments: BatchedEnvironment, actions: NDArray[np.int32]) -> N
 
 
 def test_noops_are_uniform_from_one_to_the_maximum() -> None:
-    # Freeway's traffic moves at every frame, so the first screen tells the number of no-ops.
+    # Freeway's traffic moves at every frame, so the first screen shows the number of no-ops.
     emulator = ALEInterface()
     emulator.setLoggerMode(LoggerMode.Error)
     emulator.setFloat("repeat_action_probability", 0.0)
@@ -58,7 +58,7 @@ def test_noops_are_uniform_from_one_to_the_maximum() -> None:
     environments = make(settings, 8)
     counts = np.zeros(9, np.int64)
     environments.reset()
-    # Every game is cut off at once, so every second step starts new ones.
+    # Every game is cut off at once, so every second step starts new games.
     for _ in range(2 * 20):
         after = environments.step(np.zeros(8, np.int32))
         for stack in after.observation.stack[after.observation.game_reset]:
@@ -66,7 +66,7 @@ def test_noops_are_uniform_from_one_to_the_maximum() -> None:
     environments.close()
     assert counts.sum() == 8 * 20
     assert (counts[[0, 6, 7, 8]] == 0).all()
-    # 32 expected of each; 12 is four standard deviations below (sqrt(160 * 0.2 * 0.8) = 5.1).
+    # The expected count of each is 32; 12 is four standard deviations below (sqrt(160 * 0.2 * 0.8) = 5.1).
     assert counts[1:6].min() >= 12
 
 
@@ -80,7 +80,7 @@ def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: floa
     environments.close()
 
 
-@pytest.mark.processes  # twenty seconds of one core
+@pytest.mark.processes  # takes twenty seconds on one core
 def test_every_game_of_the_table_has_its_actions_and_all_57_play_side_by_side() -> None:
     starts, told = {}, {}
     for game, reference in atari_scores().items():
@@ -101,7 +101,7 @@ def test_every_game_of_the_table_has_its_actions_and_all_57_play_side_by_side() 
     for action in range(18):
         num_valid += environments.step(np.full(57, action, np.int32)).valid
     environments.close()
-    # A game starts after some frames of its own: the longer its menu, the fewer steps to the limit; then a step plays nothing.
+    # A game starts after its own menu frames. The longer the menu, the fewer steps remain until the limit; then a step is invalid.
     assert num_valid.min() >= 18 // 2
     assert num_valid.max() == 18 - 18 // 4
 
@@ -119,7 +119,7 @@ def test_a_lost_life_terminates_but_the_game_and_its_return_go_on() -> None:
     assert len(ends) >= 2
     first = 0
     for end, game in zip(ends, finished, strict=True):
-        # Breakout has five lives: four are lost, the fifth ends the game.
+        # Breakout has five lives: losing four continues the game, losing the fifth ends it.
         assert terminated[first : end + 1].sum() == 5
         assert game.episode_return == rewards[first : end + 1].sum()
         assert game.agent_steps == valid[first : end + 1].sum() == end + 1 - first - (first > 0)
@@ -142,7 +142,7 @@ def test_the_limit_truncates_and_does_not_terminate() -> None:
     environments.reset()
     transitions = play(environments, 60)
     environments.close()
-    # 25 steps of 4 frames, then one that starts the next game.
+    # 25 steps of 4 frames, then a step that starts the next game.
     for t, after in enumerate(transitions):
         assert after.truncated.all() == after.truncated.any() == (t % 26 == 24), t
         assert after.valid.all() == after.valid.any() == (t % 26 != 25), t
@@ -224,7 +224,7 @@ def test_finished_games_name_their_task() -> None:
 
 
 def test_skiing_has_no_button_and_all_18_actions() -> None:
-    """Its emulator refuses the button: what is pressed beside a position goes unheard."""
+    """Its emulator rejects the button: a button pressed together with a direction is ignored."""
     minimal = {"NOOP": 0, "RIGHT": 1, "LEFT": 2}
     full = {"NOOP": 0, "RIGHT": 3, "LEFT": 4, "FIRE": 1, "RIGHTFIRE": 11, "LEFTFIRE": 12}
     played = ["RIGHT", "RIGHT", "NOOP", "LEFT", "LEFT", "LEFT", "NOOP", "RIGHT"] * 5
@@ -262,7 +262,7 @@ def test_arrays_of_the_call_before_are_left_alone(tasks: tuple[str, ...], graysc
         assert (transitions[-1].observation.stack == copies[-1]).all()
         transitions.append(after)
         copies.append(after.observation.stack.copy())
-    # Something moved, or the comparison would say nothing.
+    # Something must have moved; otherwise the comparison would prove nothing.
     assert any((a != b).any() for a, b in pairwise(copies))
     environments.close()
 

@@ -1,4 +1,4 @@
-"""Rare events of the Atari suite, played by emulators that follow a script."""
+"""Rare events of the Atari suite, simulated by scripted emulators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from herd.envs.suites.atari.settings import AtariSettings
 
 
 class ScriptedEmulators:
-    """One environment. Each entry: (reward, game_over, lives, frames) of a step; a reset takes (lives, frames) from its own list."""
+    """A scripted environment. Each entry of ``steps`` is (reward, game_over, lives, frames); each entry of ``resets`` is (lives,
+    frames)."""
 
     def __init__(self, steps: list[tuple[int, bool, int, int]], resets: list[tuple[int, int]]) -> None:
         self.steps, self.resets = iter(steps), iter(resets)
@@ -64,7 +65,7 @@ def test_the_step_played_past_the_limit_leaves_nothing_behind() -> None:
 
 
 def test_a_game_without_a_reward_for_too_long_is_truncated() -> None:
-    # Frames since the start of the game (2) or since the last reward: 6, 10 | 4, 8, 12 (a loss is a reward, too), then 4, 8, 12.
+    # Frames since the start of the game (2) or since the last reward: 6, 10 | 4, 8, 12 (a loss is a reward too), then 4, 8, 12.
     steps = [(0, False, 3, 6), (0, False, 3, 10), (-1, False, 3, 14), (0, False, 3, 18), (0, False, 3, 22), (0, False, 3, 26)]
     after = [(50, False, 3, 30), (0, False, 3, 10), (0, False, 3, 14), (0, False, 3, 18)]
     emulators = ScriptedEmulators(steps + after, resets=[(3, 2), (3, 6)])
@@ -80,11 +81,11 @@ def test_a_reward_in_the_last_step_of_a_quiet_time_saves_the_game() -> None:
     with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), AtariSettings(max_frames_without_reward=12)) as environments:
         transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(5)]
     assert not any(t.truncated[0] for t in transitions)
-    assert transitions[-1].terminated[0]  # the game's own end, in the very step where patience ends
+    assert transitions[-1].terminated[0]  # the game ends by itself in the same step in which patience ends
 
 
 def test_the_last_life_ends_with_the_game_and_not_before() -> None:
-    # Lives 0 while the game's last animation goes on: a second terminated row would cut the return in two.
+    # Lives are 0 during the game's last animation: a second terminated row would cut the return in two.
     steps = [(0, False, 2, 8), (0, False, 1, 12), (5, False, 0, 16), (7, True, 0, 20)]
     with scripted(ScriptedEmulators(steps, resets=[(2, 2)]), AtariSettings()) as environments:
         transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(4)]

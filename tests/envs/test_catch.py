@@ -25,7 +25,7 @@ def make(
 
 
 def columns_of(observation: Observation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ball and paddle column [E] of the newest plane while the ball is above the last row."""
+    """Columns [E] of ball and paddle in the newest plane, while the ball is above the last row."""
     newest = observation.stack[:, -1]
     return newest[:, :-1].max(axis=1).argmax(axis=1), newest[:, -1].argmax(axis=1)
 
@@ -67,7 +67,7 @@ def test_following_the_ball_always_wins_and_ignoring_it_wins_one_in_five() -> No
     assert len(followed) > 400
     assert set(followed) == {1.0}
     stayed = [game.episode_return for _, after in play(make(), 1_000, lambda _row: np.ones(16, np.int32)) for game in after.finished]
-    # sqrt(0.2 * 0.8 / 2,600) = 0.008: four standard deviations.
+    # sqrt(0.2 * 0.8 / 2,600) = 0.008, so the tolerance is four standard deviations.
     assert len(stayed) > 2_600
     assert np.mean(np.array(stayed) > 0) == pytest.approx(0.2, abs=0.032)
 
@@ -127,7 +127,7 @@ def test_action_repeat_moves_several_frames_per_step() -> None:
     assert (columns_of(left.observation)[1] == 0).all()
     assert (left.observation.stack[np.arange(8), -1, 2, ball] == 255).all()
     environments.step(np.ones(8, np.int32))
-    # Five frames to fall: the third step ends at its first frame, whatever is left of it.
+    # The ball falls for five frames: the third step ends at its first frame, and the rest of the step is dropped.
     last = environments.step(np.full(8, 2, np.int32))
     assert last.terminated.all()
     assert (last.observation.stack[:, -1, -1, 1] == 255).all()
@@ -162,10 +162,10 @@ def test_instructions_decide_the_sign_of_the_reward() -> None:
             seen[words] += 1
             assert game.episode_return == (1.0 if words == tuple(CATCH) else -1.0)
         row = after.observation
-        # An instruction belongs to its game: the last row still has it.
+        # An instruction belongs to its game: the game's last row still has it.
         assert row.instructions is not None
         np.testing.assert_array_equal(row.instructions[after.valid], instructions[after.valid])
-    # 640 games: 320 expected, four standard deviations are 51.
+    # Of 640 games 320 are expected; four standard deviations are 51.
     assert min(seen.values()) > 269
 
 
@@ -199,7 +199,7 @@ def test_the_safe_corner_is_worth_less_than_catching_and_belongs_to_its_task_onl
     for _, after in play(environments, 200 * ROWS, lambda _row: left):
         for game in after.finished:
             returns[game.task_id].append(game.episode_return)
-    # 0.2 * 1 + 0.8 * 0.2 = 0.36, a game's deviation is 0.32: 0.032 is four standard errors of 1,600 games.
+    # 0.2 * 1 + 0.8 * 0.2 = 0.36. A game's standard deviation is 0.32, so 0.032 is four standard errors of 1,600 games.
     assert np.mean(returns[1]) == pytest.approx(0.36, abs=0.032)
     assert set(returns[0]) == {-1.0, 1.0}
     followed = [game.episode_return for _, after in play(make("catch_deceptive"), 100, follow) for game in after.finished]
@@ -216,7 +216,7 @@ def test_games_depend_on_seed_and_slot_only() -> None:
     np.testing.assert_array_equal(together[:, 5:], balls(num_environments=3, first_slot=5))
     assert (together != balls(num_environments=8, seed=2)).any(axis=0).all()
     assert all((together[:, e] != together[:, other]).any() for e in range(8) for other in range(e))
-    # Every column is as likely: 64 of 320 expected, four standard deviations are 29.
+    # Every column is equally likely: 64 of 320 are expected, and four standard deviations are 29.
     counts = np.bincount(together.ravel(), minlength=COLUMNS)
     assert counts.min() > 35
     assert counts.max() < 93

@@ -1,4 +1,4 @@
-"""The DeepMind Lab suite on a stand-in that refuses what the Lab refuses (tests/envs/stand_in)."""
+"""The DeepMind Lab suite on a stand-in that rejects what the Lab rejects (tests/envs/stand_in)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LANGUAGE = "language_execute_random_task"
 
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The stand-in, where this process and those that it starts look for the Lab."""
+    """The stand-in, importable in this process and in its child processes."""
     monkeypatch.syspath_prepend(str(STAND_IN))
     monkeypatch.setenv("PYTHONPATH", str(STAND_IN))
     monkeypatch.delitem(sys.modules, "deepmind_lab", raising=False)
@@ -40,7 +40,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def make_level(settings: DMLabSettings) -> Any:
-    module = import_module("herd.envs.suites.dmlab.level")  # which imports the Lab
+    module = import_module("herd.envs.suites.dmlab.level")  # this module imports the Lab
     return module.make_level(settings.model_dump_json(), settings.tasks[0])
 
 
@@ -81,7 +81,7 @@ def test_spaces_are_known_without_the_lab() -> None:
 
 
 def test_action_sets_are_those_of_the_papers() -> None:
-    """Both tables once more, as words of the paper's rows and the axis and sign that each stands for."""
+    """Both tables written out again: the words of the paper's rows, with the axis and sign of each."""
     axes = {"Forward": (3, 1), "Backward": (3, -1), "Strafe Left": (2, -1), "Strafe Right": (2, 1), "Fire": (4, 1)}
     looks = {
         "impala": {"Look Left": (0, -20), "Look Right": (0, 20)},
@@ -217,7 +217,7 @@ def test_a_map_that_is_being_written_is_not_found(tmp_path: Path, monkeypatch: p
 
 
 def expected_games(seeds: Iterator[int], language: bool, actions: NDArray[np.int32]) -> list[dict[str, Any]]:
-    """The stand-in's games of one slot, from its description, row by row: 4 frames a step, 22 a game, the 9 actions of IMPALA."""
+    """The stand-in's games of one slot, row by row, derived from its description: 4 frames a step, 22 a game, the 9 actions of IMPALA."""
     row: dict[str, Any] = {"start": True}
     rows = []
     frames = looked = game = 0
@@ -240,7 +240,7 @@ def expected_games(seeds: Iterator[int], language: bool, actions: NDArray[np.int
             total, steps = total + reward, steps + 1
             over = frames == 22
             row = {"valid": True, "reward": reward, "end": over, "start": False}
-            if not over:  # the Lab shows nothing any more, and what was seen stands
+            if not over:  # the Lab shows nothing after the end, so the last observation is kept
                 seen = (game, frames, looked)
         row["pixel"] = tuple(number % 256 for number in seen)
         row["words"] = hash_instruction(f"fetch object {game}" if language else "")
@@ -250,7 +250,7 @@ def expected_games(seeds: Iterator[int], language: bool, actions: NDArray[np.int
 
 
 def seeds_of_slot(slot: int, prepare_games: bool) -> Iterator[int]:
-    """One process draws them all, or two, started one after the other, in turn, the second first."""
+    """One process draws all seeds; or two processes, started one after the other, draw in turn, the second one first."""
     streams = [np.random.default_rng((11, slot, start)) for start in ((2, 1) if prepare_games else (1,))]
     return (int(stream.integers(2**31)) for stream in itertools.cycle(streams))
 
@@ -274,7 +274,7 @@ def test_rows_of_a_batch_are_the_labs(lab: ModuleType, prepare_games: bool) -> N
                 assert observation.game_reset[e] == row["start"]
             before = observation.stack.copy()
             transition = environments.step(actions[:, t])
-            assert_array_equal(observation.stack, before)  # the arrays of the call before stay
+            assert_array_equal(observation.stack, before)  # the arrays of the previous call are unchanged
             nexts = [expected[e][t + 1] for e in range(3)]
             assert transition.rewards.tolist() == [row["reward"] for row in nexts]
             assert transition.valid.tolist() == [row["valid"] for row in nexts]

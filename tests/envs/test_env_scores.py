@@ -35,7 +35,7 @@ def test_caps_bound_above_and_not_below() -> None:
 
 
 def test_aggregates_by_hand() -> None:
-    # Normalised: breakout (59.3 - 1.7) / 28.8 = 2, enduro 0.5, pong 0 at random play.
+    # The normalised scores are 2 for breakout ((59.3 - 1.7) / 28.8), 0.5 for enduro, and 0 (random play) for pong.
     games = [atari_scores()[name] for name in ("breakout", "enduro", "pong")]
     found = aggregates([[59.3, 430.25, -20.7]], games)
     records = [57.6 / 862.3, 430.25 / 9500, 0.0]
@@ -47,15 +47,15 @@ def test_aggregates_by_hand() -> None:
 
 def test_several_runs_of_a_task_make_one_score_and_each_counts_in_the_interquartile_mean() -> None:
     tasks = [ReferenceScores(name, 0.0, 100.0, 200.0, None) for name in "ab"]
-    # Runs by row, tasks by column. Task scores: (40 + 180) / 2 = 110 and (-20 + 60) / 2 = 20.
+    # Rows are runs, columns are tasks. Task scores: (40 + 180) / 2 = 110 and (-20 + 60) / 2 = 20.
     found = aggregates([[40.0, -20.0], [180.0, 60.0]], tasks)
     assert found["mean"] == pytest.approx(0.65)
     assert found["median"] == pytest.approx(0.65)
-    assert found["mean_capped"] == pytest.approx(0.6)  # the task's 1.1 is capped, not the run's 1.8
-    assert found["interquartile_mean"] == pytest.approx(0.5)  # of -0.2, 0.4, 0.6 and 1.8 one goes at each end
+    assert found["mean_capped"] == pytest.approx(0.6)  # the task's 1.1 is capped, rather than the run's 1.8
+    assert found["interquartile_mean"] == pytest.approx(0.5)  # one value is dropped at each end of -0.2, 0.4, 0.6 and 1.8
     assert found["saber_mean"] == pytest.approx(0.325)
     far = aggregates([[-600.0, 1_000.0]], tasks)
-    assert far["saber_mean"] == pytest.approx((-3.0 + 2.0) / 2)  # capped above, no floor
+    assert far["saber_mean"] == pytest.approx((-3.0 + 2.0) / 2)  # capped above, without a floor
     # Leading axes are resamples of the same.
     both = aggregates([[[40.0, -20.0], [180.0, 60.0]], [[-600.0, 1_000.0], [-600.0, 1_000.0]]], tasks)
     assert both["saber_mean"].tolist() == pytest.approx([0.325, -0.5])

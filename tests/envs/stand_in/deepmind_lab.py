@@ -1,8 +1,9 @@
-"""A stand-in for DeepMind Lab that refuses what the real one refuses, with its errors, as seen in a build of commit b1db91a.
+"""A stand-in for DeepMind Lab that rejects what the real one rejects, with the same errors, as observed in a build of commit b1db91a.
 
-Its game shows [seed, frames played, pixels looked to the right] modulo 256 in every pixel, pays the frames on which it fires and half a
-point less for those on which it jumps, and lasts ``FRAMES`` frames. One thing is stricter: the real Lab reads an action that is not
-contiguous wrongly, without a word.
+Its game shows [seed, frames played, pixels looked to the right] modulo 256 in every pixel. A frame pays one point if it fires, minus
+half
+a point if it jumps. The game lasts ``FRAMES`` frames. It is stricter in one respect: the real Lab silently misreads an action
+that is not contiguous.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 FRAMES = 22
-"""Two more than five steps of four."""
+"""Five steps of four frames, plus two."""
 _SETTINGS = {"width", "height", "fps", "mixerSeed", "levelDirectory", "appendCommand"}
 _OPTIONS = {"datasetPath", "logLevel", "allowHoldOutLevels", "episodeLengthSeconds", "randomSeed", "players"}
 _OBSERVATIONS = {"RGB_INTERLEAVED", "RGB", "INSTR"}
