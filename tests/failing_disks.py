@@ -1,4 +1,4 @@
-"""Disks that really fail: a file system without space, one that may only be read, a process that may not write further."""
+"""Disks that really fail: a full file system, a read-only one, and a limit on the size of files."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 
 @contextmanager
 def no_space_beyond(num_bytes: int, pid: int = 0) -> Iterator[None]:
-    """Let a process (0: this one) write no file beyond this size: it then gets an OSError, as from a full disk. Needs no privilege."""
+    """Limit the size of files that a process (0: this one) may write; beyond it the process gets an OSError. Needs no privilege."""
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
         yield
     finally:
-        with suppress(ProcessLookupError):  # it may have ended meanwhile
+        with suppress(ProcessLookupError):  # the process may have ended meanwhile
             resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager
 def small_disk(folder: Path, num_bytes: int) -> Iterator[Path]:
-    """Mount a file system of this size on ``folder``; skips the test where this process may not."""
+    """Mount a file system of this size on ``folder``. Skips the test if this process may not mount."""
     folder.mkdir(parents=True, exist_ok=True)
     _mount("-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(folder))
     try:
@@ -36,7 +36,7 @@ def small_disk(folder: Path, num_bytes: int) -> Iterator[Path]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[Path]:
-    """Let nobody write to ``folder`` any more, root included; files that are open stay so. Skips the test where this cannot be done."""
+    """Make ``folder`` read-only, even for root; files that are already open stay writable. Skips the test if this cannot be done."""
     _mount("--bind", str(folder), str(folder))
     try:
         _mount("-o", "remount,bind,ro", str(folder))
@@ -46,7 +46,7 @@ def read_only(folder: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Take all space that is left on a small disk; returns the file that holds it."""
+    """Use up the space of a small disk; returns the file that occupies it."""
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
@@ -68,5 +68,5 @@ def _mount(*words: str) -> None:
 
 
 def _unmount(folder: Path) -> None:
-    # Lazily: a process that is being killed may still hold a file open.
+    # The unmount is lazy, because a process that is being killed may still hold a file open.
     subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""For tests over ``::1``."""
+"""Marks tests that need ``::1``."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Observation:
     version: tuple[int, int] | None
     """Version of the weights that the root holds: lineage and learner updates."""
     learner_frames: float | None
-    """Number since the learner processes started, over all shards."""
+    """Env frames since the learner processes started, summed over all shards."""
     learner_lineage: int | None
     checkpoint_updates: float | None
     learning_rate: float | None

@@ -56,7 +56,7 @@ def test_several_runs_of_a_task_make_one_score_and_each_counts_in_the_interquart
     assert found["saber_mean"] == pytest.approx(0.325)
     far = aggregates([[-600.0, 1_000.0]], tasks)
     assert far["saber_mean"] == pytest.approx((-3.0 + 2.0) / 2)  # capped above, without a floor
-    # Leading axes are resamples of the same.
+    # The leading axis holds resamples of the same runs.
     both = aggregates([[[40.0, -20.0], [180.0, 60.0]], [[-600.0, 1_000.0], [-600.0, 1_000.0]]], tasks)
     assert both["saber_mean"].tolist() == pytest.approx([0.325, -0.5])
     assert both["interquartile_mean"].tolist() == pytest.approx([0.5, 2.0])
@@ -71,7 +71,7 @@ def test_dmlab_has_no_records() -> None:
 def test_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
     assert interquartile_mean([100.0, 3.0, -50.0, 2.0]) == 2.5
     assert interquartile_mean([7.0]) == 7.0
-    # Ten values: two (2.5 rounded down) go at each end.
+    # Of ten values, two (2.5 rounded down) are dropped at each end.
     ten = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 90.0, 100.0]
     assert interquartile_mean([ten, ten[::-1]]).tolist() == pytest.approx([np.mean([2, 3, 4, 5, 6, 8])] * 2)
     with pytest.raises(ValueError, match="at least one"):

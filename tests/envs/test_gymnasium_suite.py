@@ -1,4 +1,4 @@
-"""The gymnasium suite against environments stepped by hand, and what it refuses."""
+"""The gymnasium suite against environments stepped by hand, and the mistakes that it refuses."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def anything(**kwargs):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A file of the user's in the current folder, under a name of its own: a module is imported once."""
+    """Write the user's file to the current folder, under a different name for each test because a module is imported only once."""
     name = f"mine_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(SCRIPTED)
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,7 @@ def make(settings: GymnasiumSettings, num_environments: int = 1, first_slot: int
 
 
 def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
-    """Observations and transitions of some steps, copied."""
+    """Copies of the observations and transitions of some steps."""
     random = np.random.default_rng(1)
     observation = environments.reset()
     rows: list[Any] = []
@@ -122,7 +122,7 @@ def test_rows_are_the_steps_of_the_environment_itself() -> None:
     random = np.random.default_rng(0)
     for _ in range(120):
         actions = random.integers(2, size=3, dtype=np.int32)
-        actions[2] = random.random() < 0.53  # balanced for longer: this one is cut off
+        actions[2] = random.random() < 0.53  # stays balanced for longer, so this game is cut off
         transition = environments.step(actions)
         finished = {game.environment: game for game in transition.finished}
         for slot, environment in enumerate(by_hand):
@@ -135,7 +135,7 @@ def test_rows_are_the_steps_of_the_environment_itself() -> None:
                 over[slot], returns[slot], lengths[slot] = False, 0.0, 0
                 continue
             after, reward, terminated, truncated, _ = environment.step(int(actions[slot]))
-            np.testing.assert_array_equal(row.vector[slot], after)  # the last observation is a row, too
+            np.testing.assert_array_equal(row.vector[slot], after)  # the last observation is a row too
             assert transition.rewards[slot] == reward
             assert transition.terminated[slot] == terminated
             assert transition.truncated[slot] == (truncated and not terminated)
@@ -209,7 +209,7 @@ def test_stacks_are_those_that_the_learner_rebuilds(folder: str) -> None:
 def test_actions_are_counted_from_the_first_and_repeated(folder: str) -> None:
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), action_repeat=2, kwargs={"length": 5, "reward": 0.5}))
     environments.reset()
-    # -1, -1 | 1, 1 | the game ends after one more.
+    # Rewards -1, -1 | 1, 1 | the game ends after one more frame.
     transitions = [environments.step(np.array([action], np.int32)) for action in (0, 2, 2)]
     assert [float(transition.rewards[0]) for transition in transitions] == [-1.0, 1.0, 0.5]
     assert transitions[-1].finished[0].episode_return == 0.5

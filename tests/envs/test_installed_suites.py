@@ -1,4 +1,4 @@
-"""Suites of other packages, found by entry points on the path; each in a fresh process, because what is installed is looked up once."""
+"""Suites of other packages are found by entry points. Each test uses a fresh process, because installed packages are looked up once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BROKEN = {
     "renamed": ("from corridor_suite import SUITE", "TypeError: its settings need the field suite: Literal['renamed'] = 'renamed'"),
     "empty": ("x = 1", "AttributeError: module 'empty_suite' has no attribute 'SUITE'"),
 }
-"""Source of a suite that cannot be loaded, and why."""
+"""Source code of a suite that cannot be loaded, and the reason in the error."""
 
 
 @pytest.mark.processes

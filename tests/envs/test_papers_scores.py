@@ -1,8 +1,8 @@
-"""The aggregates that papers print, computed again from the scores that they print per task, and where the two disagree.
+"""The aggregates printed in papers are computed again from the printed scores of each task; differences between the two are listed.
 
-papers/atari57.csv: IMPALA, table C.1 (arXiv:1802.01561; read from a scan, digits that it blurs settled by the medians of table 4); LASER,
-table 2 (arXiv:1909.11583); all others from DiCE, appendices D and E (arXiv:2106.00707), which repeats IMPALA's and LASER's unchanged.
-papers/dmlab30.csv: IMPALA, table B.1, with its own reference scores.
+papers/atari57.csv: IMPALA, table C.1 (arXiv:1802.01561; read from a scan, with blurred digits settled by the medians of table 4);
+LASER, table 2 (arXiv:1909.11583); all others from DiCE, appendices D and E (arXiv:2106.00707), which repeats IMPALA's and LASER's
+scores unchanged. papers/dmlab30.csv: IMPALA, table B.1, with its own reference scores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ DICE_REFERENCES: dict[str, dict[str, Any]] = {
     "video_pinball": {"random": 0.0},
     "double_dunk": {"world_record": 21.0},
 }
-"""Where DiCE's tables are far from ours: a digit is missing in Battle Zone's 2,360; no other source has 0 for Video Pinball's 16,256.9."""
+"""Where DiCE's tables differ much from ours: a digit is missing in Battle Zone's 2,360; no other source has 0 for Video Pinball's
+16,256.9."""
 
 
 def column(table: str, name: str) -> dict[str, float]:
@@ -32,7 +33,7 @@ def column(table: str, name: str) -> dict[str, float]:
 
 
 def found(scores: dict[str, float], table: dict[str, ReferenceScores]) -> dict[str, float]:
-    """In per cent."""
+    """The aggregates in per cent."""
     assert set(scores) == set(table)
     values = aggregates([list(scores.values())], [table[task] for task in scores])
     return {name: 100 * float(value) for name, value in values.items()}
@@ -76,9 +77,9 @@ def test_printed_medians_are_ours(agent: str, median: float) -> None:
     ],
 )
 def test_printed_means_need_the_papers_random_score_of_video_pinball(agent: str, mean: float, ours: float) -> None:
-    """One game decides: with 16,256.9 at random, 17,667.9 is human, and each point of Video Pinball weighs 12 times as much."""
+    """One game decides: if random play scores 16,256.9 and humans 17,667.9, each point of Video Pinball weighs 12 times as much."""
     scores = column("atari57", agent)
-    # Other references differ by 0.1, but Crazy Climber's human score (36,829.4 in DiCE).
+    # Other references differ by at most 0.1, except for Crazy Climber's human score (36,829.4 in DiCE).
     assert found(scores, of_dice())["mean"] == pytest.approx(mean, abs=0.06)
     assert found(scores, dict(atari_scores()))["mean"] == pytest.approx(ours, abs=0.01)
 
@@ -106,14 +107,15 @@ def test_printed_saber_is_ours_with_the_papers_references(agent: str, mean: floa
     printed = found(scores, of_dice())
     assert printed["saber_mean"] == pytest.approx(mean, abs=0.006)
     assert printed["saber_median"] == pytest.approx(median, abs=0.006)
-    # With our references, double_dunk's record of 22 lowers the mean, and Battle Zone's random score some medians.
+    # With our references, double_dunk's record of 22 lowers the mean, and Battle Zone's random score changes some medians.
     ours = found(scores, dict(atari_scores()))
     assert ours["saber_mean"] == pytest.approx(mean, abs=0.06)
     assert ours["saber_median"] == pytest.approx(median, abs=0.25)
 
 
 def test_lasers_own_medians_are_not_those_of_its_table() -> None:
-    """Table 1 of LASER says 431, 370 and 448 %: of curves, best of a sweep at any time. Its table 2 gives other medians."""
+    """Table 1 of LASER says 431, 370 and 448 %: these come from curves, the best of a sweep at any time. Its table 2 gives other
+    medians."""
     for agent, median, printed in (("laser_200m", 454.91, 431), ("laser_shared_50m", 364.96, 370), ("laser_shared_200m", 412.40, 448)):
         ours = found(column("atari57", agent), dict(atari_scores()))["median"]
         assert ours == pytest.approx(median, abs=0.006)
@@ -122,7 +124,7 @@ def test_lasers_own_medians_are_not_those_of_its_table() -> None:
 
 @pytest.mark.parametrize(("agent", "printed", "ours"), [("impala_experts", 44.5, 45.7), ("impala_multitask", 49.4, 50.1)])
 def test_dmlabs_mean_capped_score(agent: str, printed: float, ours: float) -> None:
-    """Table B.1 gives the human scores of the four lasertag levels to other levels than the code of DeepMind Lab does, which is ours."""
+    """Table B.1 assigns the human scores of the four lasertag levels differently from the code of DeepMind Lab, which we follow."""
     scores, human, random = (column("dmlab30", name) for name in (agent, "human", "random"))
     table = {task: ReferenceScores(task, random[task], human[task], None, None) for task in scores}
     assert found(scores, table)["mean_capped"] == pytest.approx(printed, abs=0.07)

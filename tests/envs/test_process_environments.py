@@ -1,4 +1,4 @@
-"""Environments in processes of their own, played by a script that does what the file beside it says."""
+"""Environments in separate processes, played by a scripted game that is controlled through files beside it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def act(*actions: int) -> NDArray[np.int32]:
 
 
 def seed_of(slot: int, start: int, game: int) -> int:
-    """Of the game with this number, from 0, of the process that was started for the ``start``-th time."""
+    """Seed of game number ``game`` (from 0) of the process that was started for the ``start``-th time."""
     return int(np.random.default_rng((9, slot, start)).integers(2**31, size=game + 1)[-1])
 
 
@@ -160,7 +160,7 @@ def test_each_slot_plays_its_task_with_games_of_its_own(tmp_path: Path) -> None:
         for e in range(3):
             seed = seed_of(2 + e, 1, 0)
             assert observation.stack[e, :, 1, 2].tolist() == [seed % 251, 0, len(tasks[e % 2]) % 251]
-            assert observation.stack[e, 0, 0, 0] == 7  # height and width are where they were
+            assert observation.stack[e, 0, 0, 0] == 7  # height and width keep their axes
             assert observation.instructions is not None
             assert observation.instructions[e].tolist() == hash_instruction(f"game {seed}")
         assert observation.game_reset.all()
@@ -176,9 +176,9 @@ def test_a_game_ends_and_the_next_step_starts_another(tmp_path: Path) -> None:
         assert ended.truncated.tolist() == [False, True]
         assert ended.valid.all()
         assert [(game.environment, game.episode_return, game.agent_steps) for game in ended.finished] == [(0, 3.0, 2), (1, -0.5, 2)]
-        # Where nothing is left to see, what was seen before stands.
+        # At the end of a game nothing new can be seen, so the last observation is kept.
         assert ended.observation.stack[:, 1, 1, 1].tolist() == [1, 2]
-        started = made.step(act(RAISE, KILL))  # whatever the action
+        started = made.step(act(RAISE, KILL))  # the action is ignored
         assert not started.valid.any()
         assert started.observation.game_reset.all()
         assert started.rewards.tolist() == [0.0, 0.0]
@@ -227,17 +227,17 @@ def test_a_process_that_fails_in_a_game_goes_on_with_another(
         assert failed.rewards.tolist() == [0.5, 0.0, 2.5]
         assert failed.observation.game_reset.tolist() == [False, True, False]
         assert failed.terminated.tolist() == [False, False, True]
-        assert [game.environment for game in failed.finished] == [2]  # a broken game has no score
+        assert [game.environment for game in failed.finished] == [2]  # a failed game has no score
         assert failed.observation.stack[:, 1, 1, 1].tolist() == [2, 0, 1]
         assert failed.observation.stack[1, 0, 1, 1] == seed_of(3, 2, 0) % 251
         assert f"{task}, environment 3: its process failed: {reason}; restarted with a new game" in caplog.text
         made.step(act(0, 0, 0))
         [over] = made.step(act(0, WIN, 0)).finished
         assert (over.episode_return, over.agent_steps) == (3.0, 2)
-        # A finished game makes up for the failure.
+        # A finished game resets the count of failures.
         made.step(act(0, 0, 0))
         assert not made.step(act(0, action, 0)).valid[1]
-        # Another failure in the game after one is the end.
+        # A second failure in a row raises.
         with pytest.raises(BrokenEnvironmentError, match=f"^{task}, environment 3: its process failed: {reason}$"):
             made.step(act(0, action, 0))
 
@@ -262,7 +262,7 @@ def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 
 def test_all_are_stepped_at_once(tmp_path: Path) -> None:
-    """Two meet in every step, which ends only if both are in it."""
+    """MEET waits until both environments are in the same step; a step ends only if they run concurrently."""
     tasks = folders(tmp_path, "a", "b")
     (tmp_path / "a" / "reads").touch()
     os.mkfifo(tmp_path / "pipe")
@@ -289,7 +289,7 @@ def all_exist(files: list[Path]) -> bool:
 
 
 def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> None:
-    """The second process that was started plays first; each has a stream of seeds of its own."""
+    """The process that was started second plays first; each process has its own stream of seeds."""
     [task] = folders(tmp_path, "a")
     with environments([task], 2, standby=True) as made:
         row = made.reset().stack.copy()
@@ -297,7 +297,7 @@ def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> Non
             seeds = [seed_of(2 + e, 2 - game % 2, game // 2) for e in range(2)]
             assert row[:, 0, 1, 1].tolist() == [seed % 251 for seed in seeds]
             ahead = [tmp_path / "a" / f"seed-{seed_of(2 + e, 1 + game % 2, (game + 1) // 2)}" for e in range(2)]
-            wait_until(partial(all_exist, ahead))  # while nobody takes a step
+            wait_until(partial(all_exist, ahead))  # no step is taken meanwhile
             assert made.step(act(0, 0)).observation.stack[:, 1, 1, 1].tolist() == [1, 1]
             assert made.step(act(WIN, TIME_OUT)).valid.all()
             started = made.step(act(0, 0))
@@ -315,7 +315,7 @@ def test_a_game_that_could_not_be_started_ahead_is_the_end_when_its_turn_comes(t
         wait_until((tmp_path / "a" / f"seed-{seed_of(2, 1, 0)}").exists)
         (tmp_path / "a" / "no-more-games").touch()
         made.step(act(WIN))
-        assert not made.step(act(0)).valid[0]  # this one had been started, the next cannot be
+        assert not made.step(act(0)).valid[0]  # this game was started in time; the next one cannot be started
         made.step(act(WIN))
         with pytest.raises(BrokenEnvironmentError, match="environment 2: its process failed: RuntimeError: no more games"):
             made.step(act(0))
@@ -350,7 +350,7 @@ def test_closing_ends_every_process_in_order_and_leaves_nothing(tmp_path: Path) 
     assert (tmp_path / "a" / "closed").read_text() == "xxx"
     assert not os.path.exists(folder)
     assert set(os.listdir("/dev/shm")) <= before
-    made.close()  # a second time does nothing
+    made.close()  # closing twice is allowed
 
 
 def test_an_engine_goes_with_its_process(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
             print(*(worker.process.pid for worker in made._workers), flush=True)
             time.sleep(1000)
     """
-    # The folder of whoever is killed stays, empty.
+    # The empty folder of a killed process remains.
     environ = os.environ | {"TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, env=environ)
     with parent:

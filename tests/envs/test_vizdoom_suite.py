@@ -94,8 +94,8 @@ def test_without_vizdoom_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatc
 def test_rows_are_those_of_games_played_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, size: tuple[int, int], repeat: int
 ) -> None:
-    """Games over their ends; among several tasks, so that actions are those of all and the slot decides the seed."""
-    monkeypatch.chdir(tmp_path)  # where the engine leaves files
+    """Plays over the ends of games, with several tasks: actions are the union over the tasks, and the slot determines the seed."""
+    monkeypatch.chdir(tmp_path)  # the engine leaves files in the current folder
     settings = ViZDoomSettings(tasks=("my_way_home", task), frame_width=size[0], frame_height=size[1], action_repeat=repeat)
     actions = np.random.default_rng(2).integers(len(actions_of(settings.tasks)), size=450, dtype=np.int32)
     held = actions_of(settings.tasks)
@@ -146,7 +146,7 @@ def test_the_clock_truncates_and_death_terminates() -> None:
             for game in transition.finished:
                 e = game.environment
                 ends[e].append((bool(transition.terminated[e]), bool(transition.truncated[e]), game.agent_steps))
-    # Nobody shoots: 300 tics of living, of which the first ones are spent with the weapon, at four a step.
+    # Without shooting, a game has 300 tics at four a step; raising the weapon takes the first ones.
     assert ends[0] == list(itertools.repeat((False, True, 75), len(ends[0])))
     assert len(ends[0]) == 2
     assert ends[1]

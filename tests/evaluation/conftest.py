@@ -1,4 +1,4 @@
-"""A finished run of Catch or Atari to play: settings and a checkpoint, as a learner leaves them."""
+"""A finished run of Catch or Atari to evaluate, with settings and a checkpoint as a learner leaves them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ RunMaker = Callable[..., Path]
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> Iterator[None]:
-    """Networks of these sizes are slower on more threads, many times so where other tests run beside them."""
+    """Small networks are slower on several threads, especially while other tests run at the same time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

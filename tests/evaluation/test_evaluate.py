@@ -50,7 +50,7 @@ def test_a_checkpoint_plays_in_evaluation_as_it_played_in_training(make_run: Cal
             choice = playing.step().choice
             np.testing.assert_array_equal(choice.behaviour_logits, unroll["behaviour_logits"][:, row], err_msg=f"row {row}")
             np.testing.assert_array_equal(choice.actions, unroll["actions"][:, row])
-    # Lives were lost on the way, each of which resets the core.
+    # Lives were lost on the way; each loss resets the core.
     assert sum(int(unroll["terminated"].sum()) for unroll in trained) >= 3
     group.environments.close()
     mirrored.close()
@@ -60,7 +60,7 @@ def test_a_run_is_scored_and_the_file_says_how(make_run: Callable[..., Path], ca
     run_dir = make_run(CATCH)
     assert main(["evaluate", str(run_dir), "--episodes", "45", "--seed", "3"]) == 0
     said = capsys.readouterr().out
-    files = [run_dir / "evaluation-250.json", run_dir / "evaluation-250.csv"]  # one task, no reference: nothing to draw
+    files = [run_dir / "evaluation-250.json", run_dir / "evaluation-250.csv"]  # a single task without reference scores has no plot
     assert said.splitlines()[-2:] == [str(file) for file in files]
     written = json.loads(files[0].read_text())
     (task,) = written["tasks"]
@@ -83,7 +83,7 @@ def test_a_run_is_scored_and_the_file_says_how(make_run: Callable[..., Path], ca
     assert (row["task"], row["episodes"], row["human_normalised"]) == ("catch", "45", "")
     assert float(row["mean"]) == pytest.approx(task["mean"])
     assert float(row["interval_high"]) == pytest.approx(high)
-    # The same again is the same file, and --json prints it.
+    # The same evaluation again writes the same file, and --json prints it.
     assert main(["evaluate", str(run_dir), "--episodes", "45", "--seed", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == written
 
@@ -100,7 +100,7 @@ def test_progress_is_told_by_task(make_run: Callable[..., Path]) -> None:
 
 
 def test_tasks_that_need_each_others_spaces_are_played_together(make_run: Callable[..., Path]) -> None:
-    # catch alone would have no instructions, and the network reads some.
+    # catch alone has no instructions, but the network reads some.
     env = {**CATCH["env"], "tasks": ["catch", "catch_instructed"]}
     run_dir = make_run({"env": env, "network": {"torso": "mlp", "language": True}})
     told: list[str] = []
@@ -197,7 +197,7 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Pa
 
 
 def damaged(run: Path, **contents: bytes) -> None:
-    """Put other contents into the run's checkpoint, under the digests that they have."""
+    """Replace files of the run's checkpoint, and keep their digests valid."""
     checkpoint = next((run / "checkpoints").iterdir())
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     for stem, data in contents.items():
@@ -262,7 +262,7 @@ def test_a_tasks_numbers_are_those_of_its_games() -> None:
 def test_several_runs_of_a_task_are_seeds_of_equal_weight() -> None:
     task = result_of("pong", [10.0] * 6, [20.0, 20.0])
     assert (task.runs, task.episodes, task.mean, task.run_means) == (2, 8, 15.0, (10.0, 20.0))
-    assert task.standard_error == pytest.approx(5.0)  # of the runs: their games say nothing of another seed
+    assert task.standard_error == pytest.approx(5.0)  # the standard error over runs: games of one run say nothing about another seed
     assert task.mean_interval_95 == (10.0, 20.0)
 
 
@@ -286,7 +286,7 @@ def test_several_games_are_summed_up_with_intervals() -> None:
         assert low < estimate.score < high, name
     assert (summary["mean_capped"].interval_95 or (9, 9))[1] < (summary["mean"].interval_95 or (0, 0))[0]  # breakout's 10x is capped
     assert summarise_tasks(tasks[:1], suite="atari", seed=0) is None
-    # Of means alone nothing is known about their spread.
+    # Means alone say nothing about their spread.
     bare = summarise_tasks([result_of(name, [mean]) for name, mean in means.items()], suite="atari", seed=0)
     assert bare is not None
     assert {estimate.interval_95 for estimate in bare.values()} == {None}

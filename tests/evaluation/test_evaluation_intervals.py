@@ -31,7 +31,7 @@ def test_one_game_has_no_spread() -> None:
 
 
 def test_resampling_stays_within_tasks() -> None:
-    # Between the tasks lie 1000 points, within each none: nothing is uncertain. Pooled games would say otherwise.
+    # The tasks are 1000 points apart, but each is constant, so the result is certain. Pooling the games would widen the interval.
     strata = [np.full(20, 0.0), np.full(5, 1000.0)]
     assert stratified_interval(strata, lambda means: means.mean(axis=1)) == (500.0, 500.0)
 
@@ -42,7 +42,7 @@ def test_a_statistic_gets_every_tasks_mean() -> None:
 
 
 def slow_resample(tasks: list[list[list[float]]], draw: random.Random) -> list[list[float]]:
-    """One bootstrap sample, game by game: run scores by task."""
+    """One bootstrap sample, drawn game by game: run scores for each task."""
     scores = []
     for runs in tasks:
         drawn = [runs[draw.randrange(len(runs))] for _ in runs]
@@ -63,7 +63,7 @@ def slow_statistic(name: str, scores: list[list[float]], tasks: list[ReferenceSc
 
 
 def test_intervals_of_many_runs_are_those_of_a_slow_bootstrap() -> None:
-    # 5 tasks of 3 runs, of unlike means and with games of their own spread; some tasks straddle the cap of 1.
+    # 5 tasks of 3 runs, with different means and spreads of games; some tasks lie on both sides of the cap of 1.
     generator = np.random.default_rng(3)
     references = [ReferenceScores(str(k), 10.0 * k, 10.0 * k + 50.0, None, None) for k in range(5)]
     tasks = [
@@ -81,18 +81,18 @@ def test_intervals_of_many_runs_are_those_of_a_slow_bootstrap() -> None:
 
 
 def test_runs_stay_within_their_task_and_games_within_their_run() -> None:
-    # Games of one run are equal, so a resampled run is one of the runs; tasks are far apart.
+    # All games of a run are equal, so a resampled run is one of the runs; the tasks are far apart.
     tasks = [[np.full(4, 1.0), np.full(9, 2.0), np.full(2, 3.0)], [np.full(3, 101.0), np.full(5, 102.0), np.full(1, 103.0)]]
     scores = resampled_run_scores(tasks)
     assert set(np.unique(scores[..., 0])) == {1.0, 2.0, 3.0}
     assert set(np.unique(scores[..., 1])) == {101.0, 102.0, 103.0}
-    # Drawn with replacement, each as often as the others: a third of the places is each run's, and (1/3)^2 of resamples have three alike.
+    # Runs are drawn uniformly with replacement: each fills a third of the places, and all three are equal in (1/3)^2 of the resamples.
     assert np.mean(scores[..., 0] == 2.0) == pytest.approx(1 / 3, abs=0.02)
     assert np.mean(np.ptp(scores[..., 0], axis=1) == 0.0) == pytest.approx(1 / 9, abs=0.02)
 
 
 def test_with_many_runs_nearly_all_intervals_hold_the_true_score() -> None:
-    # Runs differ (spread 0.3 of human), and games within a run (spread 1): the true mean over four tasks is 0.55.
+    # Runs differ (standard deviation 0.3 of human), and so do games within a run (1). The true mean over four tasks is 0.55.
     generator = np.random.default_rng(5)
     references = [ReferenceScores(str(k), 0.0, 1.0, None, None) for k in range(4)]
     covered = 0

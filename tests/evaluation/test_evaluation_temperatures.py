@@ -41,7 +41,7 @@ def test_the_table_names_the_temperatures_that_games_were_played_under(make_run:
     run_dir = make_run(DICE)
     leave_state(run_dir, {"catch_deceptive": [11.18249, 12.46374], "catch": None})
     report = evaluate_runs([run_dir], episodes=4)
-    # No return has come for catch: its games are played with tau = 1.
+    # catch has no returns yet, so its games are played with tau = 1.
     assert [task.inverse_temperatures for task in report.tasks] == [(1.0, 1.0), (11.18249, 12.46374)]
     text = printed(report)
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("task "))

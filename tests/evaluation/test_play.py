@@ -25,7 +25,7 @@ Chooses = Callable[[Rows], NDArray[np.int32]]
 
 @dataclass
 class Scripted:
-    """Acts as ``chooses`` says, at once."""
+    """Acts immediately, as ``chooses`` says."""
 
     chooses: Chooses
 
@@ -49,7 +49,7 @@ def played(
 
 
 def to_the_ball(rows: Rows) -> NDArray[np.int32]:
-    """See ball and paddle on the newest plane and move the paddle towards the ball."""
+    """Read ball and paddle from the newest plane, and move the paddle towards the ball."""
     assert rows.frames is not None
     board = rows.frames[:, -1]
     actions = np.ones(len(board), np.int32)
@@ -84,12 +84,12 @@ def test_instructions_are_part_of_the_game() -> None:
     instructed = [game.episode_return for game in games if game.task_id == 1]
     assert len(plain) == len(instructed) == 40
     assert set(plain) == {1.0}
-    assert set(instructed) == {1.0, -1.0}  # catching against the instruction loses
+    assert set(instructed) == {1.0, -1.0}  # catching the ball against the instruction loses
 
 
 @dataclass
 class ScriptedGames:
-    """Environment e plays games of ``lengths[e]`` steps, over and over; game k of it reports the return 100 e + k. Every step rewards 1."""
+    """Environment e repeats games of ``lengths[e]`` steps; its game k has the return 100 e + k. Every step has reward 1."""
 
     lengths: list[list[int]]
     tasks: list[int]
@@ -134,8 +134,8 @@ class ScriptedGames:
 
 
 def test_short_games_are_not_favoured() -> None:
-    # Environment 0 plays games of 1 and 400 steps in turn, environment 1 only short ones, environment 2 one long game first.
-    # The first 12 games to finish would all be short, and nearly all of environment 1.
+    # Environment 0 alternates games of 1 and 400 steps, environment 1 plays only short ones, and environment 2 plays one long game first.
+    # The first 12 games to finish would all be short, most of them from environment 1.
     environments = ScriptedGames([[1, 400], [1], [300, 2, 2, 2]], [0, 0, 0])
     games = played(environments, 12)
     assert sorted(game.episode_return for game in games) == [0, 1, 2, 3, 100, 101, 102, 103, 200, 201, 202, 203]
@@ -143,7 +143,7 @@ def test_short_games_are_not_favoured() -> None:
 
 
 def test_the_mean_over_games_of_mixed_length_is_the_population_mean() -> None:
-    # Long games are lost (0) and short ones won (1), half of each: counting whatever finishes first would report nearly 1.
+    # Long games are lost (0) and short ones won (1), half of each. Counting whichever games finish first would give nearly 1.
     generator = np.random.default_rng(0)
     lengths = [generator.choice([1, 100], size=40).tolist() for _ in range(20)]
     games = played(ScriptedGames(lengths, [0] * 20), 200)
@@ -181,7 +181,8 @@ def test_the_policy_is_told_of_every_row_what_an_actor_tells_it() -> None:
     play = play_of(ScriptedGames([[4]], [0], life_lost_at=2), note)
     for _ in range(7):
         play.step()
-    # Rows: game start, on, after the lost life, on, last observation (terminated), next game's start, on.
+    # Rows: start of a game, a middle row, after a lost life, a middle row, last observation (terminated), start of the next game, a middle
+    # row.
     assert [row[0] for row in told] == [True, False, True, False, True, True, False]
     assert [row[1] for row in told] == [-1, 1, -1, 1, -1, -1, 1]
     assert [row[2] for row in told] == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]

@@ -1,4 +1,4 @@
-"""A trained policy acts as the network does over the rows that a slow loop writes down, whoever steps the environments."""
+"""A trained policy gives the network's outputs for rows that a slow loop writes down, whichever code steps the environments."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ STACK, HEIGHT, WIDTH = 3, 36, 40
 
 
 class Scene(gymnasium.Env):
-    """Pictures of noise and a mission that changes with each game; actions are called 5, 6 and 7; a game has ``length`` steps."""
+    """Random pictures, and a mission that changes with each game. Actions are numbered 5, 6 and 7; a game has ``length`` steps."""
 
     def __init__(self, length: int = 4) -> None:
         self.action_space = spaces.Discrete(3, start=5)
@@ -57,7 +57,7 @@ class Scene(gymnasium.Env):
 
     def _observation(self):
         picture = self.np_random.integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
-        # Beyond its own bounds, as many environments are.
+        # Values exceed the declared bounds, as in many environments.
         return {"picture": picture, "mission": f"go to door {self._games}", "speed": self.np_random.normal(size=2, scale=3.0)}
 
 
@@ -77,7 +77,7 @@ def scene_run(make_run: RunMaker, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def played(run: Path, environment: gymnasium.Env, policy: herd.TrainedPolicy, *, games: int, seed: int):
-    """Rows of ``games`` games as the loop of docs/python-api.md plays them: observation, start, reward before, action, logits."""
+    """Rows of ``games`` games, played as by the loop of docs/python-api.md: observation, start, previous reward, action, logits."""
     rows = []
     for game in range(games):
         observation, _ = environment.reset(seed=seed if game == 0 else None)
@@ -93,7 +93,7 @@ def played(run: Path, environment: gymnasium.Env, policy: herd.TrainedPolicy, *,
 
 
 def expected_logits(run: Path, rows) -> np.ndarray:
-    """Of all rows at once, [T, A], from inputs that are put together here by their definitions."""
+    """Logits [T, A] of all rows at once, from inputs built here by definition."""
     agent = load_trained_run(run).agent
     frames, starts, actions, rewards, words, vectors = [], [], [], [], [], []
     for number, (observation, start, reward, _, _) in enumerate(rows):
@@ -128,7 +128,7 @@ def test_one_environment_of_gymnasium_is_acted_in_as_the_network_says(scene_run:
     assert {action for *_, action, _ in rows} == {5, 6, 7}
     assert max(abs(reward) for _, _, reward, _, _ in rows) > 1.0
     np.testing.assert_allclose([logits for *_, logits in rows], expected_logits(scene_run, rows), rtol=1e-4, atol=1e-5)
-    # After `reset` the same game is played the same way, but for the sampling, which goes on.
+    # After `reset` the same game is played the same way, except for the random draws, which continue.
     policy.reset()
     again = played(scene_run, Scene(length=5), policy, games=1, seed=2)
     np.testing.assert_allclose(again[0][4], rows[0][4], rtol=1e-5)
@@ -148,7 +148,7 @@ def test_a_batch_is_acted_in_as_its_environments_one_by_one(scene_run: Path) -> 
         assert policy.last_step is not None
         seen.append((observations, rewards, starts, actions, policy.last_step.behaviour_logits))
         observations, rewards, terminated, truncated, _ = batch.step(actions)
-        # NextStep: the step after a game's last returns the next one's first row.
+        # NextStep: the step after the last one of a game returns the first row of the next game.
         starts, over = over, terminated | truncated
     assert sum(int(starts.sum()) for _, _, starts, _, _ in seen) == 3 + 2 + 2 + 1
     for slot in range(3):
@@ -204,7 +204,7 @@ def test_frames_are_taken_alone_or_as_the_newest_of_a_stack(make_run: RunMaker) 
             logits[form].append(policy.last_step.behaviour_logits)
     for other in ("channel", "stack", "mapping"):
         np.testing.assert_array_equal(logits["plane"], logits[other])
-    # A stack begins with its game: row 4 is seen as a first row.
+    # A stack starts with its game, so row 4 is treated as a first row.
     fresh = herd.load_policy(run)
     fresh.act(frames[4])
     assert fresh.last_step is not None

@@ -1,4 +1,4 @@
-"""Protocols that take the returns of training: curves written by hand."""
+"""Protocols that use the returns of training, tested on hand-written curves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAST_100, LAST_MILLION = LastEpisodes(100), LastFrames(1_000_000)
 
 
 def point(updates: int, **tasks: tuple[int, int, float | None, float]) -> dict[str, Any]:
-    """Of each task: env frames, episodes, mean of the last hundred, sum of all returns."""
+    """A point of the curve. Values of each task: env frames, episodes, mean of the last hundred returns, sum of all returns."""
     keys = ("env_frames", "episodes", "episode_return_mean_100", "episode_return_sum")
     own = {name: dict(zip(keys, values, strict=True)) for name, values in tasks.items()}
     return {"wall_seconds": updates, "env_frames": sum(values[0] for values in tasks.values()), "learner_updates": updates, "tasks": own}
@@ -45,7 +45,7 @@ def test_the_last_hundred_games_are_of_the_first_point_with_the_frames(tmp_path:
     run = run_with(tmp_path / "run", CURVE)
     end = training_scores(run, ("pong", "breakout"), LAST_100, None)
     assert [(score.mean, score.episodes, score.env_frames) for score in end.values()] == [(1.0, 22, 2_100_000), (16.0, 100, 2_000_000)]
-    # Frames count for each task by itself: breakout has its million ten updates after pong.
+    # Each task counts its own frames: breakout reaches a million ten updates after pong.
     early = training_scores(run, ("pong", "breakout"), LAST_100, 1_000_000)
     assert [(score.mean, score.learner_updates) for score in early.values()] == [(-15.0, 20), (8.0, 30)]
 
@@ -100,4 +100,4 @@ def test_seeds_of_one_game_make_a_table_of_training(tmp_path: Path, capsys: pyte
     said = " ".join(capsys.readouterr().out.split())
     assert "not as in the paper: env.noop_max 0 (the paper: 37); env.sticky_action_probability 0.25 (the paper: 0.0)" in said
     assert main(["evaluate", runs[0], "--protocol", "laser-atari", "--output", str(stem), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tasks"][0]["mean_interval_95"] is None  # one number says nothing of its spread
+    assert json.loads(capsys.readouterr().out)["tasks"][0]["mean_interval_95"] is None  # one value says nothing about the spread

@@ -32,7 +32,7 @@ GAMES = {
 def test_a_game_of_catch_as_gif(make_run: Callable[..., Path], tmp_path: Path) -> None:
     output = tmp_path / "videos" / "catch.gif"
     recording = record_episode(make_run(CATCH), output, seed=4)
-    # 5 steps lead from the first row of the board to the last: 6 pictures.
+    # 5 steps lead from the first row of the board to the last, so there are 6 pictures.
     assert (recording.frames, recording.complete, recording.task_name) == (6, True, "catch")
     assert recording.result == f"return {recording.episode_returns[0]:g}"
     assert recording.episode_returns in {(1.0,), (-1.0,)}
@@ -40,9 +40,9 @@ def test_a_game_of_catch_as_gif(make_run: Callable[..., Path], tmp_path: Path) -
         pictures = [(frame.info["duration"], np.asarray(frame.convert("L"))) for frame in ImageSequence.Iterator(image)]
     assert sum(duration for duration, _ in pictures) == 1000 * 6 / 5
     assert len(pictures) == 6
-    # On the last picture the ball is where it was caught, or beside the paddle; the boards are enlarged without smoothing.
+    # The last picture shows where the ball was caught or missed; boards are enlarged without smoothing.
     for row, (_, picture) in enumerate(pictures):
-        board = picture[26:, 35 : 35 + 350]  # under the caption: 70 pixels each
+        board = picture[26:, 35 : 35 + 350]  # below the caption; 70 pixels for each cell
         assert set(np.unique(board)) == {0, 255}
         assert board[35 + 70 * row].max() == 255
     caught = (pictures[-1][1][26 + 385, 35 : 35 + 350] == 255).sum() == 70
@@ -55,12 +55,12 @@ def test_the_captions_font_has_every_character_of_the_caption(monkeypatch: pytes
     watch._drawn(watch._Moment(np.zeros((84, 84, 1), np.uint8), -21.0, -0.5, None), seconds=65.0)
     assert [text for text, _ in drawn] == ["return -21", "value -0.50", "1:05"]
     for text, font in drawn:
-        box = bytes(font.getmask("\uffff"))  # what stands for a character that a font lacks
+        box = bytes(font.getmask("\uffff"))  # the box that a font draws for a missing character
         assert box not in {bytes(font.getmask(character)) for character in text}
 
 
 def test_short_games_follow_each_other_until_there_is_something_to_see(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    # Games of 6 pictures at 5 a second: the ninth ends after 10 s.
+    # Games have 6 pictures at 5 a second, so the ninth game ends after 10 s.
     recording = record_episode(make_run(CATCH), tmp_path / "catch.gif", min_seconds=10.0)
     assert (recording.frames, len(recording.episode_returns), recording.complete) == (54, 9, True)
     assert recording.result == f"mean return {sum(recording.episode_returns) / 9:.2f} of 9 games"
@@ -79,7 +79,7 @@ def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callab
     assert screen[0].picture.shape == (210, 160, 3)
     assert network[0].picture.shape == (42, 42, 1)
     assert [moment.value for moment in screen] == [moment.value for moment in network]
-    # The luminance of the colours, shrunk by areas, is what the network sees, at every moment: each cell is 5 rows by 160/42 columns.
+    # Shrinking the luminance of the colours by area gives what the network sees at every moment: each cell is 5 rows by 160/42 columns.
     edges = np.arange(43) * 160 / 42
     overlap = np.minimum(edges[1:], np.arange(1, 161)[:, None]) - np.maximum(edges[:-1], np.arange(160)[:, None])
     columns = overlap.clip(0) / (160 / 42)
@@ -92,7 +92,7 @@ def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callab
     def cells_apart(colour: watch._Moment, grey: watch._Moment) -> int:
         return int((np.abs(shrunk(colour) - grey.picture[..., 0]) > 15).sum())
 
-    # Not to the last bit: the maximum over two frames is taken of colours in one, of greys in the other.
+    # They differ slightly: one takes the maximum over two frames of colours, the other of greys.
     assert max(cells_apart(*pair) for pair in zip(screen, network, strict=True)) == 0
     assert np.mean([cells_apart(*pair) for pair in zip(screen, network[1:], strict=False)]) > 4
     assert (screen[0].picture != screen[-1].picture).any()
@@ -113,7 +113,7 @@ def test_a_recording_ends_at_its_longest_time(make_run: Callable[..., Path], tmp
     recording = record_episode(make_run(GAMES), tmp_path / "game.gif", max_seconds=1.0, view="network")
     assert (recording.frames, recording.complete, recording.episode_returns) == (15, False, ())
     with Image.open(tmp_path / "game.gif") as image:
-        # 1/15 s is no whole number of hundredths; over a second the rounding must not add up.
+        # 1/15 s is not a whole number of hundredths; the rounding errors must cancel over a second.
         assert sum(frame.info["duration"] for frame in ImageSequence.Iterator(image)) == 1000
 
 

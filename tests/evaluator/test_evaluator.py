@@ -1,4 +1,4 @@
-"""The evaluator: what one evaluation says, and the process over updates, restorations, kills and requests to stop."""
+"""The content of one evaluation, and the evaluator process under updates, restores, kills and requests to stop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def settings_in(directory: Path, **evaluation: object) -> RunSettings:
 
 
 def decided(settings: RunSettings) -> Agent:
-    """A network that is sure of its actions, whatever they are; a fresh one is nearly uniform."""
+    """A network with confident but arbitrary actions; a fresh one is nearly uniform."""
     torch.manual_seed(5)
     agent = agent_of(settings, environment_spec(settings.env))
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_a_frozen_version_scores_what_herd_evaluate_says_of_it(tmp_path: Path) -
     agent = decided(settings)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     save_checkpoint(tmp_path / "checkpoints", 7, {"model": agent.state_dict()}, {"contract": "", "learner_updates": 7}, 1)
-    other = agent_of(settings, environment_spec(settings.env))  # whatever it was, the frozen weights are copied into it
+    other = agent_of(settings, environment_spec(settings.env))  # its weights do not matter: the frozen ones are copied into it
     evaluation, telemetry = evaluation_of(settings)
     point = evaluation.of(Frozen(other, agent.state_dict(), 4, 7))
     assert (point["lineage"], point["learner_updates"], point["protocol"], point["human_normalised"]) == (4, 7, None, None)
@@ -130,7 +130,7 @@ def test_points_are_appended_with_their_place_on_the_curve(tmp_path: Path) -> No
 
 
 class EvaluatorProcess:
-    """``python -m herd_evaluator`` beside a parameter server."""
+    """Runs ``python -m herd_evaluator`` beside a parameter server."""
 
     def __init__(self, server: ServerProcess, *words: str) -> None:
         directory = server.settings.directory
@@ -153,7 +153,7 @@ class EvaluatorProcess:
         return announced.exists() and bool(json.loads(announced.read_text())["pid"] == self.process.pid)
 
     def reading(self, name: str) -> float:
-        """A metric's value; NaN while it does not answer."""
+        """Value of a metric; NaN while the process does not answer."""
         if not self.is_up():
             return float("nan")
         port = json.loads((self.directory / "processes" / "evaluator-0.json").read_text())["metrics_port"]
@@ -215,7 +215,7 @@ def test_it_follows_versions_through_kills_and_restorations_and_ends_in_order(tm
             first.process.kill()
         publish(1, 30)
         with evaluating(server) as second:
-            # What was evaluated before the kill is not played again.
+            # What was evaluated before the kill is not evaluated again.
             until(lambda: len(second.versions()) == 3)
             assert second.versions()[-1] == (1, 30)
             publish(2, 25)  # the run was restored from an older checkpoint
@@ -231,7 +231,7 @@ def test_a_request_to_stop_is_heard_while_it_plays_and_while_it_waits(tmp_path: 
     settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
     with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings)) as publish:
         with evaluating(server) as waiting:
-            until(waiting.is_up)  # and there are no weights
+            until(waiting.is_up)  # there are no weights yet
             assert waiting.end(signal.SIGTERM) == 0
         publish(1, 10)
         with evaluating(server) as playing:
@@ -256,7 +256,7 @@ def test_dices_games_get_their_temperatures_from_the_service_and_tell_it_nothing
             temperatures.close()
         assert ((first >= 0) & (first <= 50)).all()
         assert second[1] == first[1]
-        assert server.total("herd_bandit_requests_total", outcome="evaluation") >= 2  # more where an answer was slow
+        assert server.total("herd_bandit_requests_total", outcome="evaluation") >= 2  # more requests if an answer was slow
         assert server.total("herd_bandit_reports_total") == 0
 
 

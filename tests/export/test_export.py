@@ -1,4 +1,4 @@
-"""Exported policies against `herd.load_policy`, computed as somebody would who has torch or onnxruntime alone."""
+"""Exported policies give the results of `herd.load_policy`, computed with torch or onnxruntime alone."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def compute(path: Path, kind: str, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """As docs/export.md does it."""
+    """Compute the outputs as docs/export.md does."""
     if kind == "onnx":
         outputs: list[np.ndarray] = onnxruntime.InferenceSession(path).run(None, inputs)
         return outputs
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch would like torch.export to be used
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch recommends torch.export
         module = torch.jit.load(path)
     return [output.detach().numpy() for output in module(*map(torch.from_numpy, inputs.values()))]
 
@@ -66,7 +66,7 @@ def test_an_exported_policy_says_what_the_policy_says(
     assert min(description["parity"]["largest"].values()) > 1e-3
     assert not list(run.glob(".*unchecked*"))
 
-    # Another number of environments than at the export, and games that start in the middle.
+    # The number of environments differs from that at export, and games start in the middle.
     policy = herd.load_policy(run, seed=2)
     environments = policy.make_environments(3, seed=8)
     row: Any = environments.reset()

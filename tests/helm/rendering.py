@@ -1,4 +1,4 @@
-"""The chart, rendered by real Helms. Each rendering is made once and kept: 40 ms each, and most tests ask for the same few."""
+"""Renders the chart with real Helms. Each rendering takes 40 ms and is cached, since most tests use the same few."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CHART = ROOT / "helm" / "herd"
 CI_FILES = sorted(path.name for path in (CHART / "ci").glob("*-values.yaml"))
 NEWEST = ENGINES[-1]
 SKIP = "SKIP_CHART_TESTS"
-"""Set, it skips whatever needs Helm: for a machine that reaches no package registry. Nothing else skips these tests."""
+"""Environment variable that skips tests that need Helm, for machines that reach no package registry. Nothing else skips these tests."""
 
 KUBE_VERSION = "1.36.0"
-"""Of the cluster that is rendered for, unless a test says otherwise: each Helm has another one of its own in mind."""
+"""Kubernetes version to render for unless a test sets another; each Helm has a different default."""
 
 Object = dict[str, Any]
 
 
 class RenderError(AssertionError):
-    """Helm refused; its message."""
+    """Helm refused to render; the message is Helm's."""
 
 
 @cache
 def helm(engine: str, *words: str) -> str:
-    """What Helm says to a command."""
+    """Run a helm command and return its output."""
     if os.environ.get(SKIP):
         pytest.skip(f"{SKIP} is set")
     result = subprocess.run([helm_program(engine), *words], capture_output=True, text=True, timeout=patient(60), check=False)
@@ -47,18 +47,19 @@ def helm(engine: str, *words: str) -> str:
 
 
 def render(*words: str, engine: str = NEWEST, chart: Path = CHART, release: str = "herd", namespace: str = "rl") -> list[Object]:
-    """Every object of a release; ``words`` such as ``--set actor.replicas=7``."""
+    """Render every object of a release. ``words`` are options such as ``--set actor.replicas=7``."""
     text = helm(engine, "template", release, str(chart), "--namespace", namespace, "--kube-version", KUBE_VERSION, *words)
     return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
 
 
 def render_ci(name: str, *words: str, engine: str = NEWEST) -> list[Object]:
-    """As ``render``, of a file of ci/."""
+    """Like ``render``, with a values file of ci/."""
     return render("--values", str(CHART / "ci" / name), *words, engine=engine)
 
 
 def render_all(*words: str) -> list[Object]:
-    """Every component: those of a run of one agent, of several shards, and the population, which only a run of several agents has."""
+    """Render every component: those of a run of one agent with several shards, and the population, which only runs of several agents
+    have."""
     population = render_ci("population-values.yaml", *words)
     return render_ci("multi-learner-values.yaml", *words) + [
         each for each in population if each["metadata"]["labels"].get("app.kubernetes.io/component") == "population"
@@ -66,7 +67,7 @@ def render_all(*words: str) -> list[Object]:
 
 
 def with_values(*assignments: str) -> list[str]:
-    """Words that set values: ``actor.replicas=7``; the right side is JSON where it can be, else text."""
+    """Return the options that set values such as ``actor.replicas=7``. The right side is JSON if it parses, else text."""
     words = []
     for assignment in assignments:
         name, _, value = assignment.partition("=")
@@ -79,36 +80,36 @@ def with_values(*assignments: str) -> list[str]:
 
 
 def find(objects: list[Object], kind: str, name: str) -> Object:
-    """The one of this kind and name."""
+    """Return the only object of this kind and name."""
     found = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     assert len(found) == 1, f"{len(found)} {kind} {name} among {names(objects)}"
     return found[0]
 
 
 def names(objects: list[Object]) -> set[tuple[str, str]]:
-    """Kind and name of each."""
+    """Kind and name of each object."""
     return {(each["kind"], each["metadata"]["name"]) for each in objects}
 
 
 def pod_of(workload: Object) -> Object:
-    """The pod's spec."""
+    """The pod spec of a workload."""
     spec: Object = workload["spec"] if workload["kind"] == "Pod" else workload["spec"]["template"]["spec"]
     return spec
 
 
 def container_of(workload: Object) -> Object:
-    """Its only container."""
+    """The only container of a workload."""
     (container,) = pod_of(workload)["containers"]
     return dict(container)
 
 
 def workloads(objects: list[Object]) -> list[Object]:
-    """Whatever has pods."""
+    """The objects that have pods."""
     return [each for each in objects if each["kind"] in {"Deployment", "StatefulSet", "Pod"}]
 
 
 def settings_of(objects: list[Object], workload: Object, folder: Path) -> RunSettings:
-    """What a pod's process reads: the experiment file and its arguments, through the program's own loader."""
+    """Load the settings of a pod's process from the experiment file and its arguments, through the program's own loader."""
     (experiment,) = [each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"].endswith("-experiment")]
     file = folder / "experiment.yaml"
     file.write_text(experiment["data"]["experiment.yaml"])
@@ -118,7 +119,7 @@ def settings_of(objects: list[Object], workload: Object, folder: Path) -> RunSet
 
 
 def of_component(objects: list[Object], *components: str) -> list[Object]:
-    """Those labelled so, in an order of their own."""
+    """The objects with these component labels, sorted by kind and name."""
     label = "app.kubernetes.io/component"
     found = [each for each in objects if each["metadata"]["labels"].get(label) in components]
     return sorted(found, key=lambda each: (each["kind"], each["metadata"]["name"]))

@@ -1,4 +1,4 @@
-"""What is generated from values.yaml is fresh, and values.yaml says why."""
+"""The files generated from values.yaml are up to date, and values.yaml explains its values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_schema_knows_every_setting_and_refuses_others() -> None:
 def test_no_unknown_value_passes_anywhere() -> None:
     validator = Draft7Validator(values_schema())
     for value in read_values():
-        if value.is_section and value.path != ("global",):  # which other charts read too
+        if value.is_section and value.path != ("global",):  # other charts read global values too
             nested: object = {"nobody_has": "this"}
             for name in reversed(value.path):
                 nested = {name: nested}
@@ -72,7 +72,7 @@ def test_the_program_is_that_of_this_repository() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert chart["appVersion"] == project["version"]
     assert chart["kubeVersion"] == ">=1.32.0-0"
-    assert kubernetes_validate.latest_version() == "1.37.0"  # a newer one is to be added to what is tested
+    assert kubernetes_validate.latest_version() == "1.37.0"  # add newer versions to the tested ones
 
 
 @pytest.mark.parametrize(

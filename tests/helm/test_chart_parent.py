@@ -1,4 +1,4 @@
-"""The chart as a part of another one; what users and versions of clusters ask of it."""
+"""The chart as a dependency of another chart, and requirements of users and Kubernetes versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def umbrella(tmp_path: Path) -> Path:
-    """A chart that depends on this one, beside which others may read the same global values."""
+    """A chart that depends on this one; sibling charts may read the same global values."""
     chart = tmp_path / "platform"
     (chart / "charts").mkdir(parents=True)
     (chart / "charts" / "herd").symlink_to(CHART)

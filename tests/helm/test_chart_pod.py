@@ -1,4 +1,4 @@
-"""``pod`` of every component and of the self-test: whatever else a pod's spec is to have, merged over the chart's."""
+"""The value ``pod`` of every component and of the self-test is merged over the pod spec of the chart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEEPER = {"restartPolicy": "Always", "name": "tunnel", "image": "tunnel"}
 
 
 def patch(container: str) -> Object:
-    """What platform engineers ask for, at once."""
+    """Settings that platform engineers typically ask for, all at once."""
     return {
         "schedulerName": "volcano",
         "runtimeClassName": "gvisor",
@@ -59,7 +59,7 @@ def service(component: str) -> str:
 
 @pytest.fixture(scope="module")
 def patched() -> dict[str, Object]:
-    """Component -> its workload, with everything."""
+    """The workload of each component, with the patch applied."""
     words = [word for name, key in IN_VALUES.items() for word in with_values(f"{key}.pod={json.dumps(patch(service(name)))}")]
     objects = [each for each in workloads(render_all(*words)) if each["kind"] != "Pod"]
     return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in objects}
@@ -88,7 +88,7 @@ def test_every_component_takes_it(patched: dict[str, Object], plain: dict[str, O
     assert main["resources"]["limits"] == own["resources"]["limits"] | {"memory": "99Gi"}
     assert main["resources"]["requests"] == own["resources"]["requests"]
     assert main["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"], "drop": ["ALL"]}
-    # By name: the chart's own volume is changed, and not there twice.
+    # Lists merge by name: the chart's own volume is changed rather than repeated.
     names = [each["name"] for each in spec["volumes"]]
     assert names == [*(each["name"] for each in before["volumes"]), "roms"]
     assert named(spec["volumes"], "tmp")["emptyDir"] == {"sizeLimit": "9Gi"}

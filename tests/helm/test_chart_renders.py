@@ -1,4 +1,4 @@
-"""Every file of ci/ under both Helms: valid for every Kubernetes from 1.32 on, named and labelled as agreed, hardened throughout."""
+"""Every file of ci/ under both Helms is valid for every Kubernetes from 1.32 on, named and labelled as agreed, and hardened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.helm.rendering import (
 pytestmark = pytest.mark.processes
 
 KUBERNETES = ("1.32", "1.37")
-"""The oldest and the newest: what an object may hold comes and goes once."""
+"""The oldest and the newest version: between them a field is added or removed at most once."""
 IN_VALUES = {name: re.sub("-(.)", lambda letter: letter[1].upper(), name) for name in COMPONENT_NAMES}
 """Sections of values.yaml."""
 CUSTOM = {"PodMonitor", "PrometheusRule", "ScaledObject"}
@@ -68,8 +68,8 @@ def test_the_files_of_ci_are_those_that_were_asked_for() -> None:
 
 
 def test_snapshot() -> None:
-    """The default release as it was approved; ``UPDATE_SNAPSHOTS=1`` approves."""
-    objects = [each for each in render_ci("default-values.yaml") if each["kind"] != "ConfigMap"]  # the experiment, tested below
+    """The default release equals the approved snapshot; ``UPDATE_SNAPSHOTS=1`` approves a new one."""
+    objects = [each for each in render_ci("default-values.yaml") if each["kind"] != "ConfigMap"]  # the experiment is tested below
     objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
     text = yaml.safe_dump_all(objects, sort_keys=True, width=120, default_flow_style=None)
     file = Path(__file__).with_name("default.snapshot.yaml")
@@ -98,7 +98,7 @@ def test_both_helms_render_the_same(name: str) -> None:
 
 
 def test_every_object_is_valid_for_every_kubernetes() -> None:
-    """Strict: unknown fields and wrong types are errors."""
+    """Validation is strict: unknown fields and wrong types are errors."""
     unique: dict[str, Object] = {}
     for objects in (*map(render_ci, CI_FILES), render_ci("multi-learner-values.yaml", *EVERY_SWITCH)):
         unique |= {str(each): each for each in objects if each["kind"] not in CUSTOM}
@@ -116,7 +116,7 @@ def test_the_validator_finds_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("name", CI_FILES)
 def test_pods_are_restricted(name: str) -> None:
-    """Pod Security `restricted`, and what it does not ask for: no token, a root that cannot be written, limits, no service variables."""
+    """Pods meet Pod Security `restricted`, and more: no token, a read-only root, limits, no service variables."""
     pods = workloads(render_ci(name))
     assert {each["kind"] for each in pods} == {"Deployment", "StatefulSet", "Pod"}
     for workload in pods:
@@ -137,7 +137,7 @@ def test_pods_are_restricted(name: str) -> None:
 
 
 def test_no_stateful_set_waits_for_a_pod_that_cannot_start() -> None:
-    """In order, a bad image would have to be taken away by hand before a rollback."""
+    """With ordered starts, a pod with a bad image would have to be deleted by hand before a rollback."""
     sets = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "StatefulSet"]
     assert len(sets) == 5
     assert {each["spec"].get("podManagementPolicy") for each in sets} == {"Parallel"}
@@ -171,7 +171,7 @@ def test_names_labels_and_namespaces(name: str) -> None:
         if workload["kind"] == "Pod":
             continue
         selector = workload["spec"]["selector"]["matchLabels"]
-        # What never changes, and nothing else: a selector cannot be changed, a chart's version is.
+        # Only labels that never change: a selector is immutable, but the chart's version is not.
         assert set(selector) - {"herd/agent"} == {f"app.kubernetes.io/{key}" for key in ("name", "instance", "component")}
         assert selector.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
         assert "helm.sh/chart" not in workload["spec"]["template"]["metadata"]["labels"]
@@ -220,14 +220,14 @@ def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp
 
 
 def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
-    """Helm drops nulls from values where a chart has a default: here it must not, for null is a setting's value."""
+    """Helm drops nulls from values that have a default in the chart. It must not do so here, because null is a valid setting."""
     objects = render_ci("multi-learner-values.yaml")
     assert settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).optimizer.max_gradient_norm is None
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None:
-    """``--set`` makes text of whatever is no whole number."""
+    """``--set`` turns everything that is not a whole number into text."""
     words = ["optimizer.learning_rate=0.0015", "optimizer.epsilon=1e-3", "algorithm.discount=.95", "learner.batch_size=64"]
     words += ["stop.env_frames=2.5e9"]
     objects = render(*(word for each in words for word in ("--set", f"experiment.{each}")), engine=engine)
@@ -252,7 +252,7 @@ def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None
         (with_values("learner.gpu.enabled=yes"), "enabled"),
         (with_values("actor.image.digest=latest"), "digest"),
         (["--set", "experiment.stop.env_frames=2.5"], "env_frames"),
-        # Kubernetes refuses these, but in the midst of an install.
+        # Kubernetes rejects these too, but only in the middle of an install.
         (["--set", "actor.annotations.cost=12"], "cost"),
         (with_values('learner.nodeSelector={"gpu": true}'), "gpu"),
         (with_values('actor.env=[{"name": "A", "value": 1}]'), "env.0.value"),
@@ -293,7 +293,7 @@ def test_long_and_foreign_release_names() -> None:
 
 
 def test_what_is_for_every_component() -> None:
-    """Each key that components share, of each of them."""
+    """Every component supports each of the shared keys."""
     given: dict[str, Any] = {
         "nodeSelector": {"a": "b"},
         "affinity": {"nodeAffinity": {}},
@@ -343,7 +343,7 @@ def test_network_policies_switch(words: tuple[str, ...], is_there: bool) -> None
 
 
 TALK = {
-    ("learner", "learner", None),  # their rendezvous, and what torch opens after it
+    ("learner", "learner", None),  # the rendezvous, and the ports that torch opens after it
     *(
         (component.name, other.name, other.service.port)
         for component in COMPONENTS
@@ -456,7 +456,7 @@ def test_images(values: tuple[str, ...], image: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_lists_and_maps_may_be_null(engine: str, tmp_path: Path) -> None:
-    """Null in a file of values removes the chart's default."""
+    """Null in a values file removes the chart's default."""
     nulls: dict[str, Any] = {}
     for value in read_values():
         if not value.is_section and value.default in ([], {}):
@@ -495,7 +495,7 @@ def test_helm_lint_is_content() -> None:
     for engine in ENGINES:
         said = helm(engine, "lint", "--strict", str(CHART))
         assert "0 chart(s) failed" in said
-        assert "[INFO]" not in said  # an icon is recommended, and the like
+        assert "[INFO]" not in said  # without hints such as a recommended icon
 
 
 def test_the_package_leaves_test_values_out(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every file of values that docs/kubernetes*.md prints: both Helms render it, Kubernetes takes it, and so do the processes."""
+"""Every values file printed in docs/kubernetes*.md renders under both Helms, and is accepted by Kubernetes and by our processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_is_a_file_of_values(name: str, tmp_path: Path) -> None:
         kubernetes_validate.validate(each, "1.36", strict=True)
     own = {"actor", "learner", "paramserver", "test"}
     for workload in workloads(first):
-        # Containers go by name: one that is misspelt would be there as another one.
+        # Containers are matched by name, so a misspelt name would add another container.
         asked = {each["name"] for each in pod_of(workload)["containers"]}
         assert asked & own
         if workload["kind"] != "Pod":

@@ -1,4 +1,4 @@
-"""The Dockerfiles as lists of instructions; no more of the language than they use."""
+"""Parses the Dockerfiles into lists of instructions; supports only the syntax that they use."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ WITH_TORCH = tuple(service.name for service in SERVICES if service.has_torch)
 
 
 class Instruction(NamedTuple):
-    """One instruction: its word in capitals, and the rest with continued lines joined."""
+    """One instruction: its keyword in capitals, and the rest with continued lines joined."""
 
     word: str
     rest: str
 
 
 class Stage(NamedTuple):
-    """From one FROM to the next."""
+    """The instructions from one FROM to the next."""
 
     base: str
     name: str
     instructions: tuple[Instruction, ...]
 
     def last(self, word: str) -> str | None:
-        """What the last instruction of this word says."""
+        """Return the argument of the last instruction with this keyword."""
         return next((rest for found, rest in reversed(self.instructions) if found == word), None)
 
 
@@ -53,7 +53,7 @@ def stages(service: str) -> list[Stage]:
 
 
 def shipped(service: str) -> Stage:
-    """The last stage together with those of this file that it stands on: what a container is."""
+    """The last stage, together with the stages of the same file that it is based on: the content of a container."""
     by_name = {stage.name: stage for stage in stages(service)}
     stage = stages(service)[-1]
     lines = list(stage.instructions)

@@ -1,4 +1,4 @@
-"""What every image must be, read from its Dockerfile: pinned, without root, told what belongs to a container."""
+"""Requirements on every image, checked in its Dockerfile: it is pinned, runs without root, and has the settings of a container."""
 
 from __future__ import annotations
 

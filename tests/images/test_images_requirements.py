@@ -1,4 +1,4 @@
-"""The files that images install from: complete, pinned, up to date, and small where they should be."""
+"""The requirements files of the images are complete, pinned, up to date, and small where they should be."""
 
 from __future__ import annotations
 

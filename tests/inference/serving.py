@@ -1,4 +1,4 @@
-"""The inference service in a thread, with weights given by hand, and policies that ask it."""
+"""The inference service in a thread with given weights, and policies that use it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONTRACT = "c" * 64
 
 
 class GivenWeights:
-    """In place of the parameter server: every agent's from the start."""
+    """Stands in for the parameter server: the weights of every agent are available from the start."""
 
     rest_seconds = 1.0
     sockets: Sequence[Any] = ()
@@ -50,7 +50,7 @@ class GivenWeights:
 
 
 class Served:
-    """Handler, engine and a running loop; ``restart`` forgets everything but the address, as a kill does."""
+    """A running service: handler, engine and loop. ``restart`` forgets everything except the address, as a kill does."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Served:
         assert listening.wait(WAIT_SECONDS)
 
     def _bound(self, frame_bytes: int) -> Router:
-        """ZeroMQ gives the port of the one before back in a thread of its own, some time after its socket was closed."""
+        """Bind the service's port; retries, because ZeroMQ frees the port of a closed socket later, in its own thread."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -132,7 +132,7 @@ class Served:
                 time.sleep(0.01)
 
     def __bool__(self) -> bool:
-        """The signal to stop."""
+        """Whether the service should stop."""
         return self._stop
 
     def end(self) -> None:
@@ -161,7 +161,7 @@ class Served:
 
 
 def remote_policy(client: InferenceClient, answers: list[Answer] | None = None, substitute: Policy[Any] | None = None) -> RemotePolicy:
-    """One that waits as long as a test may; ``substitute`` acts where the service is silent for a twentieth of a second."""
+    """A policy that waits as long as a test may; ``substitute`` acts if the service is silent for a twentieth of a second."""
 
     def waiting(silent_seconds: float) -> None:
         assert silent_seconds < WAIT_SECONDS

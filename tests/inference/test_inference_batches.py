@@ -1,4 +1,4 @@
-"""When a batch begins and what is in it; whose environments are known, and where their states are."""
+"""When a batch starts, which requests it contains, which environments are known, and where their states are stored."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_a_batch_holds_the_oldest_that_fit_and_one_at_least() -> None:
     batches = Batches(1, batch_size=8, deadline_seconds=9.0)
     batches.may_act(0)
     requests = [asking(batches, number, count, at=float(number)) for number, count in enumerate((5, 3, 1, 20, 2))]
-    assert batches.next(5.0) == requests[:2]  # the third would be one too many
+    assert batches.next(5.0) == requests[:2]  # the third would exceed the batch size
     assert batches.next(5.0) == requests[2:3]
-    assert batches.next(5.0) == requests[3:4]  # larger than a batch: alone
+    assert batches.next(5.0) == requests[3:4]  # larger than a batch: it is acted on alone
     assert batches.next(5.0) == []
     assert batches.next(13.0) == requests[4:]
 
@@ -79,7 +79,7 @@ def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
     batches.add(instead)
     assert (len(batches), batches.due_at()) == (1, 2.7)
     asking(batches, 3, 3, at=1.8)
-    assert batches.due_at() == 2.7  # five wait: the two that were replaced do not count
+    assert batches.due_at() == 2.7  # five environments wait; the two that were replaced do not count
     assert batches.next(3.0)[0] is instead
     assert (len(batches), batches.due_at()) == (0, float("inf"))
 
@@ -93,7 +93,7 @@ def test_places_never_overlap_and_come_together_again(steps: list[tuple[bool, in
             span = places.take(count)
             used = {place for first, end in taken for place in range(first, end)}
             room = [start for start in range(capacity - count + 1) if not used & set(range(start, start + count))]
-            assert span == ((room[0], room[0] + count) if room else None)  # first fit, by looking at every place
+            assert span == ((room[0], room[0] + count) if room else None)  # first fit, found by checking every place
             if span is not None:
                 taken.append(span)
         elif taken:
@@ -110,7 +110,7 @@ def test_the_longest_silent_make_room() -> None:
     two.waiting = Request(two, 1, NO_ROWS, has_state=True, arrived_at=0.0)
     request = two.waiting
     assert sessions.heard(b"one") is one
-    four = sessions.open(b"four", 0, 4)  # two is silent the longest, then three, whose places join those of two
+    four = sessions.open(b"four", 0, 4)  # sessions two and three have been silent the longest; their adjacent places are joined
     assert sessions.heard(b"two") is sessions.heard(b"three") is None
     assert (four.places, one.places, sessions.num_evicted, sessions.num_environments) == ((3, 7), (0, 3), 6, 7)
     assert not request.is_wanted

@@ -1,4 +1,4 @@
-"""What a batch does to states and draws: temperatures, restored stacks, neighbours in memory and strangers."""
+"""How a batch changes states and draws actions: temperatures, restored stacks, and sessions that are adjacent in memory or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def slow_stack(history: list[np.ndarray], resets: list[bool], size: int) -> np.ndarray:
-    """[S * C, H, W] by definition: the newest planes since the game began, zeros before."""
+    """[S * C, H, W] by definition: the newest planes since the game began, and zeros before."""
     first = max((row for row, reset in enumerate(resets) if reset), default=0)
     planes = history[first:][-size:]
     return np.concatenate([np.zeros_like(history[0])] * (size - len(planes)) + planes)
@@ -30,7 +30,7 @@ def slow_stack(history: list[np.ndarray], resets: list[bool], size: int) -> np.n
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(("size", "shape"), [(4, (5, 3, 1)), (3, (5, 3, 1)), (4, (4, 3, 2)), (1, (4, 3, 1))])
 def test_stacks_are_those_of_the_games_wherever_they_lie(size: int, shape: tuple[int, int, int], *, in_place: bool) -> None:
-    """Three sessions in turns, in batches of neighbours, of one, and of some that are apart; one is restored in the middle."""
+    """Three sessions take turns, in batches of adjacent sessions, of one session and of separate ones; one is restored in the middle."""
     random = np.random.default_rng(2)
     height, width, channels = shape
     stacks: Stacks = make_stacks(9, size, shape, CPU)
@@ -49,7 +49,7 @@ def test_stacks_are_those_of_the_games_wherever_they_lie(size: int, shape: tuple
                 resets[place].append(bool(start))
             expected = np.stack([slow_stack(histories[place], resets[place], size) for place in places])
             for session in batch:
-                if row == 0 or (row == 6 and session == 1):  # what was there is of somebody else
+                if row == 0 or (row == 6 and session == 1):  # the memory held another session's state
                     own = [places.index(place) for place in range(*spans[session])]
                     stacks.restore(slice(*spans[session]), torch.from_numpy(expected[own]))
             where = Where([spans[session] for session in batch], CPU)

@@ -1,4 +1,4 @@
-"""Central inference says what a policy in the actor says, to 1e-6, whatever is lost, forgotten or played in between."""
+"""Central inference agrees with a policy in the actor to 1e-6, whatever is lost, forgotten or played in between."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def settings_of(case: str) -> RunSettings:
 
 
 def peaked_agent(settings: RunSettings, seed: int = 3) -> Agent:
-    """A fresh policy head is nearly uniform and would hide differences."""
+    """A network with a confident policy: a fresh policy head is nearly uniform and would hide differences."""
     torch.manual_seed(seed)
     agent = agent_of(settings, environment_spec(settings.env))
     assert agent.policy_head is not None
@@ -50,7 +50,7 @@ def peaked_agent(settings: RunSettings, seed: int = 3) -> Agent:
 
 
 class Games:
-    """Made-up games: each environment's frames, rewards and ends follow from its number, the row and its actions alone."""
+    """Made-up games: each environment's frames, rewards and ends depend only on its number, the row and its actions."""
 
     def __init__(self, settings: RunSettings, numbers: range) -> None:
         self.spec = environment_spec(settings.env)
@@ -64,7 +64,7 @@ class Games:
         drawn = [
             np.random.default_rng([number, self._row, 0 if actions is None else int(actions[e])]) for e, number in enumerate(self._numbers)
         ]
-        # Games end after 3 to 9 rows, in each environment at other rows.
+        # Games end after 3 to 9 rows, at different rows in each environment.
         reset = np.array([self._row == 0 or (self._row + number) % (3 + number) == 0 for number in self._numbers])
         self._stack = np.concatenate([self._stack[:, channels:], np.zeros_like(self._stack[:, :channels])], axis=1)
         self._stack[reset] = 0
@@ -80,7 +80,7 @@ class Games:
 
 
 class Both:
-    """A group of environments that follows the remote policy's actions; a local one is asked the same."""
+    """A group of environments that follows the remote policy's actions; a local policy is asked for the same rows."""
 
     def __init__(self, settings: RunSettings, agent: Agent, remote: Any, numbers: range) -> None:
         self.local = LocalPolicy(agent, seed=1, precision=torch.float32)
@@ -93,7 +93,7 @@ class Both:
         self._asked: tuple[Any, Rows] | None = None
 
     def ask(self) -> None:
-        """About the row of this moment, both."""
+        """Ask both policies for the current row."""
         self._asked = (self.remote.submit(self.far.rows(self._observation)), self._near.rows(self._observation))
 
     def step(self) -> PolicyStep:
@@ -171,7 +171,8 @@ def test_environments_that_made_room_are_known_again_at_their_next_row(context: 
         served.end()
         for client in clients:
             client.close()
-    assert [client.num_states_sent for client in clients] == [6, 6, 6]  # in turns each of the three is the longest silent
+    # the three take turns, so the next one is always the one that was evicted
+    assert [client.num_states_sent for client in clients] == [6, 6, 6]
     assert served.sessions.num_evicted == 2 * (3 * 6 - 2)
 
 
@@ -211,7 +212,7 @@ def test_a_policy_of_the_actors_own_takes_over_and_hands_back(context: Context) 
             group.step()
             assert policy.is_away
         served.start()
-        while policy.is_away:  # until the row that was abandoned is answered
+        while policy.is_away:  # until the abandoned row is answered
             group.ask()
             if policy.is_away:
                 group.step()

@@ -1,4 +1,4 @@
-"""What becomes of requests: acted on once, answered again, sent back; and that bytes of strangers change nothing."""
+"""Requests are acted on once, answered again or rejected; invalid bytes change nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PEERS = (PEER, b"x", b"y", b"z")
 
 
 class Service:
-    """Handler and state."""
+    """The handler and the state of one service."""
 
     def __init__(self, *, capacity: int = 8, layout: ActingLayout = LAYOUT) -> None:
         self.batches = Batches(2, batch_size=4, deadline_seconds=0.0)
@@ -40,7 +40,7 @@ class Service:
         return self.handler.take(decode_header(frames[0]), frames[1:], peer=peer, now=self.now)
 
     def act(self) -> list[bytes]:
-        """On everything that waits; the answers' headers."""
+        """Act on all pending requests; returns the headers of the answers."""
         answers = []
         while batch := self.batches.next(self.now):
             for request in batch:
@@ -54,7 +54,7 @@ class Service:
         return answers
 
     def state(self) -> tuple[Any, ...]:
-        """All but who spoke last."""
+        """The whole state, except for the order in which sessions were heard."""
         kept = sorted((each.peer, each.agent, each.places, each.last_id) for each in self.sessions._sessions.values())
         return kept, len(self.batches), self.sessions.num_environments
 
@@ -88,7 +88,7 @@ def test_rows_in_turn() -> None:
     unknown = service.take(request(1))
     assert (unknown.outcome, said(unknown)) == ("state_wanted", StateWanted(request_id=1))
     assert service.take(request(1, has_state=True)) == Decision("new")
-    assert service.take(request(1)) == Decision("repeated", [])  # it is being acted on
+    assert service.take(request(1)) == Decision("repeated", [])  # it is still being acted on
     (first,) = service.act()
     again = service.take(request(1, has_state=True))
     assert b"".join(map(bytes, again.frames)) == first
@@ -98,7 +98,7 @@ def test_rows_in_turn() -> None:
     assert len(service.act()) == 1
     assert service.take(request(1)) == Decision("late")
     assert service.take(request(4)).outcome == "state_wanted"  # a row is missing
-    assert service.take(request(4, has_state=True)).outcome == "new"  # its owner acted on that row itself
+    assert service.take(request(4, has_state=True)).outcome == "new"  # its owner acted on the missing row itself
     assert len(service.act()) == 1
 
 

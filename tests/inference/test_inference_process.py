@@ -1,4 +1,4 @@
-"""The inference service as a process: killed, restarted and replaced while its actors are in the middle of games."""
+"""The inference service as a process: killed, restarted and replaced while its actors play."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def settings_of(run_dir: Path, **sections: object) -> RunSettings:
 
 
 class Run:
-    """A parameter server with weights of one agent, and whatever inference services are started."""
+    """A parameter server with weights of one agent, and the inference services that a test starts."""
 
     def __init__(self, settings: RunSettings, root: ServerProcess, publisher: WeightsPublisher, agent: Agent) -> None:
         self.settings = settings
@@ -102,7 +102,7 @@ def play(group: Both, num_rows: int) -> None:
 
 
 def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
-    """Each answer is what a policy in the actor says, before and after; no row is lost, and none is played twice."""
+    """Before and after, each answer is that of a policy in the actor; no row is lost, and none is played twice."""
     with Context() as context, a_run(tmp_path, context) as run:
         run.publish(7)
         with (
@@ -115,7 +115,7 @@ def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
             assert answers[-1].version == (1, 7)
             again = run.service_settings(server.port)
             server.process.send_signal(signal.SIGSTOP)
-            group.ask()  # it dies without having answered
+            group.ask()  # the service is killed before it answers
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
             with ServerProcess("inference", again) as second:
@@ -152,7 +152,7 @@ def test_nobody_is_answered_before_there_are_weights(tmp_path: Path) -> None:
 
 
 def test_keys_and_who_may_ask(tmp_path: Path) -> None:
-    """An actor's key may ask for actions, a viewer's may not; the service's own may ask for weights and publish none."""
+    """An actor's key may request actions, a viewer's may not. The service's own key may request weights but not publish them."""
     keys = tmp_path / "keys"
     make_keys(keys)
     for name in ("actor", "viewer", "inference"):
@@ -177,10 +177,10 @@ def test_keys_and_who_may_ask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fallback", ["wait", "local"])
 def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fallback: str) -> None:
-    """Nobody listens at any of the addresses, and the actor ends cleanly."""
+    """No process listens at any of the addresses, and the actor still ends cleanly."""
     with ExitStack() as held:
         addresses = []
-        for _ in range(3):  # bound and not listening: nobody else can take the port
+        for _ in range(3):  # bound but not listening: no other process can take the port
             reserved = held.enter_context(socket.socket())
             reserved.bind(("127.0.0.1", 0))
             addresses.append(f"tcp://127.0.0.1:{reserved.getsockname()[1]}")

@@ -1,4 +1,4 @@
-"""What settings of central inference are refused, by which keys."""
+"""Invalid settings of central inference are refused, and the error names the keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from herd.config.settings import RunSettings
     ],
 )
 def test_what_does_not_go_together_is_named(sections: dict[str, dict[str, object]], keys: tuple[str, ...]) -> None:
-    RunSettings.model_validate(sections)  # with a policy in the actor it does
+    RunSettings.model_validate(sections)  # with a policy in the actor the same settings are valid
     remote = {**sections, "actor": {**sections["actor"], "inference": "remote"}}
     with pytest.raises(ValidationError) as raised:
         RunSettings.model_validate(remote)

@@ -1,4 +1,5 @@
-"""A release on a fake API server, for units and for whole commands. Without the kubernetes package these tests are errors, not skips."""
+"""A release on a fake API server, for unit tests and for whole commands. Without the kubernetes package these tests fail rather than
+skip."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Served:
 
 
 def herd_release() -> FakeCluster:
-    """Release ``herd`` in ``rl``: two learners, a root, a replica, three actors; and ``other``'s actors in another namespace."""
+    """Release ``herd`` in namespace ``rl``: two learners, a root, a replica, three actors; and actors of ``other`` in another namespace."""
     frames = itertools.count(1_000, 500)
     pods = [pod(f"herd-learner-{rank}", "learner") for rank in range(2)]
     pods += [pod("herd-paramserver-0", "paramserver"), pod("herd-paramserver-replica-0", "paramserver-replica", restarts=2)]
@@ -81,7 +82,7 @@ def cluster(served: Served) -> Iterator[Cluster]:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a whole command ended."""
+    """Exit code and output of a command."""
 
     code: int
     output: str
@@ -89,7 +90,7 @@ class Answer:
 
 
 def command_environment(**more: str) -> dict[str, str]:
-    """The environment of a user who has no cluster of his own here, and no proxy."""
+    """The environment of a user without a cluster or proxy configured."""
     unwanted = ("HERD_", "KUBE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted) and "proxy" not in name.lower()}
     return kept | {"PYTHONPATH": str(REPOSITORY), "HOME": "/nonexistent", **more}
@@ -97,7 +98,7 @@ def command_environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def herd(served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """``herd WORDS`` in this process, against the fake cluster: a start costs a second, and there are many."""
+    """Run ``herd WORDS`` in this process against the fake cluster; starting a process would cost a second each time."""
     for name in [name for name in os.environ if name.startswith("KUBE") or "proxy" in name.lower()]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/nonexistent")
@@ -115,7 +116,7 @@ def herd(served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @pytest.fixture
 def herd_process(served: Served) -> Callable[..., Answer]:
-    """``herd WORDS`` as a process of its own, as a user runs it."""
+    """Run ``herd WORDS`` in a separate process, as a user does."""
 
     def run(*words: str, **environment: str) -> Answer:
         environ = command_environment(**{"KUBECONFIG": str(served.kubeconfig), **environment})

@@ -1,7 +1,7 @@
-"""The endpoints of a Kubernetes API server that Herd and Helm use, over loopback HTTP, with faults to order.
+"""The endpoints of a Kubernetes API server that Herd and Helm use, over loopback HTTP, with faults on demand.
 
-Writes are kept with who made them, so that server-side apply has its conflicts (field_owners.py). Nothing else of a cluster is here: who
-makes pods of workloads is fake_controllers.py.
+The server records the writer of each field, so that server-side apply has conflicts (field_owners.py). It contains nothing else of a
+cluster: fake_controllers.py creates pods from workloads.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _EVERYWHERE = re.compile(r"^/(?:api|apis/[^/]+)/[^/]+/([a-z]+)$")
 
 @dataclass
 class FakeCluster:
-    """Everything the server knows."""
+    """The state of the server."""
 
     objects: dict[str, list[Json]] = field(default_factory=dict)
-    """Resource -> objects of all namespaces."""
+    """Objects of all namespaces, by resource."""
     pages: dict[str, Callable[[], str] | str] = field(default_factory=dict)
-    """Pod -> its /metrics."""
+    """Content of /metrics, by pod."""
     logs: dict[str, list[str]] = field(default_factory=dict)
-    """Pod -> lines that its container has printed."""
+    """Lines that a pod's container has printed, by pod."""
     forbidden: set[tuple[str, str]] = field(default_factory=set)
-    """(verb, resource) that answer 403."""
+    """Pairs (verb, resource) that answer 403."""
     failing: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """(verb, resource) -> statuses to answer before it works."""
+    """Statuses to answer before the request succeeds, by (verb, resource)."""
     unauthorized: bool = False
     owners: dict[tuple[str, str, str], FieldOwners] = field(default_factory=dict)
-    """Resource, namespace and name -> who wrote what."""
+    """Writers of fields, by resource, namespace and name."""
     on_delete: Callable[[Json], None] | None = None
     on_list: Callable[[], object] | None = None
     _writes: int = 0
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
-    """Method, path, query."""
+    """Method, path and query of each request."""
 
     def find(self, resource: str, name: str, namespace: str = "rl") -> Json | None:
         for item in self.objects.get(resource, []):
@@ -63,7 +63,7 @@ class FakeCluster:
         return None
 
     def written_by(self, resource: str, item: Json) -> FieldOwners:
-        """Who wrote which field of an object."""
+        """The writers of an object's fields."""
         key = (resource, item["metadata"].get("namespace", ""), item["metadata"]["name"])
         return self.owners.setdefault(key, FieldOwners())
 
@@ -73,7 +73,7 @@ class FakeCluster:
         return self._writes
 
     def put(self, resource: str, item: Json) -> Json:
-        """Keep an object as it is now, whether it was there or not, in its kind's defaults; returns it."""
+        """Create or replace an object, with its kind's defaults filled in; returns it."""
         known = self.objects.setdefault(resource, [])
         metadata = item["metadata"]
         old = self.find(resource, metadata["name"], metadata.get("namespace", ""))
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(query.get("continue", 0))
         stop = start + int(query.get("limit", len(selected) or 1))
         metadata = {"resourceVersion": str(self.cluster.newest)} | ({"continue": str(stop)} if stop < len(selected) else {})
-        # As a real one does: the list says what its items are, they do not.
+        # As on a real server, the list names the kind of its items, and the items do not.
         items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in selected[start:stop]]
         if "as=Table" in self.headers.get("Accept", "") and resource == "pods":
             self._json(pod_table(selected[start:stop], metadata))
@@ -250,11 +250,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(self.cluster.put(resource, changed), 200 if item else 201)
 
     def _manager(self, query: dict[str, str], subresource: str = "") -> Manager:
-        """As a server names one that does not say its name: by the program."""
+        """The writer of a request; a server names one without ``fieldManager`` after its program."""
         return Manager(query.get("fieldManager") or self.headers["User-Agent"].partition("/")[0], "Update", subresource)
 
     def _watch(self, resource: str, namespace: str, query: dict[str, str]) -> None:
-        """Tell of every change until the client has heard enough."""
+        """Stream every change until the client's time-out."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -347,12 +347,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hung up is part of the tests."""
+        """Ignore clients that hang up: some tests do."""
 
 
 @contextmanager
 def serving(cluster: FakeCluster) -> Iterator[str]:
-    """Serve ``cluster``; gives its address."""
+    """Serve ``cluster``; yields its address."""
     handler = type("Handler", (_Handler,), {"cluster": cluster})
     server = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -384,7 +384,7 @@ def write_kubeconfig(file: Path, address: str, *, namespace: str | None = "rl", 
 
 
 def selects(selector: str, labels: Json) -> bool:
-    """Whether a label selector of ``a=b`` and ``a in (b,c)`` chooses these labels."""
+    """Whether a label selector of terms ``a=b`` and ``a in (b,c)`` matches these labels."""
     for term in re.findall(r"[^,(]+(?:\([^)]*\))?", selector):
         if match := re.fullmatch(r"\s*(\S+) in \(([^)]*)\)", term):
             if labels.get(match[1]) not in match[2].split(","):
@@ -397,7 +397,7 @@ def selects(selector: str, labels: Json) -> bool:
 
 
 def selects_field(selector: str, item: Json) -> bool:
-    """Whether a field selector of ``a.b=c`` terms chooses this object."""
+    """Whether a field selector of terms ``a.b=c`` matches this object."""
     for term in filter(None, selector.split(",")):
         path, _, value = term.replace("==", "=").partition("=")
         held: object = item
@@ -409,12 +409,12 @@ def selects_field(selector: str, item: Json) -> bool:
 
 
 def merged(live: object, patch: object) -> Json:
-    """A merge patch, or a strategic one that only changes what is no list: maps key by key, null removes, all else is replaced."""
+    """Apply a merge patch, or a strategic one that changes no lists: maps merge key by key, null removes, everything else is replaced."""
     result = dict(live) if isinstance(live, dict) else {}
     assert isinstance(patch, dict)
     for name, value in patch.items():
         if name.startswith("$"):
-            continue  # the order of lists
+            continue  # the order of lists is ignored
         if value is None:
             result.pop(name, None)
         elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Controllers that make pods of what Helm applied to the stand-in API server, none of which is ever ready, and a node for one pod."""
+"""Controllers that create pods for what Helm applied to the fake API server (no pod becomes ready), and a node that runs one pod."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.patience import patient
 
 
 class Controllers:
-    """Called before every list: gives each workload its pods, and takes away those of none."""
+    """Called before every list: creates the pods of each workload, and deletes pods whose workload is gone."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
         self._made = 0
 
     def __call__(self) -> None:
-        """Look once."""
+        """Reconcile once."""
         pods = self._cluster.objects.setdefault("pods", [])
         wanted: dict[str, tuple[Json, str]] = {}
         for item in [*self._cluster.objects.get("deployments", []), *self._cluster.objects.get("statefulsets", [])]:
@@ -44,7 +44,7 @@ class Controllers:
 
 
 class Node:
-    """Runs the process of one pod, once it is there: by this Python, with the pod's arguments. Use as a context manager."""
+    """Runs the process of one pod as soon as the pod exists, with this Python and the pod's arguments. Use as a context manager."""
 
     def __init__(self, cluster: FakeCluster, pod: str) -> None:
         self._cluster = cluster
@@ -65,7 +65,7 @@ class Node:
             if self._over.wait(0.02):
                 return
         [container] = pod["spec"]["containers"]
-        _, *words = container["command"]  # python
+        _, *words = container["command"]  # the first word is python
         done = subprocess.run(
             [sys.executable, *words, *container["args"]], capture_output=True, text=True, timeout=patient(100), check=False
         )

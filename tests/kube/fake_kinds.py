@@ -1,4 +1,4 @@
-"""Which kinds of objects the stand-in API server keeps, and how it says so: what kubectl and helm ask before anything else."""
+"""The kinds of objects that the fake API server keeps, and the discovery answers that kubectl and helm ask for first."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _API_VERSIONS = sorted({kind.api_version for kind in KINDS.values()})
 
 
 def discovery(path: str) -> Json | None:
-    """The answer to a question about the server itself; None where it is about something else."""
+    """The answer to a request about the server itself; None for any other request."""
     if path == "/version":
         return {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
     if path == "/api":
@@ -75,7 +75,8 @@ def _below(api_version: str) -> str:
 
 
 def _openapi(below: str) -> Json:
-    """That every kind takes ``fieldValidation``, so that clients leave validation to the server; nothing of what is in them."""
+    """A schema in which every kind accepts ``fieldValidation``, so that clients leave validation to the server; the kinds have no
+    content."""
     paths = {
         f"/{below}/{plural}/{{name}}": {
             "patch": {

@@ -1,4 +1,4 @@
-"""Objects as a real API server answers them, cut to the fields that matter, and a release made of them."""
+"""Objects as a real API server returns them, reduced to the fields that matter, and a release made of them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def learner_page(*, frames: float, updates: int, lineage: int = 3, starved: floa
 
 
 def holder_page(*, updates: int, lineage: int = 3, age: float | str = 1.5, blocked: float = 0.0) -> str:
-    """An actor's or a parameter server's."""
+    """The metrics page of an actor or a parameter server."""
     return exposition(
         weights_lineage=lineage,
         weights_updates=updates,

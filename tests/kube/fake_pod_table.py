@@ -1,4 +1,4 @@
-"""Pods as `kubectl get pods` gets them: a Table, whose cells an API server writes as its printers do."""
+"""Pods in the form that `kubectl get pods` requests: a Table, with cells written as an API server's printers do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _cells(pod: Json, now: datetime) -> list[str]:
 
 
 def _age(seconds: float) -> str:
-    """As k8s.io/apimachinery's HumanDuration: two units where the first is small."""
+    """Format an age like HumanDuration of k8s.io/apimachinery, with two units if the first is small."""
     seconds = int(seconds)
     if seconds < 120:
         return f"{seconds}s"

@@ -1,4 +1,4 @@
-"""Secrets as Helm sends them: its releases. Programs written in Go send what is not of a custom kind as protocol buffers, and read JSON."""
+"""Reads the Secrets in which Helm stores its releases. Go programs send built-in kinds as protocol buffers, but accept JSON answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAGIC = b"k8s\x00"
 
 
 def read_secret(body: bytes) -> Json:
-    """A Secret: an envelope (runtime.Unknown) whose field 2 holds it; numbers of fields from k8s.io/api/core/v1/generated.proto."""
+    """Decode a Secret, which is field 2 of an envelope (runtime.Unknown). Field numbers are from k8s.io/api/core/v1/generated.proto."""
     assert body.startswith(_MAGIC)
     message = _fields(_fields(body[len(_MAGIC) :])[2][0])
     metadata = _fields(message[1][0])
@@ -36,7 +36,7 @@ def _map(message: dict[int, list[bytes]], number: int) -> Iterator[tuple[bytes, 
 
 
 def _fields(data: bytes) -> dict[int, list[bytes]]:
-    """Number of a field -> its contents, where they have a length; whole numbers are passed over."""
+    """Contents of the fields with a length, by number; integers are skipped."""
     found: dict[int, list[bytes]] = {}
     at = 0
     while at < len(data):

@@ -1,4 +1,4 @@
-"""Who owns which field of an object: server-side apply as an API server does it, except that a list is one field whatever is in it."""
+"""Ownership of an object's fields: server-side apply as an API server does it, except that a list counts as one field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SERVERS_OWN = frozenset({"uid", "generation", "resourceVersion", "creationTimes
 
 @dataclass(frozen=True)
 class Manager:
-    """Who wrote a field. One program that applies and updates is two managers, as is one that writes through a subresource."""
+    """A writer of fields. One program that both applies and updates counts as two managers, as does one that writes a subresource."""
 
     name: str
     operation: str
@@ -25,7 +25,7 @@ class Manager:
 
 
 class ApplyConflictError(Exception):
-    """Fields that others own and have otherwise; in the API server's words."""
+    """Other managers own these fields with other values; the message is the API server's."""
 
     def __init__(self, api_version: str, conflicts: dict[Field, Manager]) -> None:
         lines = [f"{manager} using {api_version}: .{'.'.join(path)}" for path, manager in conflicts.items()]
@@ -35,15 +35,15 @@ class ApplyConflictError(Exception):
 
 @dataclass
 class FieldOwners:
-    """Of one object."""
+    """The owners of one object's fields."""
 
     owners: dict[Field, set[Manager]] = field(default_factory=dict)
 
     def apply(self, live: Json, wanted: Json, manager: Manager, *, force: bool) -> Json:
-        """The object after a server-side apply.
+        """Return the object after a server-side apply.
 
         Raises:
-            ApplyConflictError: nothing changes.
+            ApplyConflictError: there is a conflict, and nothing changes.
         """
         fields, held = leaves(wanted), leaves(live)
         conflicts = {
@@ -57,7 +57,7 @@ class FieldOwners:
         changed = copy.deepcopy(live)
         for path in [path for path, owners in self.owners.items() if manager in owners and path not in fields]:
             self.owners[path].discard(manager)
-            if not self.owners[path]:  # nobody wants it any more
+            if not self.owners[path]:  # no manager applies it any more
                 del self.owners[path]
                 _remove(changed, path)
         for path, value in fields.items():
@@ -69,7 +69,7 @@ class FieldOwners:
         return changed
 
     def update(self, live: Json, changed: Json, manager: Manager) -> None:
-        """Note that ``manager`` wrote ``changed`` in the place of ``live``: what it changed is its own from now on."""
+        """Record that ``manager`` replaced ``live`` by ``changed``: it now owns the fields that it changed."""
         before, after = leaves(live), leaves(changed)
         for path in before.keys() - after.keys():
             self.owners.pop(path, None)
@@ -78,7 +78,7 @@ class FieldOwners:
                 self.owners[path] = {manager}
 
     def managed_fields(self, api_version: str) -> list[Json]:
-        """As an object carries them."""
+        """The value of ``metadata.managedFields``."""
         managers: dict[Manager, Json] = {}
         for path, owners in self.owners.items():
             for manager in owners:
@@ -99,7 +99,7 @@ class FieldOwners:
 
 
 def leaves(item: Json) -> dict[Field, Any]:
-    """What an object says, field by field, without what the server says of it."""
+    """The fields that clients write, by path; fields set by the server are left out."""
     own = {key: value for key, value in item.items() if key not in {"apiVersion", "kind", "status"}}
     own["metadata"] = {key: value for key, value in own.get("metadata", {}).items() if key not in _SERVERS_OWN}
     found: dict[Field, Any] = {}

@@ -1,4 +1,4 @@
-"""``CLUSTER_PROCESSES=0 make test-cluster`` as a whole, on the stand-in API server: both Helms, with controllers and without."""
+"""``CLUSTER_PROCESSES=0 make test-cluster`` as a whole, on the fake API server: with both Helms, with controllers and without."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def run_suite(
     keep: bool = False,
     hurt: Callable[[FakeCluster], object] | None = None,
 ) -> str:
-    """The suite's last words, and whatever failed."""
-    helm(engine, "version")  # fetched, or skipped with the chart's other tests
+    """Run the suite and return what it prints, including its failures."""
+    helm(engine, "version")  # fetches Helm, or skips with the chart's other tests
     fake = FakeCluster()
     controllers = Controllers(fake)
 
@@ -62,7 +62,7 @@ def run_suite(
 @pytest.mark.parametrize(
     ("engine", "run", "make_pods"),
     [
-        (ENGINES[0], "dice", False),  # an API server alone
+        (ENGINES[0], "dice", False),  # a bare API server
         (NEWEST, "agents", True),
     ],
 )

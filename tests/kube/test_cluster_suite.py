@@ -1,4 +1,4 @@
-"""The plumbing of tests/cluster, without a cluster: settings, helm's words, and what is looked at, killed and left over."""
+"""The helper code of tests/cluster, tested without a cluster: settings, helm commands, observing, killing and leftovers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_any_number_of_shards_is_a_valid_run(tmp_path: Path, shards: int, run: s
     file.write_text(yaml.safe_dump(values["experiment"]))
     settings = load_settings([file], [f"--learner.shards={shards}"], {})
     assert settings.learner.batch_size / shards == 16
-    # Every shard gets unrolls, although there are few actors: each is linked to all.
+    # Every shard gets unrolls even from few actors, because each actor connects to all shards.
     assert settings.actor.links >= shards
 
 
@@ -84,7 +84,7 @@ def test_counters_are_observed(live: LiveRelease, served: Served) -> None:
     assert (seen.version, seen.learner_frames, seen.learner_lineage, seen.checkpoint_updates) == ((4, 49), 210, 4, 45)
     del served.fake.pages["herd-learner-1"]
     seen = live.observe()
-    assert (seen.learner_frames, seen.learner_lineage) == (None, None)  # a sum without one shard would have gone back
+    assert (seen.learner_frames, seen.learner_lineage) == (None, None)  # a sum without one shard would be smaller than before
     del served.fake.pages["herd-paramserver-0"]
     assert live.observe().version is None
 
@@ -94,7 +94,7 @@ def test_a_version_that_goes_back_is_noticed(live: LiveRelease, served: Served) 
         served.fake.pages["herd-paramserver-0"] = holder_page(updates=updates, lineage=lineage)
         live.observe()
     served.fake.pages["herd-paramserver-0"] = holder_page(updates=0, lineage=0, age="NaN")
-    live.observe()  # restarted: it holds nothing yet
+    live.observe()  # the server restarted and holds no weights yet
     served.fake.pages["herd-paramserver-0"] = holder_page(updates=7, lineage=1)
     with pytest.raises(WentBackError, match=r"from \(2, 1\) to \(1, 7\)"):
         live.observe()

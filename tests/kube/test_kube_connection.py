@@ -1,4 +1,4 @@
-"""Which cluster, and one clear line where there is none or it does not answer."""
+"""The choice of the cluster, and a clear one-line error if there is none or it does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Role of docs/kubernetes-commands.md is enough for `herd status`, and not more."""
+"""The Role of docs/kubernetes-commands.md grants what `herd status` needs, and nothing more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def documented_role() -> dict[str, Any]:
 
 
 def allowed() -> set[tuple[str, str, str]]:
-    """Verb, group and resource."""
+    """Each permission as (verb, group, resource)."""
     return {
         (verb, group, resource)
         for rule in documented_role()["rules"]

@@ -1,4 +1,4 @@
-"""``herd status --release`` as a whole command, and the picture it draws."""
+"""``herd status --release`` as a whole command, and the output that it prints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd_process: H
     assert (answer.code, answer.errors) == (0, "")
     lines = answer.output.splitlines()
     assert lines[0] == "herd in namespace rl"
-    assert any(line.split() == ["catch", "80", "0.75", "-"] for line in lines)  # games of both shards, the return of one
+    assert any(line.split() == ["catch", "80", "0.75", "-"] for line in lines)  # episodes of both shards; the return of one
     assert "3 of 3 actors" in answer.output
     rows = {line.split()[0]: line.split() for line in lines if line.strip()}
     assert rows["learner"][1:3] == ["2/2", "0"]
@@ -37,7 +37,7 @@ def test_a_release_is_shown_with_pods_versions_speed_and_returns(herd_process: H
     assert rows["herd-paramserver-replica-0"][3:5] == ["2", "3.118"]
     assert rows["herd-actor-5d9f7c-ccccc"][1:5] == ["-", "Running", "0", "3.115"]
     assert "node-1" in rows["herd-actor-5d9f7c-ccccc"]
-    assert "ended with exit code 75 (Error)" in answer.output  # the replica's last end
+    assert "ended with exit code 75 (Error)" in answer.output  # the replica's last exit
 
 
 def test_json_has_every_number(herd: Herd) -> None:
@@ -67,7 +67,7 @@ def test_json_has_every_number(herd: Herd) -> None:
 def test_status_names_the_bottleneck(served: Served) -> None:
     ticks = iter(range(100))
     for word in ("aaaaa", "bbbbb", "ccccc"):
-        # Each look finds a second more of waiting than the one before, and looks are far less than a second apart.
+        # Each request sees one more second of waiting than the one before, and requests are far less than a second apart.
         served.fake.pages[f"herd-actor-5d9f7c-{word}"] = lambda: holder_page(updates=1, blocked=float(next(ticks)))
     cluster = served.connect()
     picture = take_picture(cluster, "herd", 0.2, 16)
@@ -107,7 +107,7 @@ def test_thousands_of_actors_are_listed_by_pages_and_a_bounded_sample_is_asked(s
     print_release(picture, show_all=False, console=console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert text.count("herd-actor-5d9f7c-") == 12
-    assert text.count("not ready") == 12  # those in trouble come first
+    assert text.count("not ready") == 12  # pods in trouble come first
     assert "and 1,288 more (--all)" in text
     console = Console(file=StringIO(), width=200)
     print_release(picture, show_all=True, console=console)
@@ -125,7 +125,7 @@ def test_the_sample_is_spread_over_all_actors_and_asks_only_who_runs() -> None:
 
 @pytest.mark.parametrize(("shards", "replicas", "actors"), [(1, 0, 12), (2, 16, 9), (8, 4, 4), (16, 4, 4)])
 def test_a_larger_release_is_not_asked_more(shards: int, replicas: int, actors: int) -> None:
-    """28 requests for metrics, over both looks, as long as all shards and four actors are asked."""
+    """At most 28 requests for metrics over both looks, as long as all shards and four actors are asked."""
     numbers = {"learner": shards, "paramserver": 1, "paramserver-replica": replicas, "bandit": 1, "actor": 4_000}
     pods = [read_pod(pod(f"herd-{name}-{number}", name)) for name, count in numbers.items() for number in range(count)]
     moving, others = whom_to_ask([each for each in pods if each], None)
@@ -226,7 +226,7 @@ def test_pods_in_trouble_say_why(served: Served, herd: Herd) -> None:
     assert "back-off 40s restarting failed" in answer.output
     assert "Unschedulable" in answer.output
     assert "3 Insufficient nvidia.com/gpu." in answer.output
-    assert "frames/s" not in answer.output  # numbers of a run whose learners do not answer are not known
+    assert "frames/s" not in answer.output  # values of a run are unknown while its learners do not answer
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
     assert said["env_frames_since_learner_start"] is None
 

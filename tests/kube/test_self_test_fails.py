@@ -1,4 +1,4 @@
-"""``helm test`` of a release that does not work: both Helms, the stand-in API server, and the self-test's own process."""
+"""``helm test`` of a release that does not work, with both Helms, the fake API server and the self-test's own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_it_says_what_is_missing_and_its_pod_stays(engine: str, tmp_path: Path) -> None:
-    helm(engine, "version")  # fetched, or skipped with the chart's other tests
+    helm(engine, "version")  # fetches Helm, or skips with the chart's other tests
     fake = FakeCluster()
     with serving(fake) as address:
         environ = {"KUBECONFIG": str(write_kubeconfig(tmp_path / "kubeconfig", address)), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
@@ -34,10 +34,10 @@ def test_it_says_what_is_missing_and_its_pod_stays(engine: str, tmp_path: Path) 
             tested = run("test", "herd")
         assert tested.returncode != 0
         assert "herd-test failed" in tested.stderr
-        # Nobody answers: the addresses are names of a cluster.
+        # No service answers, because the addresses exist only in a cluster.
         line = "not ready: http://herd-learner-0.herd-learner:9400, http://herd-paramserver:9400"
         assert fake.logs["herd-test"] == [line]
-        if engine != "3.17":  # it needs --logs
+        if engine != "3.17":  # this version needs --logs
             assert line in tested.stdout + tested.stderr
         removed = run("uninstall", "herd")
         assert removed.returncode == 0, removed.stderr

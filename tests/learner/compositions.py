@@ -1,6 +1,6 @@
-"""Every composition of what a run is put together from, and the page that shows which of them train.
+"""Every combination of the parts of a run, and the page that shows which of them train.
 
-``python -m tests.learner.compositions > docs/compositions.md`` writes the page anew.
+``python -m tests.learner.compositions > docs/compositions.md`` writes the page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH_SIZE, NUM_REPLAYED = 4, 2
 
 
 class Cell(NamedTuple):
-    """One composition."""
+    """One combination."""
 
     loss: str
     scaling: str
@@ -44,7 +44,7 @@ CELLS = [Cell(*cell) for cell in product(LOSSES, SCALINGS, CORES, REPLAYS, AUXIL
 
 
 def experiment_of(cell: Cell) -> dict[str, Any]:
-    """Two tasks of Catch, with as little as each part needs."""
+    """An experiment of two Catch tasks, with as little as each part needs."""
     replay: dict[str, Any] = {"kind": cell.replay}
     if cell.replay != "none":
         replay["fraction"] = NUM_REPLAYED / BATCH_SIZE
@@ -77,7 +77,7 @@ def experiment_of(cell: Cell) -> dict[str, Any]:
 
 
 def refusal_of(cell: Cell) -> str | None:
-    """The sentence that such a run is refused with at its start; None where it trains."""
+    """The error with which such a run is refused at its start; None if it trains."""
     try:
         settings = RunSettings.model_validate(experiment_of(cell))
     except ValidationError as error:
@@ -86,7 +86,7 @@ def refusal_of(cell: Cell) -> str | None:
 
 
 def page() -> str:
-    """docs/compositions.md."""
+    """The content of docs/compositions.md."""
     refusals = list(dict.fromkeys(sentence for cell in CELLS if (sentence := refusal_of(cell)) is not None))
     lines = [
         "# What goes together",

@@ -1,4 +1,4 @@
-"""A learner's `Ingest` with all around it that has no socket."""
+"""A learner's `Ingest` with everything around it except sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SESSIONS = 4
 
 
 class Learner:
-    """Its ingest, ledger, queue and credit, and what it reports."""
+    """Ingest, ledger, queue and credit of a learner, with a record of its reports."""
 
     def __init__(self, *, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0) -> None:
         self.ledger = ledger or Ledger()
@@ -47,7 +47,7 @@ class Learner:
         )
 
     def receive(self, frames: Sequence[Frame], peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
-        """One message in; whatever comes back must be sendable, and nothing may be out of balance."""
+        """Receive one message; checks that every reply can be encoded and that the accounts stay balanced."""
         replies = self.ingest.on_message(peer, list(frames), now)
         for reply in replies:
             assert decode_header(encode(reply.message)[0]) == reply.message
@@ -62,7 +62,7 @@ class Learner:
         return self.receive(encode(CreditRequest(wanted_unrolls=wanted)), peer, now)
 
     def state(self) -> tuple[Any, ...]:
-        """What a message that is not taken must leave alone."""
+        """The state that a rejected message must not change."""
         return (
             self.ledger.snapshot(),
             len(self.queue),
@@ -74,13 +74,13 @@ class Learner:
         )
 
     def num_entries(self) -> int:
-        """In every table that a message may make grow."""
+        """Size of the largest table that messages can make grow."""
         tables: tuple[Sized, ...] = (self.ingest._sessions, self.ingest._peers, self.ingest._claimed, self.ledger._sessions)
         return max(*map(len, tables), self.credit.num_peers, self.credit.num_waiting, len(self.credit._newcomers))
 
 
 def hello_of(peer: bytes = PEER, **changes: Any) -> Hello:
-    """The actor's hello under its own name, with ``changes``."""
+    """The hello of the actor with this name, with ``changes``."""
     _, index, incarnation = peer.decode().split("/")
     fields = {"request_id": 3, "run_id": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 4, "oldest_sequence": 1}
     return Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})

@@ -1,4 +1,4 @@
-"""Members of a population without their processes: what a learner has of one, and the same again from its directory."""
+"""Members of a population without their processes: the parts that a learner has, which can be restored from its directory."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tests.learning.small_runs import trainer_of
 
 
 class HeardOrders:
-    """What the I/O thread would have heard and is to send."""
+    """The messages that the I/O thread would have received and would send."""
 
     order: Order | None = None
     standing: MemberReport | None = None
 
 
 class MemberLearner:
-    """Of a member: what its process has of it, and the same again from its directory."""
+    """A member: the parts of its process, restored from its directory if that has a checkpoint."""
 
     def __init__(self, whole: RunSettings, agent: int) -> None:
-        """``whole``: of a run in a directory of its own."""
+        """``whole``: settings of the whole run, in its own directory."""
         learner = whole.learner.model_copy(update={"agent": agent})
         self.settings: RunSettings = whole.of_agent(agent).model_copy(update={"learner": learner})
         self.agent = agent
@@ -64,7 +64,7 @@ class MemberLearner:
             snapshot.restore(checkpoint, self.trainer, replay=None)
 
     def update(self, slab: Slab) -> dict[str, float]:
-        """Take one, at the rates of the settings."""
+        """Do one update at the rates of the settings."""
         rates = rates_at(self.settings.optimizer, env_frames=0, learner_updates=self.statistics.learner_updates)
         update = self.trainer(slab, rates)
         self.statistics.learner_updates += 1
@@ -103,7 +103,7 @@ class MemberLearner:
         return done is not None
 
     def state(self) -> dict[str, Any]:
-        """All that its next update depends on."""
+        """Everything that the next update depends on."""
         tensors = snapshot.tensors_of(self.trainer)
         values = {f"{file}/{name}": tensor.tolist() for file in tensors if file != "random" for name, tensor in tensors[file].items()}
         return {**values, "settings": self.settings.own_values, "group": self._group()}

@@ -1,4 +1,4 @@
-"""Unrolls of a few bytes, as they travel: T = 2 agent steps, S = 2 frames in a stack, 2 actions."""
+"""Unrolls of a few bytes in the wire format: T = 2 agent steps, S = 2 frames in a stack, 2 actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def small_arrays(num_unrolls: int, *, version: tuple[int, int] = (1, 0), marks: list[int] | None = None) -> Arrays:
-    """Valid arrays; ``marks`` go into ``episode_id``, so that a test can follow an unroll."""
+    """Valid arrays; ``marks`` are written to ``episode_id``, so that a test can follow each unroll."""
     arrays = LAYOUT.allocate(num_unrolls)
     arrays["row_valid"][...] = True
     arrays["policy_version"][...] = version

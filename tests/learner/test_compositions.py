@@ -1,4 +1,4 @@
-"""Each composition trains on what its own policy plays, or is refused at its start: docs/compositions.md shows which."""
+"""Each combination trains on what its own policy plays, or is refused at its start, as docs/compositions.md shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "compositions.md"
 
 
 class _Batches:
-    """From unrolls that were just played to the batch that they make with replayed ones."""
+    """Turns new unrolls into batches, together with replayed ones."""
 
     def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
@@ -43,7 +43,7 @@ class _Batches:
         if self._ring is not None:
             tasks = unroll["task_id"]
             return self._ring.assemble([QueuedUnroll(unroll, row, (0, 1), (1, 0), int(tasks[row]), 5) for row in range(self._num_online)])
-        # As a replay service gives them: whole games from the beginning, without the states of those who played.
+        # A replay service sends whole episodes from the beginning, without the states of the actor.
         slab = Slab.of(self._layout, unroll)
         num_replayed = NUM_REPLAYED if len(self._played) > 4 else 0
         if num_replayed:
@@ -59,7 +59,7 @@ class _Batches:
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if refusal_of(cell) is None], ids=str)
 def test_it_trains(cell: Cell, tmp_path: Path) -> None:
-    """20 finite updates that change the weights; of a population, the second half goes on from another member's checkpoint."""
+    """20 updates stay finite and change the weights. In a population, the second half continues from another member's checkpoint."""
     whole = RunSettings.model_validate({**experiment_of(cell), "run_dir": str(tmp_path)})
     learner = MemberLearner(whole, 0)
     batches = _Batches(learner.settings)

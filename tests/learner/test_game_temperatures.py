@@ -21,7 +21,7 @@ def test_a_finished_games_temperature_is_that_of_its_rows(burn_in: int) -> None:
     arrays["environment_slot"][...] = [40, 41]
     arrays["episode_id"][...] = [7, 3]
     arrays["game_reset"][0, burn_in + 2] = arrays["game_reset"][0, burn_in + 5] = True
-    arrays["game_reset"][:, : burn_in + 1] = True  # of games before, and of the one that `episode_id` counts already
+    arrays["game_reset"][:, : burn_in + 1] = True  # from earlier games, and from the game that `episode_id` already counts
     arrays["inverse_temperature"][0, burn_in:] = [0.5, 0.5, 20.0, 20.0, 20.0, 0.0]
     arrays["inverse_temperature"][1, burn_in:] = 3.0
     arrays["inverse_temperature"][:, :burn_in] = 9.0
@@ -46,5 +46,5 @@ def test_how_often_samples_were_used_is_reported() -> None:
     statistics = RunStatistics(SPEC)
     for _ in range(4):
         statistics.record_consumed(0, 80, 1)
-    statistics._session_trained += 8  # two updates on these four
+    statistics._session_trained += 8  # two updates on these four unrolls
     assert statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)["sample_reuse"] == 2.0

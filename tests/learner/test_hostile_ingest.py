@@ -1,4 +1,4 @@
-"""What a stranger can and cannot do to the learner: nothing refused changes anything, memory is bounded, honest unrolls arrive once."""
+"""What a hostile client can do to the learner: a refused message changes nothing, memory is bounded, honest unrolls arrive once."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STRANGER = b"actor/66/6"
 
 @pytest.fixture
 def learner() -> Learner:
-    """One honest actor in a session, with credit for four unrolls."""
+    """A learner with one honest actor in a session, with credit for four unrolls."""
     learner = Learner()
     learner.hello()
     learner.grant(4)
     return learner
 
 
-# -- numbers that lie
+# -- false counts
 
 
 def test_an_invented_count_does_not_enter_the_ledger(learner: Learner) -> None:
@@ -48,7 +48,7 @@ def test_an_invented_count_does_not_enter_the_ledger(learner: Learner) -> None:
 
 
 def test_nor_does_one_that_is_said_to_have_been_skipped(learner: Learner) -> None:
-    """Whoever skips messages has sent no more frames in them than they can hold."""
+    """The frames in skipped messages are bounded by what those messages can hold."""
     learner.hello(oldest_sequence=3)
     learner.grant(1)
     skipped = 2 * 4 * FRAMES_PER_UNROLL
@@ -102,7 +102,7 @@ def test_what_carries_no_arrays_carries_no_frames(learner: Learner) -> None:
     assert learner.state() == before
 
 
-# -- tables that grow
+# -- growing tables
 
 
 def test_a_connection_speaks_for_no_other_actor(learner: Learner) -> None:
@@ -122,7 +122,7 @@ def test_invented_actors_crowd_out_each_other_and_nobody_who_has_begun(learner: 
         assert isinstance(learner.hello(b"actor/%d/1" % (number + 1))[0].message, Welcome)
         assert learner.num_entries() <= MAX_SESSIONS
     assert learner.receive(unrolls_message(2, generated=16))[0].message == Ack(sequence=2, granted_unrolls=4)
-    # The last ones are in; who was crowded out is told, and may try again.
+    # The newest actors are kept. An actor that was displaced is told, and may try again.
     (reply,) = learner.grant(1, b"actor/3/1")
     assert isinstance(reply.message, HelloRequired)
 
@@ -147,7 +147,7 @@ def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monk
         peer = b"actor/%d/1" % (number + 1)
         learner.hello(peer)
         learner.grant(1, peer)
-        learner.receive(unrolls_message(1, generated=8, arrays={}), peer)  # dropped, and an account of its own
+        learner.receive(unrolls_message(1, generated=8, arrays={}), peer)  # the message is dropped, and the actor gets an account
         learner.receive(encode(Goodbye()), peer)
     assert learner.ledger.snapshot().total.dropped == {MALFORMED: 800}
     assert len(learner.ledger.snapshot().accounts) == 8
@@ -155,7 +155,7 @@ def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monk
     assert learner.refused["duplicate"] == 1
 
 
-# -- counted by reason
+# -- refusals counted by reason
 
 
 def test_everything_refused_is_counted_once_by_reason(learner: Learner) -> None:
@@ -184,7 +184,7 @@ def test_everything_refused_is_counted_once_by_reason(learner: Learner) -> None:
         assert learner.refused == expected
 
 
-# -- any bytes
+# -- arbitrary bytes
 
 
 VALID: list[list[bytes]] = [
@@ -209,7 +209,7 @@ MARKS_OF_STRANGERS = 10**12
 
 
 class Attacked(RuleBasedStateMachine):
-    """Honest clients, a network that breaks, and a stranger who may say anything, under any name that is not taken."""
+    """Honest clients, an unreliable network, and an attacker that may send anything under any name that is not taken."""
 
     NUM_ACTORS = 2
 
@@ -225,7 +225,7 @@ class Attacked(RuleBasedStateMachine):
         self.num_frames = 0
         self.overheard: list[list[bytes]] = [list(frames) for frames in VALID]
 
-    # One rule that draws an event: Hypothesis would leave out most of several rules in any one run.
+    # A single rule draws the event: with several rules, Hypothesis would leave most of them out of any one run.
     @rule(
         event=st.sampled_from(["play", "play", "train", "wait", "break", "attack", "attack", "attack", "join"]),
         data=st.data(),
@@ -278,16 +278,16 @@ class Attacked(RuleBasedStateMachine):
             wire.lose(queue, draw(st.integers(0, len(queue))))
 
     def _stranger(self, draw: Any) -> bytes:
-        """Any actor's name but those that are taken: libzmq gives nobody the identity of a living connection that does not know it."""
+        """Any actor's name that is not taken: libzmq does not give the identity of an open connection to another client."""
         return b"actor/%d/%x" % (draw(st.integers(0, 3)), draw(st.integers(10, 13)))
 
     def _attack(self, draw: Any) -> None:
-        """Anything: noise, what was overheard, and what was overheard and then changed."""
+        """Send anything: noise, or recorded messages, changed or not."""
         frames = draw(mutated_frames(self.overheard))
         self._hostile(self._stranger(draw), frames)
 
     def _join(self, draw: Any) -> None:
-        """In words that the learner understands: hello under any index and incarnation, credit, unrolls of its own."""
+        """Send valid messages: hello under any index and incarnation, credit requests, and unrolls."""
         peer = self._stranger(draw)
         for _ in range(draw(st.integers(1, 4))):
             kind = draw(st.sampled_from(["hello", "ask", "unrolls", "goodbye"]))
@@ -328,7 +328,7 @@ class Attacked(RuleBasedStateMachine):
         return [mark for mark in self.consumed if mark // 10**6 == actor.key[1]]
 
     def teardown(self) -> None:
-        """The stranger falls silent: whatever honest actors have sent arrives, once and in order."""
+        """The attacker stops: everything that honest actors have sent arrives, once and in order."""
         if not hasattr(self, "learner"):
             return
         for _ in range(80):
@@ -352,7 +352,7 @@ Attacked.TestCase.settings = settings(
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    # Shrinking a failure of so many steps takes longer than a test may.
+    # Shrinking a failure of that many steps would exceed the time-out of a test.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 TestAttacked = Attacked.TestCase

@@ -1,4 +1,4 @@
-"""Frames of unrolls that begin with a burn-in: each step is counted in the one unroll that it is new in."""
+"""Frames of unrolls that begin with a burn-in: each step is counted only in the unroll where it is new."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BURNT_IN = replace(LAYOUT, unroll_length=5, burn_in=BURN_IN)
 
 
 def send(learner: Learner, row_valid: list[list[bool]], num_frames: int) -> list[object]:
-    """One message of unrolls whose rows are valid as given [B, T]; returns what the learner answers."""
+    """Send one message of unrolls with the given valid rows [B, T]; returns the learner's answers."""
     arrays = BURNT_IN.allocate(len(row_valid))
     arrays["row_valid"][...] = np.array(row_valid)
     arrays["policy_version"][...] = (1, 0)

@@ -30,7 +30,7 @@ from tests.learner.small_unrolls import FRAMES_PER_UNROLL, small_arrays, unrolls
 
 @pytest.fixture
 def learner() -> Learner:
-    """One actor in a session, with credit for four unrolls."""
+    """A learner with one actor in a session, with credit for four unrolls."""
     learner = Learner()
     assert learner.hello() == [Reply(PEER, Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0))]
     assert learner.grant(4) == [Reply(PEER, Credit(granted_unrolls=4))]
@@ -44,7 +44,7 @@ def learner() -> Learner:
         ({"run_id": "another"}, "'another'"),
         ({"contract": "d" * 64}, "dddddddddddd"),
         ({"max_unrolls": CAPACITY + 1}, "learner.queue_batches"),
-        # As long as the protocol lets it be, and each character ten when printed.
+        # The longest name that the protocol allows; each character prints as ten.
         ({"run_id": "\U000e0001" * 128}, "run '"),
     ],
 )
@@ -59,7 +59,7 @@ def test_hello_is_refused_with_a_reason(changes: dict[str, Any], names: str) -> 
 
 
 def test_an_actor_of_version_1_is_told_to_upgrade() -> None:
-    """R3, with the bytes that it sent."""
+    """R3, with the recorded bytes of version 1."""
     learner = Learner()
     golden = Path(__file__).parents[1] / "wire" / "golden" / "v1" / "hello.hex"
     (reply,) = learner.receive([bytes.fromhex(golden.read_text())], actor_identity(3, 2**63 - 1).encode())
@@ -83,7 +83,7 @@ def test_a_message_is_taken_acknowledged_and_booked(learner: Learner) -> None:
     episode = EpisodeReport(task_id=1, environment_slot=5, episode_id=2, episode_return=3.5, agent_steps=9)
     arrays = small_arrays(2, version=(3, 14))
     arrays["task_id"][:] = [0, 1]
-    arrays["row_valid"][1, 1] = False  # that step only started a game
+    arrays["row_valid"][1, 1] = False  # this step only started a game
     frames = unrolls_message(1, generated=12, num_frames=12, num_unrolls=2, arrays=arrays, episodes=(episode,))
     assert learner.receive(frames) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
     assert learner.episodes == [episode]
@@ -103,7 +103,7 @@ def test_a_duplicate_is_acknowledged_and_not_counted(learner: Learner) -> None:
     first = unrolls_message(1, generated=8)
     learner.receive(first)
     ledger, queued = learner.ledger.snapshot(), len(learner.queue)
-    # Its credit is used, and free at once for the next: nothing of it waits.
+    # Its credit is used and immediately returned, because nothing of the message is queued.
     assert learner.receive(first) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
     assert (learner.ledger.snapshot(), len(learner.queue), learner.credit.held) == (ledger, queued, 1)
     assert learner.receive(unrolls_message(2, generated=16)) == [Reply(PEER, Ack(sequence=2, granted_unrolls=4))]
@@ -159,7 +159,7 @@ def _altered(name: str, value: Any) -> Any:
         _altered("actions", 2),
         _altered("rewards", np.nan),
         _altered("task_id", 2),
-        _altered("row_valid", False),  # then it holds no env frames at all, but says 8
+        _altered("row_valid", False),  # these unrolls hold no env frames, but the header says 8
         lambda _: unrolls_message(
             1, generated=8, episodes=(EpisodeReport(task_id=2, environment_slot=0, episode_id=0, episode_return=0.0, agent_steps=1),)
         ),
@@ -171,7 +171,7 @@ def test_unusable_arrays_are_dropped_for_good(learner: Learner, spoil: Any) -> N
     assert (reply.message.sequence, reply.message.granted_unrolls) == (1, 4)
     assert learner.ledger.snapshot().report() == {"generated": 8, "consumed": 0, "dropped": {MALFORMED: 8}, "in_flight": 0}
     assert (len(learner.queue), learner.credit.held, learner.reported, learner.episodes) == (0, 0, [(1, MALFORMED)], [])
-    # The stream goes on behind it, in the same memory.
+    # The stream continues after it, in the same memory.
     assert learner.receive(unrolls_message(2, generated=16)) == [Reply(PEER, Ack(sequence=2, granted_unrolls=4))]
 
 
@@ -182,7 +182,7 @@ def test_unusable_arrays_are_dropped_for_good(learner: Learner, spoil: Any) -> N
         [b"\xc1"],
         encode(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=9)),
         encode(GetWeights(request_id=1, run_id="run", agent=0, contract="c", have=None)),
-        unrolls_message(2, generated=7),  # the cumulative count went back
+        unrolls_message(2, generated=7),  # the cumulative count decreased
     ],
 )
 def test_a_message_that_breaks_the_protocol_changes_nothing(learner: Learner, frames: list[Frame]) -> None:
@@ -220,7 +220,7 @@ def test_credit_goes_round_first_come_first_served(learner: Learner) -> None:
     learner.receive(unrolls_message(1, generated=4 * FRAMES_PER_UNROLL, num_unrolls=4))
     learner.hello(OTHER)
     assert learner.grant(4, OTHER) == [Reply(OTHER, Credit(granted_unrolls=4))]
-    # Nothing is free: the answer says so, and shows that the learner lives.
+    # No credit is free; the answer still says so, which shows that the learner is alive.
     assert learner.grant(8) == [Reply(PEER, Credit(granted_unrolls=4))]
     assert learner.ingest.on_consumed(3) == []
     assert learner.ingest.on_consumed(1) == [Reply(PEER, Credit(granted_unrolls=8))]
@@ -276,7 +276,7 @@ def test_who_has_hung_up_returns_its_credit_soon_and_who_came_back_keeps_it(lear
     learner.grant(4)
     learner.grant(4, OTHER)
     assert learner.credit.granted_unused == CAPACITY
-    for peer in (PEER, OTHER, b"actor/9/9"):  # the last is nobody
+    for peer in (PEER, OTHER, b"actor/9/9"):  # the last actor is unknown
         learner.ingest.on_departed(peer, 10.0)
     learner.grant(4, OTHER, now=14.0)
     learner.ingest.expire(10.0 + DEPARTURE_SECONDS - 0.1)
@@ -288,7 +288,7 @@ def test_who_has_hung_up_returns_its_credit_soon_and_who_came_back_keeps_it(lear
 
 
 def test_nobody_books_more_frames_than_can_have_been_skipped() -> None:
-    """A hello that skips to the last number there is would let the next message book 9e18 frames as dropped."""
+    """If a hello could skip to the largest sequence number, the next message could book 9e18 frames as dropped."""
     learner = Learner()
     for oldest in (2**63 - 1, MAX_SKIPPED + 2):
         (reply,) = learner.hello(oldest_sequence=oldest)

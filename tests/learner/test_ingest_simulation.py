@@ -1,4 +1,4 @@
-"""Real actors' clients against the real ingest, over a network that loses what it carries, and learners that go back to a checkpoint."""
+"""Real clients of actors against the real ingest, over a network that loses messages, with learners that restart from a checkpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVENTS = [
 
 
 class Wire:
-    """Stands for a DEALER and its connection: first-in-first-out both ways; a break loses the newest of what is under way."""
+    """Stands in for a DEALER and its connection. Both directions are first-in-first-out; a break loses the newest messages in flight."""
 
     def __init__(self, context: dict[bytes, Wire], _endpoint: str, *, routing_id: str, **_: int) -> None:
         self.connected = True
@@ -67,7 +67,7 @@ class Wire:
 
 
 class Actor:
-    """One incarnation and what it has sent."""
+    """One incarnation of an actor and everything that it has sent."""
 
     def __init__(self, index: int, incarnation: int, wires: dict[bytes, Wire], clock: Any) -> None:
         self.key = (index, incarnation)
@@ -86,7 +86,7 @@ class Actor:
         self.marks: list[int] = []
 
     def play(self, num_unrolls: int) -> None:
-        """Send a message if there is credit; else ask for it."""
+        """Send a message if there is credit, otherwise ask for credit."""
         self.client.request_credit(num_unrolls)
         self.client.poll()
         if self.client.has_credit(num_unrolls):
@@ -97,7 +97,7 @@ class Actor:
 
 
 class Simulation(RuleBasedStateMachine):
-    """`consumed` is the history that the present learner stands for: a restart takes it back to the checkpoint's."""
+    """`consumed` is the history of the current learner: a restart resets it to the checkpoint's."""
 
     @initialize(learner_may_die=st.booleans())
     def start(self, learner_may_die: bool) -> None:
@@ -142,7 +142,7 @@ class Simulation(RuleBasedStateMachine):
     def _deliver(self, peer: bytes) -> None:
         self._reply(self.ingest.on_message(peer, self.wires[peer].to_learner.popleft(), self.now))
 
-    # One rule that draws an event: Hypothesis would leave out most of several rules in any one run, and only together do they go wrong.
+    # A single rule draws the event: with several rules, Hypothesis would leave most of them out of any one run, and only combinations fail.
     @rule(event=st.sampled_from(EVENTS), data=st.data())
     def happens(self, event: str, data: st.DataObject) -> None:
         getattr(self, event)(data.draw)
@@ -208,9 +208,10 @@ class Simulation(RuleBasedStateMachine):
         self.checkpoint = (json.dumps(self.ledger.snapshot().as_json()), list(self.consumed))
 
     def learner_restarts(self, draw: Draw) -> None:
-        """From its checkpoint. Answers of the one that died may still arrive; what it had not read may be lost, or not."""
+        """Restart from the checkpoint. Answers of the dead learner may still arrive; messages that it had not read may or may not be
+        lost."""
         if not self.learner_may_die:
-            return  # half of the runs: then not one frame may be lost
+            return  # in half of the runs, where no frame may be lost
         for wire in self.wires.values():
             wire.lose(wire.to_actor, draw(st.integers(0, len(wire.to_actor))))
             wire.lose(wire.to_learner, draw(st.integers(0, len(wire.to_learner))))
@@ -236,7 +237,7 @@ class Simulation(RuleBasedStateMachine):
         assert snapshot.total.dropped.keys() <= {LEARNER_RESTART}
 
     def teardown(self) -> None:
-        """When nothing fails any more, everything that can come does, and each frame is in one account."""
+        """Once failures stop, all remaining messages arrive, and each frame is in exactly one account."""
         if not hasattr(self, "ledger"):
             return
         self.connections_return()
@@ -275,7 +276,7 @@ Simulation.TestCase.settings = settings(
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    # Shrinking a failure of so many steps takes longer than a test may.
+    # Shrinking a failure of that many steps would exceed the time-out of a test.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 TestSimulation = Simulation.TestCase

@@ -29,7 +29,7 @@ def _settings(batch_size: int, fraction: float = 0.0, capacity: int = 100, minim
 
 
 def _queued(sizes: list[int], apart_bytes: int = APART_BYTES) -> list[QueuedUnroll]:
-    """Messages of these sizes, as they are received; unroll number n holds values that only n gives."""
+    """Receive messages with these numbers of unrolls; the values in each unroll are determined by its number."""
     unrolls: list[QueuedUnroll] = []
     with patch.object(unroll_arrays, "APART_BYTES", apart_bytes):
         plans = {size: MessagePlan(LAYOUT, size) for size in sizes}
@@ -58,7 +58,7 @@ def _holds(slab: Slab, place: int, number: int) -> bool:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from([1, 1, 1, 2, 3, 4]), min_size=1, max_size=8), st.sampled_from([1, APART_BYTES]), st.data())
 def test_every_unroll_comes_whole_and_in_order_from_any_messages(sizes: list[int], apart_bytes: int, data: st.DataObject) -> None:
-    """Neighbours, and messages of one unroll, are copied together: gaps (stale ones were dropped) and borders must not confuse it."""
+    """Adjacent unrolls of a message are copied together; gaps (dropped stale unrolls) and borders between messages must not break this."""
     unrolls = _queued(sizes, apart_bytes)
     numbers = sorted(data.draw(st.sets(st.integers(1, len(unrolls)), min_size=1)))
     assembler = BatchAssembler(LAYOUT, _settings(len(numbers)), torch.device("cpu"))
@@ -68,7 +68,7 @@ def test_every_unroll_comes_whole_and_in_order_from_any_messages(sizes: list[int
 
 
 def test_rows_that_only_look_like_neighbours_lie_in_two_messages() -> None:
-    """Rows 0 and 1 of one message, then row 2 of the next, whose first two were stale."""
+    """Rows 0 and 1 of one message, then row 2 of the next, whose first two unrolls were stale."""
     unrolls = _queued([3, 3])
     batch = BatchAssembler(LAYOUT, _settings(3), torch.device("cpu")).assemble([unrolls[0], unrolls[1], unrolls[5]])
     assert [_holds(batch, place, number) for place, number in enumerate((1, 2, 6))] == [True] * 3
@@ -83,7 +83,7 @@ def test_the_fraction_of_a_batch_comes_from_replay_behind_the_online_rows(batch_
     num_online = run.num_online_unrolls
     unrolls = _queued([num_online] * 6)
     first = assembler.assemble(unrolls[:num_online]).batch
-    assert first.num_unrolls == num_online  # nothing was held before it: no batch draws what came with it
+    assert first.num_unrolls == num_online  # replay was empty before: a batch does not draw from the unrolls that came with it
     for turn in range(1, 6):
         seen = (turn + 1) * num_online
         batch = assembler.assemble(unrolls[seen - num_online : seen])
@@ -92,14 +92,14 @@ def test_the_fraction_of_a_batch_comes_from_replay_behind_the_online_rows(batch_
         for place in range(num_online, batch_size):
             assert any(_holds(batch, place, number) for number in range(1, seen - num_online + 1))
         if assembler.replay is not None:
-            assert len(assembler.replay) == seen  # only fresh unrolls enter, each once
+            assert len(assembler.replay) == seen  # only fresh unrolls are inserted, each once
 
 
 def test_nothing_is_replayed_before_the_minimum_is_held() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, minimum=5), torch.device("cpu"), num_slots=2)
     unrolls = _queued([2] * 6)
     sizes = [assembler.assemble(unrolls[2 * turn : 2 * turn + 2]).batch.num_unrolls for turn in range(6)]
-    assert sizes == [2, 2, 2, 4, 4, 4]  # held before each: 0, 2, 4, 6, ...
+    assert sizes == [2, 2, 2, 4, 4, 4]  # held before each batch: 0, 2, 4, 6, ...
 
 
 def test_old_unrolls_leave_replay() -> None:

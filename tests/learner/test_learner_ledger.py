@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 ACTOR = (0, 77)
 actors = st.tuples(st.integers(0, 2), st.integers(0, 1))
-# Beyond 2^24, where a float32 would stand still, and beyond 2^53, where a float64 would.
+# Values beyond 2^24, where a float32 stops counting, and beyond 2^53, where a float64 does.
 num_frames = st.dictionaries(st.integers(0, 2), st.integers(0, 50) | st.just(2**24 + 1) | st.just(2**53 + 1), max_size=3)
 
 
@@ -25,19 +25,19 @@ def _take(ledger: Ledger, sequence: int, generated: int, num_frames: int) -> Non
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """The model: what each actor sent so far, what waits, and where everything went, counted apart from the ledger."""
+    """The model counts, independently of the ledger, what each actor sent, what is queued, and where all frames went."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
         self.sent: dict[tuple[int, int], list[dict[int, int]]] = {}
-        """Frames of each message by task, by sequence - 1."""
+        """Frames of each message by task, indexed by sequence - 1."""
         self.taken: Counter[tuple[int, int]] = Counter()
         self.waiting: list[dict[int, int]] = []
         self.consumed: Counter[int] = Counter()
-        """By task."""
+        """Frames by task."""
         self.dropped: Counter[tuple[str, int | None]] = Counter()
-        """By reason and task; None where nobody can tell the task."""
+        """Frames by reason and task; None if the task is unknown."""
         self.checkpoint: tuple[str, Counter[tuple[int, int]], Counter[int], Counter[tuple[str, int | None]], Counter[int]] | None = None
 
     def _send_next(self, actor: tuple[int, int], frames: dict[int, int]) -> tuple[dict[str, int], dict[int, int]]:
@@ -93,7 +93,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(actor=actors)
     def hello(self, actor: tuple[int, int]) -> None:
-        """The actor keeps what was not taken, so its oldest message is the next one: nothing is skipped."""
+        """The actor keeps everything that was not acknowledged, so nothing is skipped."""
         assert self.ledger.on_hello(actor, self.taken[actor] + 1) == self.taken[actor]
 
     @precondition(lambda self: self.waiting)
@@ -121,7 +121,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.checkpoint is not None)
     @rule(frames=num_frames)
     def restart(self, frames: dict[int, int]) -> None:
-        """Back to the checkpoint; every actor kept only what was not acknowledged, says hello and sends its next message."""
+        """Return to the checkpoint. Every actor has kept only what was not acknowledged; it says hello and sends its next message."""
         assert self.checkpoint is not None
         state, taken_then, consumed, dropped, in_flight = self.checkpoint
         self.consumed, self.dropped = consumed.copy(), dropped.copy()
@@ -169,17 +169,17 @@ def test_an_unbalanced_snapshot_says_so() -> None:
     assert not LedgerSnapshot(Frames(10, 4, 3, Counter({STALE: 2}))).is_balanced
     assert LedgerSnapshot(total, {0: Frames(6, 3, 0, Counter({STALE: 3})), 1: Frames(4, 1, 3)}).is_balanced
     assert not LedgerSnapshot(total, {0: Frames(6, 3, 0, Counter({STALE: 2}))}).is_balanced
-    assert not LedgerSnapshot(total, {0: Frames(5, 5, 0)}).is_balanced  # more than was consumed in all
+    assert not LedgerSnapshot(total, {0: Frames(5, 5, 0)}).is_balanced  # task 0 has consumed more than the total
 
 
 def test_what_an_older_learner_had_taken_is_booked_once_the_next_message_tells() -> None:
-    """R17 of docs/messaging.md: the learner lost three messages of 8 frames; the actor keeps the fourth."""
+    """R17 of docs/messaging.md: the learner lost three messages of 8 frames; the actor still has the fourth."""
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
     restored = Ledger(LedgerSnapshot.from_json(ledger.snapshot().as_json()))
     assert restored.snapshot().total.dropped == {LEARNER_RESTART: 8}
     assert restored.on_hello(ACTOR, oldest_sequence=5) == 4
-    assert restored.snapshot().total.generated == 8  # the header of the next message is not there yet
+    assert restored.snapshot().total.generated == 8  # the next message's header has not arrived yet
     _take(restored, 5, 40, 8)
     snapshot = restored.snapshot()
     assert (snapshot.total.generated, snapshot.total.in_flight, snapshot.total.dropped) == (40, 8, {LEARNER_RESTART: 32})
@@ -243,7 +243,8 @@ def test_nothing_is_missing_where_nothing_was_skipped() -> None:
 
 
 def test_what_was_skipped_is_remembered_by_who_was_skipped() -> None:
-    """A checkpoint between the hello that skipped and the message behind it: the next learner allows for the same frames."""
+    """The checkpoint is written between the hello that skipped messages and the next message: the next learner allows for the same
+    frames."""
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
     ledger.on_hello(ACTOR, oldest_sequence=5)

@@ -46,7 +46,7 @@ def test_one_that_cannot_be_put_on_disk_is_not_one_that_could_be_given_again(tmp
     assert lineage == 1_790_000_000_250
     assert on_disk(tmp_path) == 1
     assert [type(failure) for failure in failures] == [OSError]
-    # The next start counts on from what is on disk; whoever restored that learner's checkpoint goes beyond it.
+    # The next start counts on from the value on disk; a learner that restored that learner's checkpoint goes beyond it.
     assert open_lineage(tmp_path, at_least=lineage + 1) == lineage + 1
 
 
@@ -74,7 +74,7 @@ def test_it_is_put_on_disk_once_there_is_space(tmp_path: Path) -> None:
     keep_lineage(tmp_path, lineage)
     assert on_disk(tmp_path) == lineage
     with no_space_beyond(0):
-        keep_lineage(tmp_path, lineage)  # nothing to write
+        keep_lineage(tmp_path, lineage)  # there is nothing to write
     assert open_lineage(tmp_path) == lineage + 1
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_named_and_mended_by_who_knows_better(tmp_path: Path, 
         ((3, 6), 3, True),
         ((2, 10), 3, True),
         ((4, 10), 3, True),
-        ((3, 11), 3, True),  # invented: nobody has made it yet
+        ((3, 11), 3, True),  # a version from the future
         ((3, 2**63 - 1), 3, True),
         ((2, 0), None, False),
         ((3, 11), None, False),

@@ -1,4 +1,4 @@
-"""What the learner exports of an update."""
+"""The metrics that the learner exports about an update."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def test_what_alerts_watch_stands_at_0_before_it_happens(telemetry: Telemetry, m
 
 
 def test_counters_of_frames_begin_with_the_process(telemetry: Telemetry) -> None:
-    # Begun at the checkpoint's totals, below what the last process showed, they would add the whole history to a rate.
+    # Starting at the checkpoint's totals, below the last process's values, would add the whole history to a rate.
     before = Frames(5_000_000, 4_000_000, 200, Counter({STALE: 999_000, LEARNER_RESTART: 800}))
     ledger = Ledger(LedgerSnapshot(before, {0: Frames(1_000, 400, 200, Counter({STALE: 400}))}))
     meters_of(telemetry, ledger)
     assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 0.0}
-    # Lost by this start, so counted by this process.
+    # This start lost them, so this process counts them.
     lost = {'{reason="stale"}': 0.0, '{reason="malformed"}': 0.0, '{reason="learner_restart"}': 200.0, '{reason="other"}': 0.0}
     assert exported(telemetry, names.FRAMES_DROPPED.name) == lost
     ledger.receive((0, 1), sequence=1, generated=80, frames={0: 60, 1: 20})
@@ -107,7 +107,7 @@ def test_counters_of_frames_begin_with_the_process(telemetry: Telemetry) -> None
     assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 160.0}
     assert exported(telemetry, names.FRAMES_DROPPED.name) == {**lost, '{reason="stale"}': 80.0}
     assert exported(telemetry, names.FRAMES_IN_FLIGHT.name) == {"": 80.0}
-    assert ledger.snapshot().total.generated == 5_000_160  # the ledger itself goes on
+    assert ledger.snapshot().total.generated == 5_000_160  # the ledger itself continues
 
 
 def test_a_run_says_that_it_is_over(telemetry: Telemetry, meters: Meters) -> None:
@@ -146,7 +146,7 @@ def test_speed_counts_from_the_first_update_and_not_from_the_start_of_the_proces
     clock = [1000.0]
     monkeypatch.setattr("herd_learner.meters.time", SimpleNamespace(monotonic=lambda: clock[-1]))
     speeds = [meters.frames_per_second()]
-    # The first batch comes after a minute. From then on an update every half a second, each of 40 frames.
+    # The first batch arrives after a minute; then there is an update of 40 frames every half second.
     for now in (1060.0, 1060.5, 1061.0, 1061.5):
         clock.append(now)
         for _ in range(4):

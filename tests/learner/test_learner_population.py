@@ -1,4 +1,4 @@
-"""A member that copies another is that other from then on, and a copy is whole or did not happen, wherever it is broken off."""
+"""A member that copies another is identical to it afterwards. A copy is complete or did not happen, wherever it is interrupted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RUNS = {"rmsprop": RMSPROP, "following": FOLLOWING, "adamw": ADAMW, "popart": PO
 
 
 class _Learner(MemberLearner):
-    """Of small batches."""
+    """A member with small batches."""
 
     def __init__(self, directory: Path, agent: int, run: dict[str, Any]) -> None:
         population = {"strategy": "pbt", "fitness": "episode_return", "fitness_episodes": 3}
@@ -67,7 +67,7 @@ def _order(donor: _Learner | None, settings: Mapping[str, Any], *, number: int =
 
 
 def _pair(directory: Path, run: dict[str, Any]) -> tuple[_Learner, _Learner]:
-    """A donor of three updates, with a checkpoint, and a receiver of two others."""
+    """A donor after three updates, with a checkpoint, and a receiver after two other updates."""
     donor, receiver = _Learner(directory, 1, run), _Learner(directory, 2, run)
     assert donor.settings.own_values != receiver.settings.own_values
     for seed in range(3):
@@ -104,7 +104,7 @@ def test_the_first_update_is_the_donors_next_one(tmp_path: Path, name: str) -> N
     expected, found = donor.learn(5), receiver.learn(5)
     _assert_close(found, expected)
     _assert_close(receiver.state(), donor.state())
-    # And a member that starts again from its checkpoint takes the same one.
+    # A member that restarts from its checkpoint makes the same update.
     again = _Learner(tmp_path, 2, RUNS[name])
     _assert_close(again.learn(5), expected)
     _assert_close(again.state(), donor.state())
@@ -137,7 +137,7 @@ def test_without_a_copy_only_settings_change(tmp_path: Path) -> None:
 
 
 def test_a_loss_of_whole_batches_is_copied_with_them(tmp_path: Path) -> None:
-    """Micro-batches are of two unrolls, and normalised advantages of all five."""
+    """Micro-batches have two unrolls, but advantages are normalised over all five."""
     run = {
         **RMSPROP,
         "sweep": {"loss.advantage_normalization": ["none", "batch", "none"]},
@@ -227,7 +227,7 @@ def test_a_full_disk_changes_nothing_and_the_next_order_is_carried_out(tmp_path:
 def _assert_declined(receiver: _Learner, order: Order, before: dict[str, Any], said: str) -> None:
     assert not receiver.carry_out(order)
     assert receiver.state() == before
-    assert receiver.link.order is None  # not tried again and again
+    assert receiver.link.order is None  # it is not retried forever
     receiver.link.report()
     standing = receiver.client.standing
     assert standing is not None
@@ -238,7 +238,7 @@ def _assert_declined(receiver: _Learner, order: Order, before: dict[str, Any], s
 
 
 class _Killed(BaseException):
-    """Nothing in the process runs after it."""
+    """The process was killed: none of its code runs afterwards."""
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
@@ -260,11 +260,11 @@ def test_a_receiver_killed_at_any_step_is_the_old_one_or_the_new_one(tmp_path: P
                 killed = True
         successor = _Learner(tmp_path / "try", 2, POPART)
         assert successor.state() == (new if successor.is_done else old)
-        assert successor.statistics.learner_updates == 2  # its own account goes on
+        assert successor.statistics.learner_updates == 2  # its own account continues
         outcomes.append(successor.is_done)
         if not killed:
             break
-        # The controller has not heard that it was done, and orders it again: nothing happens twice, nothing is left out.
+        # The controller does not know that the order was carried out, and repeats it: nothing is done twice, and nothing is left out.
         successor.client.order = order
         assert (successor.link.order is None) is successor.is_done
         assert successor.is_done or successor.carry_out(order)
@@ -275,7 +275,7 @@ def test_a_receiver_killed_at_any_step_is_the_old_one_or_the_new_one(tmp_path: P
 
 
 def _kill_at(patch: pytest.MonkeyPatch, call: str, step: int) -> None:
-    """The process dies instead of its call number ``step``, from 0."""
+    """Kill the process instead of its call number ``step`` (from 0)."""
     left = [step]
     original = os.fsync if call == "fsync" else Path.rename
 
@@ -300,7 +300,8 @@ def test_fitness_is_of_the_newest_games_once_there_are_enough() -> None:
 
 
 def test_human_normalised_fitness_is_the_mean_over_tasks_each_capped() -> None:
-    """Of (s - random) / (human - random): 1.5 capped to 1 for the first task, 0.25 for the second; over tasks, not over games."""
+    """(s - random) / (human - random) is 1.5, capped to 1, for the first task and 0.25 for the second. The mean is over tasks, not
+    games."""
     references = {
         "a": ReferenceScores(task="a", random=10.0, human=20.0, world_record=None, minimal_actions=None),
         "b": ReferenceScores(task="b", random=-4.0, human=4.0, world_record=None, minimal_actions=None),
@@ -308,12 +309,12 @@ def test_human_normalised_fitness_is_the_mean_over_tasks_each_capped() -> None:
     window = FitnessWindow(("a", "b"), references, num_games=4)
     for task_id, episode_return in ((0, 99.0), (0, 30.0), (0, 20.0), (0, 25.0)):
         window.add(task_id, episode_return)
-    assert window.human_normalised() is None  # no game of b
+    assert window.human_normalised() is None  # task b has no game
     window.add(1, -2.0)
     assert window.games == [(0, 30.0), (0, 20.0), (0, 25.0), (1, -2.0)]
     assert window.human_normalised() == pytest.approx((1.0 + 0.25) / 2)
     window.begin([(0, 12.0), (1, 0.0), (1, 2.0)])
-    assert window.human_normalised() is None  # too few
+    assert window.human_normalised() is None  # there are too few games
     window.add(1, 4.0)
     assert window.human_normalised() == pytest.approx((0.2 + 0.75) / 2)
 

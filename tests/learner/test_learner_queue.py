@@ -13,7 +13,7 @@ def _fresh(unroll: QueuedUnroll) -> bool:
 
 
 def _put(queue: UnrollQueue, updates: list[int]) -> list[QueuedUnroll]:
-    """One message; each unroll's version tells it apart."""
+    """Put one message into the queue; the versions distinguish its unrolls."""
     arrays = LAYOUT.allocate(len(updates))
     unrolls = [QueuedUnroll(arrays, row, (0, 1), (1, updates[row]), 0, 8) for row in range(len(updates))]
     queue.put(unrolls)
@@ -51,7 +51,7 @@ def test_staleness_is_judged_at_consumption_not_at_arrival() -> None:
 
 
 def test_stale_ones_are_handed_out_at_once_where_too_few_are_left() -> None:
-    """They must leave the ledger and give their credit back, or nothing new could ever arrive."""
+    """They must leave the ledger and return their credit; otherwise nothing new could ever arrive."""
     queue = UnrollQueue()
     _put(queue, [0, 5, 0])
     start = time.monotonic()
@@ -75,7 +75,7 @@ def test_take_wakes_up_for_a_message_from_another_thread() -> None:
 def test_two_threads_lose_nothing() -> None:
     queue = UnrollQueue()
     num_messages, size, batch_size = 300, 3, 5
-    places = threading.Semaphore(4)  # as credit bounds what waits
+    places = threading.Semaphore(4)  # stands in for credit, which bounds the queue
 
     def produce() -> None:
         for message in range(num_messages):

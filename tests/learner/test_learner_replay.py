@@ -1,4 +1,4 @@
-"""IMPALA section 5.2.2: whole unrolls, drawn uniformly, first-in-first-out."""
+"""IMPALA section 5.2.2: whole unrolls are drawn uniformly from a first-in-first-out buffer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _draw(replay: UnrollReplay, num_unrolls: int) -> list[int]:
     versions = replay.sample_into(batch, 1, num_unrolls)
     marks: list[int] = batch["episode_id"][1:].tolist()
     assert versions == [(1, mark) for mark in marks]
-    # An unroll stays whole: all its fields come from one row.
+    # An unroll stays whole: all its fields come from the same row.
     assert (batch["frames"][1:, 0, 0, 0, 0] == np.array(marks) % 256).all()
     return marks
 
@@ -42,7 +42,7 @@ def test_it_holds_the_newest_and_nothing_else(capacity: int, sizes: list[int]) -
 
 @pytest.mark.parametrize("num_inserted", [13, 50, 77])
 def test_draws_are_uniform(num_inserted: int) -> None:
-    """Chi-square over 50 places; filled in part, exactly, and one and a half times round."""
+    """Chi-square test over 50 places: partly filled, exactly filled, and after one and a half rounds."""
     replay = UnrollReplay(LAYOUT.fields, 50, seed=4)
     for first in range(0, num_inserted, 11):
         _insert(replay, list(range(first, min(first + 11, num_inserted))))
@@ -50,7 +50,7 @@ def test_draws_are_uniform(num_inserted: int) -> None:
     counts = np.bincount(_draw(replay, num_draws), minlength=num_inserted)[num_inserted - num_held :]
     expected = num_draws / num_held
     chi_square = float(((counts - expected) ** 2 / expected).sum())
-    # Its mean is the degrees of freedom, its variance twice that: five deviations, on a fixed seed.
+    # Its mean equals the degrees of freedom, and its variance is twice that: the limit is five standard deviations, with a fixed seed.
     degrees = num_held - 1
     assert abs(chi_square - degrees) < 5 * (2 * degrees) ** 0.5
 

@@ -1,4 +1,4 @@
-"""Curve, report and lineage on a disk that fails: counted, told, and the next write works."""
+"""When the disk fails, writes of curve, report and lineage are counted and logged, and the next write works."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_full_disk_costs_the_point_and_not_the_curve(tmp_path: Path, log: io.S
         files.keep_lineage(3)
     assert failed == [METRICS] * 3 + [REPORT, "lineage.json"]
     lines = log.getvalue().splitlines()
-    assert len(lines) == 3  # once a minute for each file
+    assert len(lines) == 3  # one line per minute and file
     assert all("cannot write a file of the run" in line and "File too large" in line for line in lines)
     assert str(tmp_path / METRICS) in lines[0]
     files.add_point({"env_frames": 3})

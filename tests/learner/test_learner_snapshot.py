@@ -1,4 +1,4 @@
-"""A learner that goes on from its checkpoint does what it would have done without stopping."""
+"""A learner that resumes from its checkpoint continues as if it had not stopped."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_
     _save(tmp_path, first, settings)
     expected_draw = torch.rand(4)
     for batch in batches[3:5]:
-        first(batch, Rates(0.1))  # what came after the checkpoint is forgotten
+        first(batch, Rates(0.1))  # updates after the checkpoint are lost
 
     second = _trainer(_settings({**run, "seed": 99}))
     checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
@@ -133,7 +133,7 @@ def test_a_checkpoint_from_before_the_first_update_spreads_whole(tmp_path: Path)
     checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
     spread = snapshot.spread(checkpoint, ShardGroup(Place(0, 1)))
     assert spread is not None
-    assert spread.tensors["optimizer"] == {}  # empty, not missing
+    assert spread.tensors["optimizer"] == {}  # the file is empty rather than missing
     snapshot.restore(spread, _trainer(settings), replay=None)
 
 
@@ -173,7 +173,7 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
     other = UnrollReplay(LAYOUT.fields, 4, seed=9)
     snapshot.restore(checkpoint, _trainer(settings), replay=other)
     np.testing.assert_array_equal(other.random.integers(0, 2**60, 3), expected)
-    # Each rank its own; one that was not there begins as its seed says.
+    # Each rank restores its own state; a rank without saved state starts from its seed.
     other, begun = UnrollReplay(LAYOUT.fields, 4, seed=9), UnrollReplay(LAYOUT.fields, 4, seed=5)
     snapshot.restore(checkpoint, _trainer(settings), replay=other, rank=1)
     snapshot.restore(checkpoint, _trainer(settings), replay=begun, rank=2)

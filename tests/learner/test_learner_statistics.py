@@ -94,7 +94,7 @@ def test_the_report_says_how_the_return_moved_from_the_first_games_to_the_last()
         return of.report(Ledger().snapshot(), session_seconds=1.0, training_seconds=1.0)["tasks"]["pong"].get("progress")
 
     statistics.record_episode(0, 1.0)
-    assert progress(statistics) is None  # one game is no two
+    assert progress(statistics) is None  # a single game has no progress
     for episode_return in range(2, 6):
         statistics.record_episode(0, float(episode_return))
     assert progress(statistics) == {"games": 2, "mean_first": 1.5, "mean_last": 4.5, "random": -20.7}
@@ -190,16 +190,16 @@ def test_a_run_that_never_trained_has_a_rate_of_zero() -> None:
 
 
 def test_returns_are_seen_beside_what_people_reach() -> None:
-    """Pong: random -20, human 10; breakout: random 2, human 32; a third game has no human score."""
+    """Pong: random -20, human 10. Breakout: random 2, human 32. A third game has no human score."""
     references = {"pong": ReferenceScores("pong", -20.0, 10.0, None, None), "breakout": ReferenceScores("breakout", 2.0, 32.0, None, None)}
     statistics = RunStatistics(replace(SPEC, task_names=("pong", "breakout", "mine")), references=references)
-    statistics.record_episode(0, 25.0)  # 1.5, which counts as 1
+    statistics.record_episode(0, 25.0)  # the score is 1.5, capped to 1
     statistics.record_episode(2, 9.0)
     point = _point(statistics)
-    assert point["human_normalised_mean_capped"] is None  # breakout's first game goes on
+    assert point["human_normalised_mean_capped"] is None  # breakout's first game has not ended
     assert [task.get("human_normalised", "none") for task in point["tasks"].values()] == [1.5, None, "none"]
     statistics.record_episode(1, 5.0)
-    statistics.record_episode(1, 11.0)  # mean 8: 0.2
+    statistics.record_episode(1, 11.0)  # the mean is 8, the score 0.2
     report = statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)
     for place in (_point(statistics), report):
         assert place["human_normalised_mean_capped"] == pytest.approx(0.6)
@@ -223,7 +223,7 @@ def test_the_first_hundred_games_are_due_once_and_not_again_after_a_restart() ->
     for game in range(100):
         assert not statistics.start_is_due
         if game == 50:
-            statistics.logged()  # a point in between, by the clock
+            statistics.logged()  # a point in between, due by time
         statistics.record_episode(game % 2, float(game))
     assert statistics.start_is_due
     statistics.logged()

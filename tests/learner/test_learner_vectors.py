@@ -1,4 +1,4 @@
-"""Actor and learner in one process learn from vectors; fixed seeds, so the machine's speed plays no part."""
+"""Actor and learner in one process learn from vectors. Seeds are fixed, so the machine's speed does not matter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from herd.wire.run_layout import run_layout
 from tests.acting.playing import make_group, play_unroll
 
 MOST_FRAMES = 100_000
-"""More than twice what it takes."""
+"""More than twice the number that is needed."""
 
 
 def test_cartpoles_return_triples_within_a_bounded_number_of_frames() -> None:

@@ -1,4 +1,4 @@
-"""The learner's I/O thread does work in proportion to the bytes it is given: shown over sizes that double, in operations."""
+"""The work of the learner's I/O thread is proportional to the bytes that it receives; operations are counted for doubling sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PEER = actor_identity(0, 1).encode()
 
 @pytest.mark.parametrize("same_slot", [False, True])
 def test_unrolls_and_their_episodes(same_slot: bool) -> None:
-    """Every step ends a game, as many as there may be: of many environments, or all of one."""
+    """Every step ends a game, which is the maximum: games of many environments, or all of one."""
 
     def prepare(size: int) -> Callable[[], object]:
         ingest = Ingest(
@@ -68,7 +68,7 @@ def test_temperatures_of_games() -> None:
 
 @pytest.mark.parametrize("waiting", [True, False])
 def test_credit_among_many_actors(waiting: bool) -> None:
-    """All ask; then what they used comes back at once."""
+    """All actors ask; then the credit that they used is returned at once."""
 
     def prepare(size: int) -> Callable[[], object]:
         pool = CreditPool(size, expires_seconds=60.0)

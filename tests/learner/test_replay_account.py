@@ -1,4 +1,4 @@
-"""What report.json says of replay, from what updates and shards say."""
+"""The replay section of report.json, computed from what updates and shards report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_it_says_what_was_measured() -> None:
     account.record(0, 4, [])
     account.record(12, 4, [3, 5])
     account.record(12, 4, [10])
-    for rejected in (None, 0.25, 0.75):  # before the minimum there is nothing to reject
+    for rejected in (None, 0.25, 0.75):  # before the minimum there are no rows to reject
         account.gated(_update(rejected))
     account.waited(0.5)
     account.waited(1.5)
@@ -56,6 +56,6 @@ def test_the_first_shard_adds_up_and_every_other_tells_its_news_once() -> None:
     first.absorb(json.loads(json.dumps(second.news())))
     report = first.report(training_seconds=10.0)
     assert report["fraction"] == pytest.approx(9 / 12)
-    assert report["rejected_share"] == pytest.approx(0.5)  # of all shards together already
+    assert report["rejected_share"] == pytest.approx(0.5)  # the value already covers all shards
     assert report["staleness"] == {"mean": pytest.approx(7.0), "max": 9}
     assert report["waited_share"] == pytest.approx(4.0 / 20.0)

@@ -1,4 +1,4 @@
-"""Statistics and ledgers of several shards are those of one learner that took everything."""
+"""Statistics and ledgers of several shards add up to those of one learner that took everything."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_the_global_ledger_balances_through_a_restart_with_another_number_of_sha
 
     saved = LedgerSnapshot.from_json(json.loads(json.dumps(saved.as_json())))
     shards = [Ledger(saved), Ledger(saved.without_totals()), Ledger(saved.without_totals())]
-    # The actor goes on with the link that it had, now to the third shard; nothing that the second one took is taken again.
+    # The actor continues its stream on another link, now to the third shard; nothing that the second shard took is taken again.
     assert shards[2].on_hello((0, 12), 1) == 2
     received(shards[2], (0, 12), 3, 240, 80)
     after = LedgerSnapshot.of_shards([shard.snapshot() for shard in shards])
     assert (after.total.generated, after.total.consumed, after.total.in_flight) == (340, 180, 80)
     assert after.total.dropped == {LEARNER_RESTART: 80}
     assert after.is_balanced
-    # What was in flight is lost by task, as it is known by task.
+    # Frames that were in flight are booked as lost for each task, since their tasks are known.
     tasks = {task: (frames.generated, frames.consumed, frames.in_flight, dict(frames.dropped)) for task, frames in after.tasks.items()}
     assert tasks == {
         0: (80 + 3 * 60, 80 + 60, 60, {LEARNER_RESTART: 60}),

@@ -13,7 +13,7 @@ SECONDS = 30.0
 def test_a_counter_that_stands_still_too_long_is_a_lost_shard() -> None:
     silence = Silence(3, timeout_seconds=10.0, now=0.0)
     assert silence.lost([b"1", b"1", b"1"], 1.0) == []
-    assert silence.lost([b"2", b"1", b"2"], 11.0) == []  # exactly the time-out
+    assert silence.lost([b"2", b"1", b"2"], 11.0) == []  # exactly at the time-out
     assert silence.lost([b"3", b"1", b"2"], 11.5) == [1]
     assert silence.lost([b"4", b"2", b"2"], 21.5) == [2]
 
@@ -57,7 +57,7 @@ def test_the_thread_gives_up_when_another_falls_silent(store: HashStore) -> None
 
 
 class StoppedStore(HashStore):
-    """Its process is stopped: questions are not answered until ``resumed``."""
+    """Stands in for a store whose process is stopped: requests are not answered until ``resumed``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def test_a_question_that_never_returns_is_a_lost_first_shard() -> None:
 
 
 class Looks:
-    """Stands for clock and pause of the watchdog: ``at`` are the times of its looks."""
+    """Stands in for the watchdog's clock and pause: ``at`` are the times at which it looks."""
 
     def __init__(self, *at: float) -> None:
         self._at = list(at)
@@ -139,5 +139,5 @@ def test_an_error_of_ones_own_is_told_from_a_lost_shard(store: HashStore) -> Non
     given_up = threading.Event()
     heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=0.5, give_up=lambda _: given_up.set())
     heartbeat.start()
-    heartbeat.end_if_silent()  # shard 1 does not beat
+    heartbeat.end_if_silent()  # shard 1 sends no heartbeat
     assert given_up.is_set()

@@ -24,7 +24,7 @@ CATCH = {"env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks"
 
 
 class Attempts:
-    """Stands for the store's constructor: the first ``num_failures`` attempts fail."""
+    """Stands in for the store's constructor: the first ``num_failures`` attempts fail."""
 
     def __init__(self, num_failures: int) -> None:
         self.num_failures = num_failures

@@ -1,4 +1,4 @@
-"""A learner's thread beside a replay service that gives, is empty, is silent, forgets, or sends what cannot be read."""
+"""A learner's replay thread beside a service that answers, is empty, is silent, loses its data, or sends damaged data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAMAGED = -1
 
 @dataclass
 class FakeUnroll:
-    """Writes its number everywhere."""
+    """Writes its number into every field."""
 
     number: int
     agent: int = 0
@@ -49,7 +49,7 @@ class FakeUnroll:
 
 @dataclass
 class FakeEpisode:
-    """The part behind a `SampledEpisode`: its unrolls are numbered on from ``first``."""
+    """The part behind a `SampledEpisode`; its unrolls are numbered from ``first``."""
 
     first: int
     num_unrolls: int
@@ -68,7 +68,7 @@ class FakeEpisode:
 
 @dataclass
 class FakeClient:
-    """Answers what the test puts into ``answers``."""
+    """Returns the answers that the test puts into ``answers``."""
 
     num_steps_stored: int | None = None
     num_dropped_unrolls: int = 0
@@ -100,7 +100,7 @@ class FakeClient:
 
 
 class Rig:
-    """A learner's batches and the thread behind them, whose turns the test takes."""
+    """A learner's batches and the thread behind them; the test runs the thread's turns."""
 
     def __init__(self, *, whole_episodes: bool = False, prefetch: int = 2, timeout_seconds: float = 0.05, num_slots: int = 1) -> None:
         replay = {
@@ -145,13 +145,13 @@ class Rig:
         self.client.answers.append(SampledUnrolls([FakeUnroll(number, agent) for number in numbers]))  # type: ignore[misc]
 
     def step(self) -> tuple[list[int], Slab]:
-        """A batch; the numbers of its replayed unrolls."""
+        """Make a batch; returns the numbers of its replayed unrolls."""
         online = self.online()
         slab = self.batches.assemble(online)
         self.shared.consume(online)
         batch = slab.batch
         assert batch.is_replayed.tolist() == [False] * NUM_ONLINE + [True] * slab.num_replayed
-        assert (batch.actions[:, :NUM_ONLINE].numpy() >= 1000).all()  # never a batch without online rows
+        assert (batch.actions[:, :NUM_ONLINE].numpy() >= 1000).all()  # every batch has online rows
         return batch.actions[0, NUM_ONLINE:].tolist(), slab
 
 
@@ -160,12 +160,12 @@ def test_before_the_minimum_nothing_is_asked_for_and_batches_are_of_online_unrol
     for stored in (None, 0, MINIMUM - 1):
         rig.client.num_steps_stored = stored
         rig.shared.turn(0.0)
-        assert rig.step()[0] == []  # at once
+        assert rig.step()[0] == []  # without waiting
     assert rig.client.requests == []
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
     assert rig.client.num_asked >= NUM_REPLAYED
-    assert rig.step()[0] == []  # nor is what was never there waited for
+    assert rig.step()[0] == []  # nor does it wait for unrolls that never existed
     assert rig.shared.num_timeouts == 0
 
 
@@ -192,7 +192,7 @@ def test_from_then_on_every_batch_has_exactly_its_share() -> None:
         ]
         assert rig.batches.replayed_versions == own
         assert slab.batch.agent_ids[:NUM_ONLINE].tolist() == [0] * NUM_ONLINE
-    # What is asked ahead of need is bounded: two batches that are ready, and three of single unrolls.
+    # Requests ahead of need are bounded: two batches that are ready, and three of single unrolls.
     assert asked <= (30 + 2 + 3) * NUM_REPLAYED
     assert not any(whole for _, whole in rig.client.requests)
 
@@ -230,14 +230,14 @@ def test_a_silent_service_is_waited_for_once_and_then_not_until_it_speaks() -> N
     assert rig.batches.waited_seconds >= 0.05
     assert rig.shared.num_timeouts == 1
     for _ in range(3):
-        assert rig.shared.is_ready  # to go on without
+        assert rig.shared.is_ready  # ready to continue without replay
         assert rig.step()[0] == []
         rig.shared.turn(0.0)
     assert rig.shared.num_timeouts == 1
     rig.give(4, 5, 6)
     rig.shared.turn(0.0)
     assert rig.step()[0] == [4, 5, 6]
-    assert not rig.shared.is_ready  # worth waiting for again
+    assert not rig.shared.is_ready  # waits for replay again
 
 
 def test_who_waits_is_woken_by_what_comes() -> None:
@@ -259,7 +259,7 @@ def test_a_service_that_lost_what_it_held_is_not_waited_for_until_it_has_its_min
     rig.give(1, 2, 3)
     rig.shared.turn(0.0)
     rig.step()
-    rig.client.num_steps_stored = MINIMUM // 2  # evicting a long episode is no loss
+    rig.client.num_steps_stored = MINIMUM // 2  # the eviction of a long episode is not a loss
     rig.shared.turn(0.0)
     assert not rig.shared.is_ready
     rig.client.num_steps_stored = MINIMUM // 2 - 1
@@ -274,7 +274,7 @@ def test_what_cannot_be_read_is_counted_and_replaced() -> None:
     rig.shared.turn(0.0)
     rig.give(1, DAMAGED, DAMAGED, 2)
     rig.shared.turn(0.0)
-    assert rig.shared.is_ready  # nothing is ready, and nothing was ever given: online unrolls alone
+    assert rig.shared.is_ready  # nothing has arrived yet: the batch has only online unrolls
     rig.give(3)
     rig.shared.turn(0.0)
     assert rig.step()[0] == [1, 2, 3]
@@ -300,13 +300,13 @@ def test_a_slot_works_through_its_episode_an_unroll_a_batch() -> None:
     for place in range(NUM_REPLAYED):
         numbers = [replayed[place] for replayed in seen]
         for before, after in pairwise(numbers):
-            # The next unroll of the same episode, or the first of another one.
+            # The next unroll of the same episode, or the first one of another.
             assert after == before + 1 or after % 100 == 0
-    # Every episode is played to its end: it goes on until the slot begins another.
+    # Every episode is played to its end, until the slot starts another.
     began = [number for replayed in seen for number in replayed if number % 100 == 0]
     assert began == sorted(began)
     assert len(set(began)) == len(began)
-    # An episode is asked for when a slot is about to need it.
+    # An episode is requested only when a slot is about to need it.
     assert answered <= len(began) + 2 * NUM_REPLAYED
 
 
@@ -325,7 +325,7 @@ def test_an_episode_that_cannot_be_read_ends_there() -> None:
 @pytest.mark.parametrize("num_slots", [1, 2])
 @pytest.mark.parametrize("prefetch", [1, 3])
 def test_a_batch_stays_whole_while_others_are_filled(num_slots: int, prefetch: int) -> None:
-    """With the real thread: a slab is never filled while the training thread has it."""
+    """With the real thread: a slab is never filled while the training thread uses it."""
     rig = Rig(prefetch=prefetch, timeout_seconds=10.0, num_slots=num_slots)
     rig.client.num_steps_stored = MINIMUM
     numbers = iter(range(1_000_000))

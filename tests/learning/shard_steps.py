@@ -1,8 +1,7 @@
-"""One shard of several in a process of its own: a few updates on its part of given batches. ``python -m tests.learning.shard_steps
-FOLDER ...``.
+"""One of several shards in its own process: a few updates on its part of given batches.
 
-Reads FOLDER/settings.json and FOLDER/batch-<n>.safetensors of each; shard 0 leaves FOLDER/after-<size>-<sharding>.safetensors with
-parameters and the optimizer's state, and FOLDER/statistics-<size>-<sharding>.json.
+``python -m tests.learning.shard_steps FOLDER ...`` reads settings.json and batch-<n>.safetensors in each FOLDER. Shard 0 writes
+after-<size>-<sharding>.safetensors (parameters and optimizer state) and statistics-<size>-<sharding>.json there.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
     whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.optimizer_tensors().items()}
     whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.auxiliary_weights().items()}
     whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.value_statistics().items()}
-    # Every rank's own: equal on all of them, or the values of one task mean something else on each.
+    # The statistics must be equal on all ranks; otherwise the values of a task mean something else on each.
     own = {name: tensor.tolist() for name, tensor in trainer.value_statistics().items()}
     assert group.gather(own) == [own] * size
     if group.is_first:
@@ -69,4 +68,4 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
 
 if __name__ == "__main__":
     main([Path(word) for word in sys.argv[1:]])
-    os._exit(0)  # as the learner ends, and for the same reason
+    os._exit(0)  # ends as the learner does, for the same reason

@@ -1,4 +1,4 @@
-"""Trainers and batches of a few numbers: Catch, a few rows, games that end and rows that only start one."""
+"""Trainers and tiny batches: Catch, a few rows, games that end, and rows that only start one."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ STEP = Rates(1e-2)
 
 
 def run_of(**changes: Any) -> RunSettings:
-    """`RUN`, with whole sections changed."""
+    """The settings `RUN`, with whole sections replaced."""
     return RunSettings.model_validate({**RUN, **changes})
 
 
 def trainer_of(settings: RunSettings, precision: torch.dtype = torch.float32) -> Trainer:
-    """On the CPU, alone."""
+    """A single trainer on the CPU."""
     return Trainer(settings, environment_spec(settings.env), torch.device("cpu"), precision)
 
 
 def unrolls_of(settings: RunSettings, seed: int = 0) -> dict[str, NDArray[Any]]:
-    """A batch as it travels: rewards that differ, games that end; the first unroll is whole, the last has no valid row."""
+    """A batch in the wire format: rewards differ and games end; the first unroll is fully valid, the last has no valid row."""
     layout = run_layout(settings, environment_spec(settings.env))
     arrays = synthetic_unrolls(layout, settings.learner.batch_size, seed=seed)
     random = np.random.default_rng(seed)
@@ -52,15 +52,15 @@ def unrolls_of(settings: RunSettings, seed: int = 0) -> dict[str, NDArray[Any]]:
 
 
 def slab_of(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
-    """A batch of these unrolls."""
+    """A slab with these unrolls."""
     return Slab.of(run_layout(settings, environment_spec(settings.env)), arrays)
 
 
 def batch_of(settings: RunSettings, seed: int = 0) -> Slab:
-    """A batch of `unrolls_of`."""
+    """A slab of `unrolls_of`."""
     return slab_of(settings, unrolls_of(settings, seed))
 
 
 def values_of(losses: Any) -> dict[str, float]:
-    """The numbers of a loss, by name."""
+    """Values of a loss, by name."""
     return {name: measured.value for name, measured in losses.items()}

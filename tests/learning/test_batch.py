@@ -1,4 +1,4 @@
-"""One slab of memory, seen time-major."""
+"""One slab of memory, viewed time-major."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_all_fields_lie_aligned_in_one_piece_of_memory_that_is_written_in_place(
     assert len(starts) == 1
     slab.arrays["rewards"][1, 2] = 5.0
     assert slab.batch.rewards[2, 1] == 5.0
-    assert slab.to(torch.device("cpu")) is slab.batch  # no copy where it is there already
+    assert slab.to(torch.device("cpu")) is slab.batch  # no copy if it is already there
     copied = slab.to(torch.device("meta"))
     assert copied.rewards.shape == (3, 3)
     assert copied.rewards.device.type == "meta"

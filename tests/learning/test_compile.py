@@ -1,4 +1,4 @@
-"""``learner.compile`` on a CPU: another way to compute the same step."""
+"""``learner.compile`` on a CPU gives the same step as without."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def step(mode: str) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
 
 @pytest.mark.processes
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns while it compiles
 def test_a_compiled_step_is_the_same_step() -> None:
     torch._dynamo.reset()
     expected, told = step("off")

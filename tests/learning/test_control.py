@@ -1,4 +1,5 @@
-"""Clipping by the history of norms and a learning rate that follows the policy: the rules by hand, their effect in a trainer, a resume."""
+"""Clipping by the history of norms, and a learning rate that follows the policy: the rules by hand, their effect in a trainer, and a
+resume."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ def test_a_gradient_is_clipped_at_a_percentile_of_the_newest_norms() -> None:
     limits = []
     for norm in norms:
         limits.append(float(control.limit(torch.tensor(norm))))
-        control.limit(torch.tensor(math.nan))  # of an update that was skipped: nothing to remember
+        control.limit(torch.tensor(math.nan))  # the norm of a skipped update is not remembered
     for number, limit in enumerate(limits):
         newest = sorted(norms[max(0, number - 3) : number + 1])
-        place = 0.25 * (len(newest) - 1)  # of the sorted norms, between two of them
+        place = 0.25 * (len(newest) - 1)  # position in the sorted norms, between two of them
         low, high = newest[math.floor(place)], newest[math.ceil(place)]
         assert limit == pytest.approx(low + (place - math.floor(place)) * (high - low))
     bounded = UpdateControl(RMSPropSettings(max_gradient_norm=5.0, clip_percentile=100.0), CPU)
@@ -62,7 +63,7 @@ def test_a_trainer_clips_at_the_percentile_and_says_so() -> None:
     longer = unrolls_of(settings)
     longer["rewards"] *= 100.0
     first, second = trainer(batch_of(settings), STEP), trainer(slab_of(settings, longer), STEP)
-    assert (first.is_clipped, second.is_clipped) == (False, True)  # the first is its own median, the second is longer
+    assert (first.is_clipped, second.is_clipped) == (False, True)  # the first equals its own median, the second is larger
     left = math.sqrt(sum(float(parameter.grad.square().sum()) for parameter in trainer.agent.parameters() if parameter.grad is not None))
     assert left == pytest.approx((first.gradient_norm + second.gradient_norm) / 2, rel=1e-5)
 
@@ -119,6 +120,6 @@ def test_adams_rate_runs_on_env_frames_and_its_step_is_adams() -> None:
     for name, parameter in trainer.agent.named_parameters():
         assert parameter.grad is not None
         gradient = parameter.grad.numpy().astype(np.float64)
-        # At the first step both moments are the gradient's own: arXiv:1412.6980, algorithm 1.
+        # At the first step both moments equal those of the gradient itself: arXiv:1412.6980, algorithm 1.
         expected = before[name] - 1e-2 * gradient / (np.abs(gradient) + 1e-5)
         np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-4, atol=2e-6, err_msg=name)

@@ -1,4 +1,4 @@
-"""DiCE under PopArt: ``Q = scale (v + A) + shift``, against the definition in un-normalised numbers."""
+"""DiCE under PopArt: ``Q = scale (v + A) + shift``, compared with the definition in un-normalised numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_loss_is_that_of_q_values_in_units_of_the_tasks_scale() -> None:
     actions, rewards = forward.actions.numpy(), forward.rewards.double().numpy()
     batch = Batch(advantages, values, behaviour, tau, actions, rewards, forward.terminated.numpy(), forward.trained.numpy())
 
-    of_values = constants(batch, forward.discount, COSTS)  # its Q takes A as it is; V~ and the policy's weights have no part in that
+    of_values = constants(batch, forward.discount, COSTS)  # Q uses A directly; V~ and the policy's weights do not affect this
     q_values, expected_next = np.zeros(rewards.shape), np.zeros(rewards.shape)
     for t, b in batch.rows:
         q_values[t, b] = values[t, b] + scale[b] * advantages[t, b, actions[t, b]]

@@ -1,4 +1,4 @@
-"""The health of an update against loops over its rows, and that looking changes nothing."""
+"""The health metrics of an update against loops over its rows; computing them changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEARNER = {**RUN["learner"], "health_interval_updates": 1}
 
 
 def log_policies(trainer: Trainer, slab: Any) -> np.ndarray:
-    """[T, B, A] of the whole batch at once."""
+    """Log probabilities [T, B, A] of the whole batch at once."""
     seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics, torch.tensor(1))
     return seen.logits[:-1].detach().double().log_softmax(dim=-1).numpy()
 

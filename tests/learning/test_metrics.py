@@ -1,4 +1,4 @@
-"""The numbers that a loss names."""
+"""The metrics that a loss names."""
 
 from __future__ import annotations
 

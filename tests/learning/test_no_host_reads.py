@@ -1,4 +1,4 @@
-"""An update is only queued work: nothing in it asks the device for a number. So a GPU never waits for the host in the middle of one."""
+"""An update only queues work: nothing in it reads a value from the device, so a GPU never waits for the host within an update."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 class HostReadError(AssertionError):
-    """The host asked for a number."""
+    """The host read a value from the device."""
 
 
 class _NoMethods(TorchFunctionMode):
@@ -52,7 +52,7 @@ class _NoMethods(TorchFunctionMode):
 
 class _NoOperations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Tagged: whose result, or whose shape, depends on what a tensor holds. Of indexing that is so with a mask alone.
+        # These tags mark operations whose result or shape depends on a tensor's content. For indexing this holds only with a mask.
         depends = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
         if func is torch.ops.aten.index.Tensor:
             depends = any(index is not None and index.dtype == torch.bool for index in args[1])

@@ -1,4 +1,4 @@
-"""``auxiliary.kind: pixel_control`` through the whole trainer, beside every loss, network and value scaling."""
+"""``auxiliary.kind: pixel_control`` through the whole trainer, combined with every loss, network and value scaling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 PIXELS = {"kind": "pixel_control", "cell_size": 1, "cost": 0.02}
 BOARD = {**RUN["env"], "frame_height": 9, "frame_width": 8}
-"""Of 8 x 8 cells; the last row of pixels belongs to none."""
+"""A picture of 8 x 8 cells; its last row of pixels belongs to no cell."""
 TASKS = {**BOARD, "tasks": ["catch", "catch_instructed"]}
 LSTM = RUN["network"]
 
@@ -36,7 +36,7 @@ def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
 
 
 def _batch(settings: Any, seed: int = 0) -> Slab:
-    """A row that only starts a game is followed by that game's first picture; half of the unrolls are replayed."""
+    """A row that only starts a game is followed by the game's first picture; half of the unrolls are replayed."""
     arrays = unrolls_of(settings, seed)
     arrays["game_reset"][:, 1:] = ~arrays["row_valid"]
     slab = slab_of(settings, arrays)
@@ -129,7 +129,7 @@ def test_it_composes_and_micro_batches_do_not_change_the_update(run: str, tmp_pa
         assert done.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
     for name, tensor in (whole.weights() | whole.auxiliary_weights()).items():
         torch.testing.assert_close((parts.weights() | parts.auxiliary_weights())[name], tensor, rtol=1e-4, atol=1e-6)
-    # It reaches what the features are made of.
+    # The auxiliary loss trains the torso.
     assert not torch.equal(parts.weights()["torso.first.weight"], without.weights()["torso.first.weight"])
 
 
@@ -140,7 +140,7 @@ def test_actors_know_nothing_of_it() -> None:
     assert trainer.weights().keys() == agent_of(plain, spec).state_dict().keys()
     assert contract_digest(settings, spec) == contract_digest(plain, spec)
     for name, tensor in other.weights().items():
-        assert torch.equal(trainer.weights()[name], tensor)  # both begin alike
+        assert torch.equal(trainer.weights()[name], tensor)  # both start with the same weights
     assert other.auxiliary_weights() == {}
     assert {name.partition(".")[0] for name in trainer.auxiliary_weights()} == {"dense", "hidden", "dueling"}
     trainer(_batch(settings), STEP)
@@ -148,7 +148,7 @@ def test_actors_know_nothing_of_it() -> None:
 
 
 def test_cells_that_change_as_the_action_says_are_learned() -> None:
-    """Action 0 turns the upper half white and black in turn, action 1 the lower half: the values say which."""
+    """Action 0 makes the upper half alternate between white and black, action 1 the lower half; the action values learn which."""
     settings = _settings(
         env={**BOARD, "frame_height": 8, "frame_stack": 1},
         algorithm={"unroll_length": 8},

@@ -1,7 +1,7 @@
-"""PopArt through the whole trainer, over several updates: against a slow oracle in float64, and with every known mistake put in on purpose.
+"""PopArt through the whole trainer over several updates, against a slow float64 oracle; every known mistake is made on purpose.
 
-Three tasks whose rewards differ by 300x, of which one never appears and one is missing from some batches; rows that only start a game carry
-rewards and actions that must not be seen.
+There are three tasks whose rewards differ by 300x. One never appears, and one is missing from some batches. Rows that only start a game
+carry rewards and actions that must be ignored.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _compare_updates() -> None:
         np.testing.assert_allclose(told["value_scale"], [slow.scale(task) for task in range(3)], rtol=1e-4)
         for name, parameter in _named(trainer).items():
             np.testing.assert_allclose(parameter, slow.parameters[name], rtol=1e-3, atol=2e-5, err_msg=f"{name} after update {number}")
-    assert statistics["shift"][2] == 0.0  # the task that never came
-    assert slow.scale(1) > 30.0 * slow.scale(0)  # and those that did have gone far from where they began
+    assert statistics["shift"][2] == 0.0  # the task that never appeared
+    assert slow.scale(1) > 30.0 * slow.scale(0)  # the statistics of the others are far from their initial values
     assert slow.scale(1) > 20.0
 
 
@@ -122,7 +122,7 @@ def _losses_not_normalised(patch: pytest.MonkeyPatch) -> None:
 
 
 def _old_statistics_in_the_rewrite(patch: pytest.MonkeyPatch) -> None:
-    """The scale of before, where that of after belongs."""
+    """Uses the old scale where the new one belongs."""
     right = PopArt.rescale
 
     def wrong(self: PopArt, head: torch.nn.Linear, before: Statistics, after: Statistics) -> None:
@@ -133,7 +133,7 @@ def _old_statistics_in_the_rewrite(patch: pytest.MonkeyPatch) -> None:
 
 
 def _new_statistics_kept_from_the_next_update(patch: pytest.MonkeyPatch) -> None:
-    """The head is rewritten for the new statistics, and read under the old ones."""
+    """The head is rewritten for the new statistics, but read with the old ones."""
     right = Trainer._follow
 
     def wrong(self: Trainer, parts: list[UnrollTargets], is_taken: torch.Tensor) -> None:
@@ -191,7 +191,7 @@ def _values(trainer: Trainer, statistics: Statistics, frames: torch.Tensor, task
 
 
 def test_the_values_of_no_task_change_with_the_statistics() -> None:
-    """What the head says after an update is what the step alone made of it, un-normalised, for all tasks and pictures."""
+    """After an update, the un-normalised values equal those after the optimizer's step alone, for all tasks and pictures."""
     trainer, alone = _trainer(), _trainer()
     frames = torch.randint(0, 256, (8, 1, 1, 4, 3), dtype=torch.uint8)
     for number in range(3):
@@ -205,7 +205,7 @@ def test_the_values_of_no_task_change_with_the_statistics() -> None:
             each(slab_of(SETTINGS, arrays), Rates(LEARNING_RATE))
         after = trainer.value_statistics()
         assert not torch.equal(before["shift"], after["shift"])
-        # The head of the task that never came is not so much as rounded.
+        # The head of the task that never appeared does not even change by rounding.
         assert torch.equal(trainer.agent.value_head.weight[2], alone.agent.value_head.weight[2])
         for task in range(3):
             expected, found = _values(alone, before, frames, task), _values(trainer, after, frames, task)
@@ -213,7 +213,7 @@ def test_the_values_of_no_task_change_with_the_statistics() -> None:
 
 
 def test_a_copy_of_another_agent_goes_on_as_that_one_would() -> None:
-    """As a population does: weights, optimizer and statistics of the better one."""
+    """This is what a population does: copy weights, optimizer and statistics of the better agent."""
     better, worse = _trainer(), _trainer()
     for number in range(4):
         better(slab_of(SETTINGS, _arrays(number)), Rates(LEARNING_RATE))
@@ -232,6 +232,6 @@ def test_a_copy_of_another_agent_goes_on_as_that_one_would() -> None:
 
 
 def _rest(num_rows: int) -> tuple[torch.Tensor, ...]:
-    """The inputs of a feed-forward agent beside its frames."""
+    """The other inputs of a feed-forward agent, besides frames."""
     rows = (num_rows, 1)
     return torch.zeros(rows, dtype=torch.bool), torch.zeros(1, 0, 0), torch.zeros(rows, dtype=torch.int64), torch.zeros(rows)

@@ -1,4 +1,4 @@
-"""What the host reads of the device: in order, without waiting, but never too far behind. A GPU's events are stood in for."""
+"""What the host reads from the device arrives in order and without waiting, unless the host is too far ahead. GPU events are simulated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from herd.learning.readback import MAX_UPDATES_AHEAD, Readback
 
 
 class _Event:
-    """Of a copy that is done when it is waited for, or when the device has come so far."""
+    """The event of a copy. It is done when it has been waited for, or when the device has got that far."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -47,7 +47,7 @@ def test_the_host_waits_only_where_it_is_too_far_ahead() -> None:
     events.append(_sent(MAX_UPDATES_AHEAD, readback))
     assert readback.arrived() == [0.0]
     assert [event.num_waits for event in events] == [1, *[0] * MAX_UPDATES_AHEAD]
-    events[2].is_done = True  # out of order: what came before comes first
+    events[2].is_done = True  # finished out of order: earlier ones are returned first
     assert readback.arrived() == []
     events[1].is_done = True
     assert readback.arrived() == [1.0, 2.0]

@@ -1,4 +1,4 @@
-"""Shards in real processes over gloo: the same global batch gives the same update, however many share it."""
+"""Shards in real processes over gloo: the same global batch gives the same update, however many shards divide it."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def write_batches(folder: Path, settings: RunSettings) -> None:
-    """Unrolls with games that end, rows that only start one, and rewards that differ."""
+    """Write unrolls with games that end, rows that only start one, and rewards that differ."""
     for number in range(NUM_UPDATES):
         arrays = unrolls_of(settings, number)
-        # All of the last shard's part of three, so that one shard has nothing to learn from.
+        # This covers the whole part of the last of three shards, so that one shard has nothing to learn from.
         arrays["row_valid"][-2:] = False
         save_file({name: torch.from_numpy(array) for name, array in arrays.items()}, folder / f"batch-{number}.safetensors")
     (folder / "settings.json").write_text(settings.model_dump_json())
 
 
 def run_shards(folders: list[Path], size: int) -> None:
-    """Processes that meet once: importing torch and meeting take longer than all updates."""
+    """Run the shards of all folders in the same processes: importing torch and connecting take longer than all updates."""
     (port,) = free_ports(1)
     places: list[dict[str, str]] = [{}]
     if size > 1:
@@ -86,21 +86,21 @@ def run_shards(folders: list[Path], size: int) -> None:
                 process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             for process in processes:
-                process.send_signal(signal.SIGABRT)  # faulthandler says where it was
+                process.send_signal(signal.SIGABRT)  # faulthandler prints where the process was
         finally:
             codes = [process.wait(SECONDS) for process in processes]
     assert codes == [0] * size, [(code, path.read_text()) for code, path in zip(codes, errors, strict=True)]
 
 
 def left_by(folder: Path, size: int, sharding: str) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
-    """What shard 0 leaves after the updates."""
+    """The tensors and statistics that shard 0 wrote after the updates."""
     name = f"{size}-{sharding}"
     return load_file(folder / f"after-{name}.safetensors"), json.loads((folder / f"statistics-{name}.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By name of a run: what one shard and three left of it."""
+    """Run one shard and three on each of RUNS; returns the folder of each run by its name."""
     made = {}
     for name, changes in RUNS.items():
         made[name] = tmp_path_factory.mktemp("shards")
@@ -116,10 +116,10 @@ def test_one_shard_and_three_take_the_same_step(folders: dict[str, Path], run: s
     for name, fresh in trainer_of(RunSettings.model_validate({**SMALL, **RUNS[run]})).weights().items():
         assert not torch.equal(expected[name], fresh), f"{name} was not trained"
     for sharding in SHARDINGS:
-        after, told_by_shards = left_by(folders[run], 3, sharding)  # parts of 3, 3 and 2 unrolls
+        after, told_by_shards = left_by(folders[run], 3, sharding)  # three shards have 3, 3 and 2 unrolls
         assert after.keys() == expected.keys()
         for name, tensor in expected.items():
-            # Statistics are float64 and gathered: only the targets' own rounding is left.
+            # Statistics are float64 and gathered, so only rounding in the targets remains.
             tolerance = 1e-6 if name.startswith("value_statistics/") else 1e-4
             torch.testing.assert_close(after[name], tensor, rtol=tolerance, atol=1e-6, msg=partial("{}: {}".format, name))
         for mine, theirs in zip(told, told_by_shards, strict=True):

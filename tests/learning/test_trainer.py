@@ -37,7 +37,7 @@ def test_micro_batches_do_not_change_the_update(loss: dict[str, Any]) -> None:
     for name, tensor in whole.weights().items():
         for trainer in parts.values():
             torch.testing.assert_close(trainer.weights()[name], tensor, rtol=1e-4, atol=1e-6)
-    assert max(float((before[name] - tensor).abs().max()) for name, tensor in whole.weights().items()) > 1e-4  # far above the tolerance
+    assert max(float((before[name] - tensor).abs().max()) for name, tensor in whole.weights().items()) > 1e-4  # well above the tolerance
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_mean_over_trained_rows_is_optimized_where_it_is_asked_for() -> None
     batch = batch_of(RUN)
     of_sum, of_mean = by_sum(batch, STEP), by_mean(batch, STEP)
     assert of_mean.gradient_norm == pytest.approx(of_sum.gradient_norm / int(batch.batch.trained.sum()), rel=1e-4)
-    assert values_of(of_mean.losses) == pytest.approx(values_of(of_sum.losses), rel=1e-5)  # told per row all the same
+    assert values_of(of_mean.losses) == pytest.approx(values_of(of_sum.losses), rel=1e-5)  # reported per row in both cases
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
@@ -97,7 +97,7 @@ def test_the_gradient_is_clipped_by_its_global_norm() -> None:
     free, clipped = _trainer(optimizer={"max_gradient_norm": None}), _trainer(optimizer={"max_gradient_norm": 0.5})
     norm = free(batch_of(RUN), STEP).gradient_norm
     assert norm > 1.0
-    assert clipped(batch_of(RUN), STEP).gradient_norm == pytest.approx(norm)  # as it was before
+    assert clipped(batch_of(RUN), STEP).gradient_norm == pytest.approx(norm)  # the norm before clipping
     for one, other in zip(free.agent.parameters(), clipped.agent.parameters(), strict=True):
         assert one.grad is not None
         torch.testing.assert_close(other.grad, one.grad * (0.5 / norm), rtol=1e-4, atol=1e-7)
@@ -120,5 +120,5 @@ def test_the_rows_temperature_reaches_the_loss() -> None:
     arrays = unrolls_of(RUN)
     arrays["inverse_temperature"][...] = 0.0
     losses = values_of(_trainer(loss={"kind": "dice"})(slab_of(RUN, arrays), STEP).losses)
-    assert losses["mean_rho"] == pytest.approx(1.0)  # whatever the logits are
+    assert losses["mean_rho"] == pytest.approx(1.0)  # for any logits
     assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_logits"].shape[-1])), rel=1e-5)

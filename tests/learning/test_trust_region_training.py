@@ -1,4 +1,4 @@
-"""What the trainer makes of replayed rows and of a trust region: which rows count, what it tells, what PopArt's statistics see."""
+"""How the trainer treats replayed rows and the trust region: which rows count, what is reported, and what PopArt's statistics see."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _batch(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
 
 
 def _unrolls(settings: RunSettings, *, far: float) -> dict[str, NDArray[Any]]:
-    """Valid throughout; the replayed ones were played by a policy that is ``far`` from any untrained network's, the others by the network's
-    own: uniform, nearly."""
+    """All rows are valid. Replayed rows were played by a policy that is ``far`` from any untrained network's, the others by a uniform
+    policy, which is close to the network's own."""
     arrays = unrolls_of(settings)
     arrays["row_valid"][...] = True
     arrays["behaviour_logits"][...] = 0.0
@@ -77,7 +77,7 @@ def test_a_run_without_replay_or_trust_region_names_what_it_always_did() -> None
 
 
 def test_rejected_rows_are_as_if_they_were_invalid() -> None:
-    """To gradients and to every mean over the rows that were learned from."""
+    """This holds for gradients and for every mean over the rows that were learned from."""
     gated, plain = _settings(loss={"trust_region": "implied", "trust_region_threshold": 0.2}), _settings()
     arrays = _unrolls(gated, far=6.0)
     of_gated = _update(gated, _batch(gated, arrays))
@@ -91,7 +91,7 @@ def test_rejected_rows_are_as_if_they_were_invalid() -> None:
 
 
 def test_the_entropy_is_of_online_rows() -> None:
-    """Section 5.1 of LASER: replayed rows get no bonus, so that without any other cost their gradient is 0."""
+    """Section 5.1 of LASER: replayed rows get no entropy bonus, so without any other cost their gradient is 0."""
     settings = _settings(loss={"entropy_cost": 1.0, "baseline_cost": 0.0, "clip_pg_rho_threshold": 1e-30})
     arrays = _unrolls(settings, far=0.0)
     online, _ = _update(settings, _batch(settings, arrays))
@@ -120,7 +120,7 @@ def test_popart_follows_accepted_rows_and_replayed_ones_only_where_it_is_told_to
     of_online = shift(far=0.0, trust_region="implied", valid=online)
     of_all = shift(far=0.0, trust_region="implied", valid=everything)
     assert (of_all == of_online) == (sees == "online")
-    # Rejected ones are in no statistics, whatever is asked for.
+    # Rejected rows never enter the statistics, whatever the settings.
     assert shift(far=6.0, trust_region="implied", valid=everything) == of_online
 
 
@@ -140,7 +140,7 @@ def test_a_trust_region_without_v_trace_is_refused() -> None:
     ids=str,
 )
 def test_it_composes(changes: dict[str, Any]) -> None:
-    """An LSTM core replays episodes through updates that stay finite, with losses that change the weights."""
+    """An LSTM core replays episodes; updates stay finite and change the weights."""
     env = {"suite": "catch", "frame_stack": 1, "action_repeat": 1, "tasks": ["catch"], "frame_height": 32, "frame_width": 32}
     shared = {"kind": "shared", "fraction": 0.4}
     settings = _settings(**{"env": env, "loss": {"trust_region": "implied"}, **changes}).model_copy(

@@ -53,7 +53,7 @@ def test_statistics_are_moved_unroll_by_unroll_as_eq_6_says(replayed: bool, seco
 
 
 STATISTICS = st.tuples(st.floats(-1e4, 1e4), st.floats(0.0, 1e6))
-"""A shift and a standard deviation, 0 included: beyond both bounds of the scale."""
+"""A shift and a standard deviation (possibly 0), beyond both bounds of the scale."""
 
 
 def _statistics(drawn: list[tuple[float, float]]) -> Statistics:
@@ -109,7 +109,7 @@ def test_unrolls_of_several_tasks_may_come_together_or_one_at_a_time(parts: list
 
 
 def test_nothing_in_the_statistics_counts_so_nothing_freezes() -> None:
-    """A float32 number of updates stops at 2^24, and 1 - rate is 1 in float32 where the rate is below 2^-25."""
+    """A float32 count of updates stops at 2^24, and in float32 1 - rate is 1 if the rate is below 2^-25."""
     popart = _popart(rate=2.0**-26)
     one = UnrollTargets(
         torch.tensor([8.0]).double(), torch.tensor([64.0]).double(), torch.ones(1), torch.tensor([1]), torch.tensor([False])

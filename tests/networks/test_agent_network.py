@@ -1,4 +1,4 @@
-"""The whole agent: side inputs, heads, precision, and independence from how a batch is cut."""
+"""The whole agent: side inputs, heads, precision, and independence from how a batch is split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _spec(height: int = 24, width: int = 28, *, stack: int = 4, channels: int = 
 
 
 def _action_head(agent: Agent) -> Dense:
-    """Of policy logits or advantages: whichever the network has."""
+    """The head of policy logits or of advantages, whichever the network has."""
     (head,) = (head for head in (agent.policy_head, agent.advantage_head) if head is not None)
     return head
 
@@ -35,7 +35,7 @@ def _agent(head: Head = "policy_value", num_values: int = 1, **network: object) 
     torch.manual_seed(13)
     agent = Agent(spec=_spec(), network=NetworkSettings.model_validate(network), head=head, num_values=num_values)
     for layer in (_action_head(agent), agent.value_head):
-        nn.init.normal_(layer.weight)  # a near-zero policy head would hide errors before it
+        nn.init.normal_(layer.weight)  # a policy head near zero would hide earlier errors
         nn.init.normal_(layer.bias)
     return agent
 
@@ -62,7 +62,7 @@ def _numbers(*parameters: Tensor) -> tuple[Array, ...]:
 
 
 def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Array]:
-    """Logits, values and core state from the torso's features on, in float64 loops."""
+    """Logits, values and core state, computed from the torso's features in float64 loops."""
     features = agent.torso(inputs["frames"].flatten(0, 1), None, torch.float32).detach().double().numpy().reshape(T, B, -1)
     rows = np.empty((T, B), dtype=object)
     for t, b in np.ndindex(T, B):
@@ -192,7 +192,7 @@ def test_an_inference_copy_is_frozen_and_follows_newer_weights_only_when_told() 
     assert torch.equal(acting(**inputs)[0].values, newer.for_inference(torch.bfloat16)(**inputs)[0].values)
     assert not torch.equal(acting(**inputs)[0].values, before.values)
     assert not any(p.requires_grad for p in acting.parameters())
-    assert acting.state_dict()["torso.dense.weight"].dtype == torch.bfloat16  # half the memory to read at every step
+    assert acting.state_dict()["torso.dense.weight"].dtype == torch.bfloat16  # this halves the memory read at every step
     assert all(p.dtype == torch.float32 and p.requires_grad for p in agent.parameters())
 
 
@@ -220,7 +220,7 @@ def test_the_heads_differ_in_name_only_and_existing_networks_keep_theirs() -> No
 
 
 def test_advantages_come_as_they_are_and_train_without_the_value() -> None:
-    """A is not made mean-free: neither values nor gradients of one action reach the other actions or V."""
+    """A is not centred: neither the values nor the gradients of one action reach other actions or V."""
     agent = _agent(head="dueling")
     output, _ = agent(**_inputs(agent))
     assert output.policy_logits.shape == (T, B, A)
@@ -253,7 +253,7 @@ def test_without_a_core_the_state_is_empty_and_passes_through() -> None:
 
 
 def test_an_instruction_can_turn_the_preferred_action_round_without_a_core() -> None:
-    """Linear heads on (picture, words) would give every picture the same change of logits."""
+    """Linear heads on (picture, words) would change the logits of every picture in the same way."""
     agent = _agent(language=True, torso="mlp")
     assert isinstance(agent.joint, Dense)
     inputs = _inputs(agent)

@@ -1,4 +1,4 @@
-"""The average image against sums in float64, and what the first layer sees of a picture that stands still."""
+"""The average image against sums in float64, and what the first layer sees of a still picture."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_stands_still_reaches_no_filter_and_what_moves_does() -> None:
     layer.centre("mean", (1, 84, 84))
     background = torch.randint(0, 256, (84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     planes = background.expand(40, 3, 84, 84).clone().unsqueeze(-1)
-    planes[7, 1, 30, 40] = 255  # a ball, once
+    planes[7, 1, 30, 40] = 255  # a ball that appears once
     layer.average.follow(planes, OneShard().add_up)
     still = background.expand(2, 4, 84, 84)
     assert not layer.convolve_pixels(still, torch.float32).any()

@@ -1,4 +1,4 @@
-"""``restack`` gives the learner, bit for bit, the stack that the actor acted on."""
+"""``restack`` gives the learner the same stacks, bit for bit, that the actor acted on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 
 def _plays(seed: int, batch: int, num_rows: int, channels: int, reset_rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Long plays [B, R, 3, 5, C] of several games; no pixel is zero, so a missing plane cannot hide."""
+    """Long sequences [B, R, 3, 5, C] of several games. No pixel is zero, so a missing plane cannot go unnoticed."""
     random = np.random.default_rng(seed)
     frames = random.integers(1, 256, (batch, num_rows, 3, 5, channels), dtype=np.uint8)
     game_reset = random.random((batch, num_rows)) < reset_rate
@@ -24,7 +24,7 @@ def _plays(seed: int, batch: int, num_rows: int, channels: int, reset_rate: floa
 
 
 def _restack(*arrays: np.ndarray) -> torch.Tensor:
-    """Of batch-major arrays, seen time-major as a batch shows them."""
+    """Restack batch-major arrays, viewed time-major as in a batch."""
     return restack(*(torch.from_numpy(array).transpose(0, 1) for array in arrays))
 
 

@@ -1,4 +1,4 @@
-"""Instructions against float64 steps over their words."""
+"""The instruction encoder against float64 steps over the words."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.oracles.networks_layers import lstm_with_resets
 torch.set_num_threads(1)
 B, INPUTS, H = 3, 5, 4
 FUSED, SHORT = LEAST_FUSED_ROWS, LEAST_FUSED_ROWS - 1
-MIDDLE = FUSED + 2 * SHORT  # two spans that are too short lie before it
+MIDDLE = FUSED + 2 * SHORT  # two spans before it are too short to fuse
 T = MIDDLE + FUSED + 2
 
 knowledge = pytest.mark.parametrize("is_known", [True, False], ids=["the host knows the resets", "row by row"])
@@ -27,7 +27,7 @@ def _case() -> tuple[LSTMCore, torch.Tensor, torch.Tensor, torch.Tensor]:
     reset = torch.zeros(T, B, dtype=torch.bool)
     for row in (0, FUSED, FUSED + SHORT, MIDDLE):
         reset[row, 0] = True
-    reset[T - 1, 1] = True  # and one unroll without
+    reset[T - 1, 1] = True  # the third unroll has no reset
     return core, torch.randn(T, B, INPUTS), reset, torch.randn(B, 2, H)
 
 

@@ -1,4 +1,4 @@
-"""Single layers against PyTorch's plain formulas in float64, and pixel moves that must change nothing."""
+"""Single layers against PyTorch's plain formulas in float64, and pixel rearrangements that must change nothing."""
 
 from __future__ import annotations
 

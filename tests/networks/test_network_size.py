@@ -1,4 +1,4 @@
-"""The bound on published weights holds for every network, and is not far above it."""
+"""The bound on the size of published weights holds for every network, and is tight."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_weights_of_every_network_fit_and_fill_the_bound(env: dict[str, Any]
     spec = environment_spec(settings.env)
     with torch.device("meta"):
         tensors = agent_of(settings, spec).state_dict()
-    # As published: the bytes of the tensors, and a header of names, shapes and offsets.
+    # The published form: the bytes of the tensors, and a header with names, shapes and offsets.
     header = len(encode_weights({name: torch.empty(0) for name in tensors})) + 40 * len(tensors)
     actual = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) + header
     assert actual <= max_weights_bytes(settings, spec) <= 1.5 * actual + LEAST_BYTES

@@ -1,4 +1,4 @@
-"""A suite of somebody else's: a corridor, its exit at the right end; observations are one-hot positions."""
+"""A suite from another package: a corridor with the exit at its right end; observations are one-hot positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_STEPS = 50
 
 
 class CorridorSettings(SuiteSettings):
-    """A corridor to walk."""
+    """Settings of the corridor."""
 
     suite: Literal["corridor"] = "corridor"
     """One game: walk to the right."""
@@ -31,7 +31,7 @@ class CorridorSettings(SuiteSettings):
 
 
 class Corridor:
-    """E corridors; a step left or right, 1 at the exit, truncated after `MAX_STEPS`."""
+    """E corridors. A step goes left or right, the exit pays 1, and games are truncated after `MAX_STEPS`."""
 
     def __init__(self, spec: EnvSpec, num_environments: int, first_slot: int) -> None:
         self.spec = spec

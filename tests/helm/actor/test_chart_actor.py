@@ -1,4 +1,4 @@
-"""Actors: a Deployment of interchangeable pods, any of which may go at any time."""
+"""Actors: a Deployment of interchangeable pods, any of which may end at any time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_laptops_places_are_not_the_clusters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "links"),
     [
-        (("learner.shards=8", "actor.replicas=2"), 7),  # actors 0 and 1 begin at shards 0 and 1
+        (("learner.shards=8", "actor.replicas=2"), 7),  # actors 0 and 1 start at shards 0 and 1
         (("learner.shards=8", "actor.replicas=8"), 2),
         (("learner.shards=8", "actor.replicas=2", "experiment.actor.links=8"), 8),
         (("learner.shards=6", "actor.autoscaling.enabled=true", "actor.autoscaling.minReplicas=4"), 3),

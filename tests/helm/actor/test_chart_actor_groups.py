@@ -1,4 +1,4 @@
-"""Several kinds of actors in one release: a Deployment each, of the values of all with its own over them."""
+"""Several groups of actors in one release: a Deployment for each, with the common values and the group's own values over them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_is_a_deployment_of_its_own() -> None:
     assert pod_of(spot)["nodeSelector"] == {"disk": "ssd", "lifetime": "spot"}
     assert pod_of(fixed)["nodeSelector"] == {"disk": "ssd"}
     assert "tolerations" in pod_of(spot)
-    assert "tolerations" not in pod_of(fixed)  # what is false or 0 wins as well
+    assert "tolerations" not in pod_of(fixed)  # false and 0 override too
     assert container_of(fixed)["resources"]["limits"] == container_of(spot)["resources"]["limits"] | {"cpu": "4"}
     assert (pod_of(fixed).get("hostNetwork"), pod_of(spot).get("hostNetwork")) == (True, None)
     assert container_of(fixed)["args"] == container_of(spot)["args"]
@@ -44,7 +44,7 @@ def test_no_deployment_selects_anothers_pods() -> None:
         chosen = [each for each in found if selector <= each["spec"]["template"]["metadata"]["labels"].items()]
         assert chosen == [own]
     (alone,) = deployments().values()
-    assert "herd/group" not in str(alone)  # a selector cannot be changed: that of a release without groups is as it was
+    assert "herd/group" not in str(alone)  # selectors are immutable, so a release without groups keeps its old one
 
 
 def test_all_of_them_count_where_links_are_worked_out(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_group_may_have_an_autoscaler_of_its_own(kind: str, scaler: str, bound
     spot, fixed = (find(objects, "Deployment", f"herd-actor-{name}") for name in ("spot", "fixed"))
     assert "replicas" not in spot["spec"]
     assert fixed["spec"]["replicas"] == 1
-    assert settings_of(objects, fixed, tmp_path).actor.links == 6  # three actors at least, of eight shards
+    assert settings_of(objects, fixed, tmp_path).actor.links == 6  # at least three actors for eight shards
 
 
 def test_autoscaling_of_all_is_of_each_group() -> None:

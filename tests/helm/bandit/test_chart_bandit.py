@@ -1,4 +1,4 @@
-"""The bandit: there where the experiment has one, and nowhere else."""
+"""The bandit exists where the experiment has one, and only there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluator: there where the experiment asks for one, once, and its points where they are kept."""
+"""The evaluator exists once if the experiment asks for it, and its points are kept where the values say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Central inference: there where the experiment asks for it, and found by actors."""
+"""Central inference exists if the experiment asks for it, and actors find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learners: ranked pods that meet by name, and go on from the checkpoint whenever they start."""
+"""Learners are ranked pods that meet by name, and resume from the checkpoint at every start."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_shards_are_told_their_place() -> None:
     assert place_of(8, told) == Place(3, 8, "herd-learner-0.herd-learner", 29500)
     service = find(objects, "Service", "herd-learner")["spec"]
     assert service["clusterIP"] == "None"
-    assert service["publishNotReadyAddresses"] is True  # they find each other in order to become ready
+    assert service["publishNotReadyAddresses"] is True  # learners must find each other before they are ready
     assert {port["name"]: port["port"] for port in service["ports"]} == {"unrolls": 7100, "rendezvous": 29500, "metrics": 9400}
 
 
@@ -58,14 +58,14 @@ def test_the_experiments_number_of_shards_unless_another_is_given(tmp_path: Path
 
 
 def test_a_rolling_upgrade_of_shards_never_waits_for_a_group() -> None:
-    """The new shard is ready before the others are new: else the controller and the shard would wait for each other."""
+    """A new shard must become ready before the others are replaced; otherwise the controller and the shard would wait for each other."""
     assert container_of(learner())["readinessProbe"]["httpGet"]["path"] == "/readyz"
     several = container_of(learner("learner.shards=2"))
     assert several["readinessProbe"]["httpGet"]["path"] == several["startupProbe"]["httpGet"]["path"] == "/healthz"
 
 
 def test_shards_of_another_upgrade_do_not_meet() -> None:
-    """The group has the name of the template's version, so whatever makes the controller replace pods makes another group."""
+    """The group is named after the template's revision, so any change that makes the controller replace pods makes a new group."""
     env = {each["name"]: each for each in container_of(learner("learner.shards=2"))["env"]}
     assert env["TORCHELASTIC_RUN_ID"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['controller-revision-hash']"}}
 
@@ -78,7 +78,7 @@ def test_shards_of_another_upgrade_do_not_meet() -> None:
 
 
 def test_plain_pods_of_one_version_are_one_group() -> None:
-    """Where no controller labels pods, as in tests/containers."""
+    """This is for environments in which no controller labels pods, as in tests/containers."""
 
     def groups(*words: str) -> set[str]:
         plans = [plan for plan in plan_pods(render(*with_values("learner.shards=2", *words))) if plan.component == "learner"]
@@ -135,7 +135,7 @@ def test_persistence_switch() -> None:
 
 
 def test_claims_never_change_with_chart_or_labels() -> None:
-    """Kubernetes refuses any change of them, and with it the whole upgrade."""
+    """Kubernetes rejects any change to claims, and the whole upgrade with it."""
     words = ("learner.persistence.enabled=true",)
     plain, labelled = learner(*words), learner(*words, 'commonLabels={"team": "rl"}', "image.tag=other")
     assert plain["spec"]["volumeClaimTemplates"] == labelled["spec"]["volumeClaimTemplates"]

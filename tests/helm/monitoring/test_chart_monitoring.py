@@ -1,4 +1,4 @@
-"""Monitoring: only what was asked for, with the labels that rules and dashboards go by."""
+"""Monitoring objects are created only on request, with the labels that rules and dashboards use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for (const [module, object] of JSON.parse(readFileSync(0, "utf8"))) {
 
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart with rules and a dashboard of these tests' own."""
+    """The chart with additional rules and a dashboard made for these tests."""
     copy = tmp_path_factory.mktemp("chart") / "herd"
     shutil.copytree(CHART, copy)
     shutil.rmtree(copy / "files", ignore_errors=True)
@@ -60,7 +60,7 @@ EVERYTHING = with_values(
 
 
 def errors_of(*objects: Object) -> str:
-    """What the validators made from the projects' own definitions say; empty where all is well."""
+    """Errors from validators built from the projects' own definitions; empty if the objects are valid."""
     root = resource_validators()
     pairs = []
     for each in objects:
@@ -112,7 +112,7 @@ def test_rules_and_dashboard_are_the_files(chart: Path, engine: str) -> None:
     objects = render(*EVERYTHING, chart=chart, engine=engine)
     rules = find(objects, "PrometheusRule", "herd")["spec"]["groups"]
     assert [group["name"] for group in rules] == ["herd-recording", "herd-alerts"]
-    # Prometheus' own templates are no business of Helm's.
+    # Helm must not interpret Prometheus' own templates.
     assert rules[1]["rules"][0]["annotations"]["summary"] == "The learner of {{ $labels.release }} starves"
     board = find(objects, "ConfigMap", "herd-dashboard")
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"

@@ -1,4 +1,4 @@
-"""The parameter server: one root, and replicas that actors ask in its place."""
+"""The parameter server: one root, and replicas that actors ask instead of the root."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_replicas_follow_the_root_and_actors_ask_them(tmp_path: Path) -> None:
     assert replicas["spec"]["replicas"] == 3
     assert settings_of(objects, replicas, tmp_path).paramserver.upstream == "tcp://herd-paramserver:7200"
     service = find(objects, "Service", REPLICA)["spec"]
-    assert "clusterIP" not in service  # an address that balances over those that have weights
+    assert "clusterIP" not in service  # a cluster IP, which balances over the replicas that have weights
     assert "publishNotReadyAddresses" not in service
     actor, learner = find(objects, "Deployment", "herd-actor"), find(objects, "StatefulSet", "herd-learner")
     assert settings_of(objects, actor, tmp_path).actor.paramserver == f"tcp://{REPLICA}:7200"

@@ -1,4 +1,4 @@
-"""A population: a learner StatefulSet for each member, one Deployment of actors for all, one controller, one volume."""
+"""A population: one learner StatefulSet per member, one Deployment of actors for all, one controller and one volume."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_member_has_learners_of_its_own_and_actors_know_them_all(shards: i
     assert len({str(sorted(selector.items())) for selector in selectors}) == len(selectors)
     actor = settings("Deployment", "herd-actor").actor
     assert actor.learner == tuple(f"tcp://{host}:7100" for host in hosts)
-    assert (actor.agent, actor.index) == (None, None)  # leased together
+    assert (actor.agent, actor.index) == (None, None)  # agent and index are leased together
     test = container_of(find(objects, "Pod", "herd-test"))["args"]
     assert [word for word in test if word.startswith("--learner")] == [f"--learner=http://{host}:9400" for host in hosts]
     assert "--ready=http://herd-population:9400" in test

@@ -1,4 +1,4 @@
-"""Replay: there where the experiment shares it, as many pods as it has replicas, each with its own number."""
+"""Replay exists if the experiment shares it; each of its replicas is a pod with its own number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``helm test``: our own image and program, asked for every service there is."""
+"""``helm test`` runs our own image and program, and checks every service of the release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_it_asks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "watch", watch)
     container = container_of(find(render_ci("multi-learner-values.yaml"), "Pod", "herd-test"))
     assert container["command"] == ["python", "-m", self_test.__name__]
-    assert container["image"] == "registry.example.org/rl/herd-paramserver:0.1.0"  # there in every release, and without torch
+    assert container["image"] == "registry.example.org/rl/herd-paramserver:0.1.0"  # this image is part of every release and has no torch
     assert self_test.main(container["args"]) == 0
     assert asked == [
         [f"http://herd-learner-{rank}.herd-learner:9400" for rank in range(8)],
