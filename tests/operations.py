@@ -1,6 +1,6 @@
-"""How much work a call does, counted instead of timed: the same on every machine.
+"""Counts the work of a call instead of timing it, so that the result is the same on every machine.
 
-Calls of functions, Python's and C's, and elements that numpy reads of the arrays that were wrapped.
+Counted are calls of Python and C functions, and the elements that numpy reads from wrapped arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 class Counted(np.ndarray[Any, Any]):
-    """An array that counts what is read of it and of everything made from it."""
+    """An array that counts the elements read from it and from every array derived from it."""
 
     num_elements = 0
 
@@ -28,12 +28,12 @@ class Counted(np.ndarray[Any, Any]):
 
 
 def counted(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory, watched."""
+    """The same memory, with reads counted."""
     return array.view(Counted)
 
 
 def operations_of(function: Callable[[], object]) -> int:
-    """Run it; returns the calls made and the elements read on the way."""
+    """Run the function; returns the number of calls made and elements read."""
     num_calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
@@ -51,9 +51,10 @@ def operations_of(function: Callable[[], object]) -> int:
 
 
 def assert_linear(prepare: Callable[[int], Callable[[], object]], *sizes: int) -> None:
-    """``prepare(n)`` gives a call with n times the input: twice as much may take little more than twice the operations.
+    """Assert linear cost. ``prepare(n)`` returns a call with n times the input; doubling n may take little more than twice the
+    operations.
 
-    The sizes double, and the smallest is large enough that what a call costs by itself does not hide what its input does.
+    The sizes double. The smallest is large enough that the fixed cost of a call does not hide the cost of its input.
     """
     counts = [operations_of(prepare(size)) for size in sizes]
     for (size, count), larger in zip(zip(sizes, counts, strict=True), counts[1:], strict=False):

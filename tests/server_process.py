@@ -1,4 +1,4 @@
-"""A server in a process of its own, started as a user starts it, and clients that ask it by hand."""
+"""Runs a server in a separate process, started as a user starts it, and clients controlled by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER_SECONDS = patient(60.0)
 
 
 class ServerProcess:
-    """``python -m herd_<service>`` under ``settings``, from when it listens. As a context manager it is killed at the end."""
+    """Runs ``python -m herd_<service>`` with ``settings``; ready when it listens. As a context manager, it kills the process at the end."""
 
     def __init__(self, service: str, settings: RunSettings) -> None:
         self.settings = settings
@@ -38,7 +38,7 @@ class ServerProcess:
         )
         assert self.process.stderr is not None
         self.before: list[str] = []
-        """Lines that it logged first."""
+        """Lines logged before the process listened."""
         for line in self.process.stderr:
             if "listening" in line:
                 break
@@ -73,7 +73,7 @@ class ServerProcess:
 
 
 class AskingClient:
-    """Asks by hand, so that it can also say what no client of ours would."""
+    """A client controlled by hand, so that it can also send what our clients never send."""
 
     def __init__(self, context: Context, server: ServerProcess) -> None:
         self.server = server
@@ -99,7 +99,7 @@ C = TypeVar("C", bound=AskingClient)
 
 @contextmanager
 def connecting(make: Callable[[Context, S], C], context: Context) -> Iterator[Callable[[S], C]]:
-    """Makes clients, which are closed at the end."""
+    """Yields a function that makes clients; all of them are closed at the end."""
     clients: list[C] = []
 
     def connect(server: S) -> C:
@@ -118,7 +118,7 @@ def found(pattern: str, text: str) -> str:
 
 
 def until(condition: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
-    """For what has no event to wait for: a connection being made, another process's counter."""
+    """Poll for conditions that have no event to wait for, such as a new connection or another process's counter."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"

@@ -1,7 +1,7 @@
-"""``make test-slow``: a pytest plugin that makes this machine slow, for tests that a slow machine fails.
+"""``make test-slow``: a pytest plugin that slows this machine down, to find tests that fail on slow machines.
 
-Each worker, and whatever its tests start, gets SLOW_CORES cores (a half) by a control group of its own, and SLOW_BUSY busy processes (one
-for each core) compete with them. Needs root and a machine whose group of version 1 (``/sys/fs/cgroup/cpu``) or 2 can be written to.
+A control group limits each worker and the processes of its tests to SLOW_CORES cores (a half), while SLOW_BUSY busy processes (one for
+each core) compete with them. Needs root, and a writable cgroup hierarchy of version 1 (``/sys/fs/cgroup/cpu``) or 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ os.environ.setdefault("TEST_PATIENCE", "5")
 CORES = float(os.environ.get("SLOW_CORES", "0.5"))
 BUSY = int(os.environ.get("SLOW_BUSY", os.cpu_count() or 1))
 PERIOD_MICROSECONDS = 100_000
-"""The kernel's default. A group that has used its share stands still for the rest of it."""
+"""The kernel's default. A group that has used up its share pauses until the period ends."""
 MOUNTED = Path("/sys/fs/cgroup")
 
 _busy = pytest.StashKey[list[subprocess.Popen[bytes]]]()
@@ -28,10 +28,10 @@ _group = pytest.StashKey[Path]()
 
 
 def make_group(name: str, cores: float, *, mounted: Path = MOUNTED) -> Path:
-    """A control group with this share of a core; raises OSError where none can be made."""
+    """Make a control group with this share of a core; raises OSError if that is not possible."""
     quota = str(round(cores * PERIOD_MICROSECONDS))
-    if (mounted / "cgroup.controllers").exists():  # version 2
-        with contextlib.suppress(OSError):  # where it is refused, the next line says why
+    if (mounted / "cgroup.controllers").exists():  # cgroup version 2
+        with contextlib.suppress(OSError):  # if this is refused, the next line raises the error
             (mounted / "cgroup.subtree_control").write_text("+cpu")
         group = mounted / name
         group.mkdir()
@@ -45,7 +45,7 @@ def make_group(name: str, cores: float, *, mounted: Path = MOUNTED) -> Path:
 
 
 def leave_group(group: Path) -> None:
-    """Out of it, so that it can go; a process just killed may need a moment to leave."""
+    """Leave the group and remove it; a process that was just killed may need a moment to leave."""
     (group.parent / "cgroup.procs").write_text(str(os.getpid()))
     for _ in range(100):
         with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ def leave_group(group: Path) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The controller starts the busy processes, each worker enters its group; without workers, one process does both."""
+    """The controller starts the busy processes, and each worker enters its group. Without workers, one process does both."""
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         spin = [sys.executable, "-c", "while True: pass"]

@@ -57,7 +57,7 @@ def test_the_bound_can_be_given_and_is_wide_for_a_torso_of_ones_own() -> None:
 @pytest.mark.parametrize("vector_size", [0, 900])
 def test_instructions_and_vectors_count(core: str, vector_size: int) -> None:
     settings = RunSettings.model_validate({"name": "run", "env": ATARI, "network": {"torso": "deep", "core": core}})
-    # No suite of this test's has instructions.
+    # No suite in this test has instructions.
     settings = settings.model_copy(update={"network": settings.network.model_copy(update={"language": True})})
     spec = replace(environment_spec(settings.env), instruction_length=16, vector_size=vector_size)
     with torch.device("meta"):

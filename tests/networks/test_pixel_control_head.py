@@ -12,7 +12,7 @@ from herd.networks.pixel_control import CHANNELS, PixelControlHead
 from tests.oracles.networks_layers import Array, Layer, deconvolution, relu
 
 SHAPES = {(72, 96): (18, 24), (84, 84): (20, 20), (96, 72): (24, 18), (120, 160): (30, 40), (64, 64): (16, 16), (33, 44): (8, 10)}
-"""Pixels, and what the scheme makes of them in cells of 4."""
+"""Sizes in pixels, and the sizes of the scheme with cells of 4 pixels."""
 
 
 def _spec(height: int, width: int) -> EnvSpec:

@@ -1,4 +1,4 @@
-"""Torsos against float64 loops over every output number, and against the sizes that the papers print."""
+"""Torsos agree with float64 loops over every output, and with the sizes printed in the papers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _torso(name: TorsoName, height: int, width: int, channels: int = 1, stack: i
     torso = build_torso(spec, NetworkSettings.model_validate({"torso": name, **network}))
     for parameter in torso.parameters():
         if parameter.dim() == 1:
-            nn.init.normal_(parameter, std=0.2)  # zero biases would hide a forgotten one
+            nn.init.normal_(parameter, std=0.2)  # zero biases would hide one that was forgotten
     return torso
 
 
@@ -123,7 +123,7 @@ def test_a_constant_background_moves_no_centred_filter(name: TorsoName) -> None:
     assert isinstance(torso, StridedTorso | DeepTorso)
     responses = [torso.pixels.convolve_pixels(torch.full((1, 4, 24, 28), grey, dtype=torch.uint8), torch.float32) for grey in (0, 87, 255)]
     for response in responses:
-        inside = response[..., 1:-1, 1:-1]  # around it is black padding
+        inside = response[..., 1:-1, 1:-1]  # the border is black padding
         torch.testing.assert_close(inside, torso.pixels.bias[:, None, None].expand_as(inside), rtol=0, atol=1e-5)  # type: ignore[index]
     plain = _torso(name, 24, 28)
     assert isinstance(plain, StridedTorso | DeepTorso)
@@ -137,7 +137,7 @@ def test_the_papers_initialization_is_sonnets() -> None:
         assert isinstance(layer, nn.Conv2d | nn.Linear)
         deviation = layer.weight[0].numel() ** -0.5
         assert float(layer.weight.detach().abs().max()) <= 2 * deviation
-        # Of a normal distribution cut off at two standard deviations, 0.8796 is left of one.
+        # A normal distribution truncated at two standard deviations has a standard deviation of 0.8796.
         assert float(layer.weight.detach().std()) == pytest.approx(0.8796 * deviation, rel=0.05)
 
 
@@ -164,7 +164,7 @@ def test_gradients_of_every_parameter_are_the_definitions_slopes() -> None:
             with torch.no_grad():
                 parameter[where] = value
             totals.append(float(np.square(_expected(torso, frames, "filters")).sum()))
-        # 2 %: the step may cross a ReLU's or a maximum's edge.
+        # The tolerance is 2 % because the step may cross the edge of a ReLU or a maximum.
         assert (totals[0] - totals[1]) / (2 * step) == pytest.approx(float(parameter.grad[where]), rel=2e-2), name
 
 
@@ -181,12 +181,12 @@ def test_bfloat16_stays_close_to_float32_and_trains_float32_parameters(name: Tor
     exact, rounded = torso(frames, None, torch.float32), torso(frames, None, torch.bfloat16)
     assert rounded.dtype == torch.bfloat16
     error = (rounded.float() - exact).norm() / exact.norm()
-    assert 0 < error < 0.02  # 8 significant bits and a few layers; exactly 0 would mean float32 was used
+    assert 0 < error < 0.02  # 8 significant bits and a few layers; an error of exactly 0 would mean that float32 was used
     exact_gradients = torch.autograd.grad(exact.sum(), list(torso.parameters()))
     gradients = torch.autograd.grad(rounded.float().sum(), list(torso.parameters()))
     for gradient, exact_gradient in zip(gradients, exact_gradients, strict=True):
         assert gradient.dtype == torch.float32
-        # Rounding flips a few ReLUs and maxima of the fifteen layers; the direction must survive.
+        # Rounding flips a few ReLUs and maxima in the fifteen layers; the direction of the gradient must not change.
         assert F.cosine_similarity(gradient.flatten(), exact_gradient.flatten(), dim=0) > 0.98
 
 
@@ -248,7 +248,7 @@ def test_mlp_takes_vectors_and_boards_beside_them() -> None:
 
 def test_a_vectors_digits_reach_the_first_layer_in_bfloat16_too() -> None:
     torso = build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=1), NetworkSettings(torso="mlp"))
-    near = torch.tensor([[1000.0], [1001.0]])  # one and the same number in bfloat16
+    near = torch.tensor([[1000.0], [1001.0]])  # the same number in bfloat16
     features = torso(None, near, torch.bfloat16)
     assert features.dtype == torch.bfloat16
     assert (features[0] != features[1]).any()
@@ -304,7 +304,7 @@ class Demanding(Mine):
 
 @pytest.fixture
 def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    name = f"torsos_{abs(hash(request.node.name))}"  # a module is imported once
+    name = f"torsos_{abs(hash(request.node.name))}"  # a module is imported only once
     (tmp_path / f"{name}.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
@@ -339,7 +339,7 @@ def test_a_users_torso_that_is_wrong_is_refused_before_anything_runs(own_file: s
 
 
 def test_a_constant_picture_behind_centred_filters_has_no_gradient_without_bounds() -> None:
-    """Nothing varies between channels there: a norm of each position by itself would divide by the root of its epsilon."""
+    """Here nothing varies between channels: normalising each position by itself would divide by the root of epsilon."""
     torso = _torso("shallow", 40, 44, input_centering="filters", layer_norm=True)
     assert isinstance(torso, StridedTorso)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""For every alert: what makes it fire, and what comes close and does not."""
+"""For every alert, cases in which it fires, and similar cases in which it does not."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tests.observability.healthy_run import (
 )
 
 LONG = 60.0
-"""Minutes of most cases: longer than any alert must hold, but for a few."""
+"""Length of most cases in minutes; only a few alerts must hold for longer."""
 Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A healthy run with ``changes`` (None takes a series away), looked at after ``minutes``."""
+    """A healthy run with ``changes`` (None removes a series), evaluated after ``minutes``."""
 
     alert: str
     when: str
     changes: Mapping[str, str | None]
     fires: tuple[Labels, ...] = ()
-    """Labels of the alerts that fire, but for name and severity; none: it is quiet."""
+    """Labels of the alerts that fire, without name and severity; empty if none fires."""
     minutes: float = LONG
     without: tuple[str, ...] = field(default=())
     """Names of metrics that no process exports."""
@@ -55,7 +55,7 @@ def frames_of(task: str, per_second: float) -> dict[str, str]:
 
 
 def dies_every(minutes: float, total: float) -> str:
-    """Processor seconds of a process that begins anew again and again."""
+    """Processor seconds of a process that restarts again and again."""
     return " ".join([grows(0.9, minutes, start=2)] * round(total / minutes))
 
 
@@ -64,7 +64,8 @@ def no_pods(component: str) -> dict[str, None]:
 
 
 def silent(alert: str, counter: str, pod: str, what: str, quiet: str, unasked: Mapping[str, str], **labels: str) -> tuple[Case, ...]:
-    """``what`` stopped counting: that fires, unless ``quiet``, with the series ``unasked``, or where the run has no such service."""
+    """Cases for a counter that stops (``what``). The alert fires, except in the case ``quiet``, which has the series ``unasked``, or if
+    the run lacks the service."""
     stands = {key(counter, pod, **labels): stays(9, LONG)}
     return (
         Case(alert, what, stands, fires=(RUN,)),
@@ -83,7 +84,7 @@ PROCESSES = (
         "HerdNothingScraped",
         "no learner is a target",
         no_pods("learner"),
-        # A shared Prometheus cannot know which release is meant; the chart's rules name theirs.
+        # In a shared Prometheus the release is unknown; the rules of the chart name their release.
         fires=({"component": "learner"},),
     ),
     Case("HerdNothingScraped", "learners are down", everywhere("up", "learner", stays(0, LONG))),

@@ -1,4 +1,4 @@
-"""The generated files, as whoever reads them sees them."""
+"""Loads the generated files as their consumers do."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def _rules(path: Path) -> list[dict[str, Any]]:
 
 @cache
 def dashboard() -> dict[str, Any]:
-    """As Grafana imports it."""
+    """The dashboard that Grafana imports."""
     loaded: dict[str, Any] = json.loads(DASHBOARD.read_text())
     return loaded
 
 
 @cache
 def recorded() -> dict[str, str]:
-    """Expression of each recording rule, by the name it records."""
+    """Expression of each recording rule, by the name that it records."""
     return {rule["record"]: rule["expr"] for rule in _rules(RECORDING_RULES)}
 
 
 @cache
 def alerts() -> dict[str, dict[str, Any]]:
-    """Each alert, by name."""
+    """The alert rules, by name."""
     return {rule.pop("alert"): rule for rule in _rules(ALERT_RULES)}
 
 
 def panels() -> list[tuple[str, dict[str, Any]]]:
-    """Every panel but the rows themselves, with the title of its row."""
+    """Every panel except the rows themselves, with the title of its row."""
     found, row = [], ""
     for panel in dashboard()["panels"]:
         if panel["type"] == "row":

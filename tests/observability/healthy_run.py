@@ -1,9 +1,9 @@
-"""Series of a healthy run, in promtool's notation; cases change some of them."""
+"""Series of a healthy run in promtool's notation, some of which the cases change."""
 
 from __future__ import annotations
 
 STEP_SECONDS = 30
-"""Between samples, and between evaluations."""
+"""Interval between samples and between evaluations, in seconds."""
 RUN = {"namespace": "lab", "release": "pong"}
 SHARDS = ("pong-learner-0", "pong-learner-1")
 ACTORS = tuple(f"pong-actor-{number}" for number in range(10))
@@ -24,33 +24,33 @@ Series = dict[str, str]
 
 
 def steps(minutes: float) -> int:
-    """How many samples come after the first."""
+    """Number of samples after the first one."""
     return int(minutes * 60) // STEP_SECONDS
 
 
 def grows(per_second: float, minutes: float, start: float = 0.0) -> str:
-    """A counter."""
+    """Values of a counter."""
     return f"{start:g}+{per_second * STEP_SECONDS:g}x{steps(minutes)}"
 
 
 def stays(value: float | str, minutes: float) -> str:
-    """A gauge; NaN and Inf by name, which the notation cannot repeat."""
+    """Values of a gauge. NaN and Inf are given as text, which the notation cannot repeat."""
     return " ".join([value] * (steps(minutes) + 1)) if isinstance(value, str) else f"{value:g}x{steps(minutes)}"
 
 
 def key(name: str, pod: str, **labels: str) -> str:
-    """A series of this pod, with the labels that its target gives it."""
+    """Name of a series of this pod, with the labels that its target adds."""
     pairs = {**RUN, "component": PODS[pod], "pod": pod, **labels}
     return f"{name}{{{', '.join(f'{label}={value!r}' for label, value in pairs.items())}}}".replace("'", '"')
 
 
 def everywhere(name: str, component: str, values: str, **labels: str) -> Series:
-    """The same of every pod of a component."""
+    """The same series for every pod of a component."""
     return {key(name, pod, **labels): values for pod, its in PODS.items() if its == component}
 
 
 def gone(name: str, component: str) -> dict[str, None]:
-    """Without this series of any pod of a component."""
+    """Removes this series from every pod of a component."""
     return dict.fromkeys(everywhere(name, component, ""))
 
 
@@ -76,7 +76,7 @@ def healthy_run(minutes: float) -> Series:
     for component in ("learner", "paramserver", "paramserver-replica", "bandit", "replay", "population", "inference"):
         counts("herd_wire_connections_cut_total", component, 0, cause="crowd")
         counts("herd_wire_authentication_failures_total", component, 0, reason="unknown_key")
-        counts("herd_wire_authentication_failures_total", component, 0.1, reason="incomplete")  # a TCP probe
+        counts("herd_wire_authentication_failures_total", component, 0.1, reason="incomplete")  # such as a TCP probe
     counts("herd_wire_refused_messages_total", "learner", 0, reason="contract")
     counts("herd_wire_refused_messages_total", "learner", 0.5, reason="duplicate")
     counts("herd_actor_env_frames_total", "actor", 200)

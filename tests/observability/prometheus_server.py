@@ -1,4 +1,4 @@
-"""Prometheus and its tool, as Debian ships them: rule tests, and a server on loopback for as long as a test needs it."""
+"""Prometheus and promtool as Debian ships them: rule tests, and a server on loopback for the duration of a test."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ QUERY_SECONDS = patient(30.0)
 
 
 def tool(name: str) -> str:
-    """Path of ``prometheus`` or ``promtool``: of this environment, or of the system.
+    """Path of ``prometheus`` or ``promtool`` in this environment or on the system.
 
-    Skips the test where there is none, unless TESTS_NEED_PROMETHEUS is set.
+    Skips the test if the program is missing, unless TESTS_NEED_PROMETHEUS is set.
     """
     path = shutil.which(name, path=os.pathsep.join((str(Path(sys.prefix) / "bin"), os.environ.get("PATH", ""))))
     if path is None:
@@ -39,7 +39,7 @@ def tool(name: str) -> str:
 
 
 class Server:
-    """Prometheus with a configuration of its own in a temporary folder. Use as a context manager: nothing stays behind."""
+    """Prometheus with its own configuration in a temporary folder. Use as a context manager, which removes everything afterwards."""
 
     def __init__(self, folder: Path, configuration: dict[str, Any]) -> None:
         (port,) = free_ports(1)
@@ -55,7 +55,7 @@ class Server:
         ]
         with self._output.open("w") as stream:
             self._process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, cwd=folder)
-        # A proxy of the environment is for the world outside.
+        # Proxies from the environment must not be used for loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def __enter__(self) -> Server:
@@ -63,18 +63,18 @@ class Server:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._process.kill()  # its data is thrown away
+        self._process.kill()  # its data is not needed any more
         self._process.wait()
 
     def query(self, expression: str) -> list[Sample]:
-        """Of an instant vector or a scalar, now; an error of the query is an ``AssertionError`` that quotes it."""
+        """Evaluate an instant vector or a scalar now. Errors of the query raise ``AssertionError`` with their text."""
         answer = self.ask("query", query=expression)
         if answer["resultType"] == "scalar":
             return [({}, float(answer["result"][1]))]
         return [(sample["metric"], float(sample["value"][1])) for sample in answer["result"]]
 
     def ask(self, what: str, **parameters: str) -> Any:
-        """The data of an answer of its API."""
+        """The data of an answer of Prometheus' API."""
         url = f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
         try:
             with self._opener.open(url, timeout=QUERY_SECONDS) as response:

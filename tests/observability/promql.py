@@ -1,4 +1,4 @@
-"""Expressions taken apart: the metrics they name, the operands that comparisons hide."""
+"""Parses expressions: the metrics that they name, and the operands of their comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SETS = frozenset({"and", "or", "unless"})
 
 
 def selectors(expression: str) -> list[VectorSelector]:
-    """Every place where the expression reads series."""
+    """Every selector in the expression."""
     found: list[VectorSelector] = []
 
     def visit(node: Expr) -> bool:
@@ -25,12 +25,12 @@ def selectors(expression: str) -> list[VectorSelector]:
 
 
 def metric_names(expression: str) -> set[str]:
-    """Names of the series it reads."""
+    """Names of the series that the expression reads."""
     return {selector.name for selector in selectors(expression) if selector.name is not None}
 
 
 def operands(expression: str) -> list[str]:
-    """What the expression compares or joins, each without the comparison: what must return data while an alert is quiet."""
+    """The operands that the expression compares or joins, without the comparisons: these must return data even if no alert fires."""
     return [str(operand) for operand in _operands(promql_parser.parse(expression))]
 
 
@@ -53,7 +53,7 @@ def _operands(node: Expr) -> Iterator[Expr]:
 
 
 def _decides(node: Expr) -> bool:
-    """Whether a comparison, a set operation or absent() is anywhere in it, so that it is empty at times."""
+    """Whether the expression contains a comparison, a set operation or absent(), and may therefore be empty."""
     found = False
 
     def visit(inner: Expr) -> bool:

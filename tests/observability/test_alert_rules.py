@@ -1,4 +1,4 @@
-"""Every alert, against series that should make it fire and against series that should not; promtool evaluates."""
+"""Every alert is evaluated by promtool, on series for which it should fire and on series for which it should not."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.patience import patient
 
 SEVERITIES = {"critical", "warning", "info"}
 OPTIONAL_LABELS = {"release"}
-"""Used under `with`: a shared Prometheus that scrapes no learner knows no release."""
+"""Labels that may be missing: a shared Prometheus that scrapes no learner knows no release."""
 
 
 def promtool_test(case: Case) -> dict[str, Any]:
-    """A case in promtool's words: what of ALERTS fires at its end."""
+    """A case in promtool's format, with the ALERTS that fire at its end."""
     series = {**healthy_run(case.minutes), **case.changes}
     read = {"up"} | {metric for rule in needed(case.alert) for metric in metric_names(rule["expr"])}
     severity = alerts()[case.alert]["labels"]["severity"]
@@ -53,7 +53,7 @@ def selector(labels: dict[str, str]) -> str:
 
 
 def needed(name: str) -> list[dict[str, Any]]:
-    """The alert as it is shipped, and before it the recording rules that it needs: evaluating all for every case takes minutes."""
+    """The alert as shipped, preceded by the recording rules that it needs; evaluating all rules for every case would take minutes."""
     rules = [{"alert": name, **alerts()[name]}]
     while missing := {
         metric
@@ -80,7 +80,7 @@ def write_cases(folder: Path, name: str, cases: list[Case]) -> Path:
 
 
 def run_promtool(*tests: Path) -> str:
-    """What it found wrong; empty where all is as expected."""
+    """Run promtool; returns the failures, or nothing if all tests pass."""
     done = subprocess.run([tool("promtool"), "test", "rules", *tests], capture_output=True, text=True, timeout=patient(100), check=False)
     found = [line for line in (done.stdout + done.stderr).splitlines() if line.strip() not in {"", "SUCCESS"}]
     return "" if done.returncode == 0 else "\n".join(line for line in found if not line.startswith("Unit Testing"))

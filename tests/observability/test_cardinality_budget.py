@@ -1,4 +1,4 @@
-"""How many series a cluster costs Prometheus: counted in registries that hold everything the catalogue lets a process export."""
+"""The number of series that a cluster costs Prometheus, counted in registries with everything that the catalogue allows."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from herd.topology import ServiceName
 from tests.observability.generated import recorded
 
 ACTOR_BUDGET = 30
-"""DESIGN: an actor exports no more."""
+"""Maximum number of series of an actor, from DESIGN."""
 ACTING_BUDGET = 9
-"""Beside them, where the inference service chooses its actions."""
+"""Additional series of an actor whose actions come from the inference service."""
 NUM_ACTORS = 4_000
 NUM_SHARDS = 8
 NUM_SERVERS = 1 + 125
-"""A root, and a replica for 32 actors."""
+"""The root, and one replica for every 32 actors."""
 TASKS = [f"task_{number}" for number in range(57)]
 NUMBERS_OF_A_LOSS = [f"number_{number}" for number in range(32)]
-"""As many as one may name."""
+"""The maximum number of metrics that a loss may name."""
 LAYERS = [str(number) for number in range(1, 16)]
-"""The deep network's with a ReLU, and the one that mixes side inputs."""
+"""The layers of the deep network with a ReLU, and the one that mixes in side inputs."""
 TILES = [str(number) for number in range(39)]
 ADDED_BY_PROMETHEUS = 5
-"""To every target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling, scrape_series_added."""
+"""Added to every target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling,
+scrape_series_added."""
 TARGET_LABELS = {"job", "instance", "namespace", "release", "component", "pod"}
 EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, names.PROCESS_CPU, names.HEARTBEAT_AGE, names.WEIGHTS_AGE}
 STATISTICS = ["mean", "median", "mean_capped", "interquartile_mean", "saber_mean", "saber_median"]
-"""Of human-normalised scores."""
+"""Statistics of human-normalised scores."""
 SETTINGS = [f"section.setting_{number}" for number in range(4)]
-"""The papers' populations change four."""
+"""Names of swept settings; the papers' populations change four."""
 OPEN_LABELS = {
     "task": TASKS,
     "agent": ["0"],
@@ -66,7 +67,7 @@ def label_values(metric: names.Metric) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def series() -> dict[str, int]:
-    """Of one process of each service."""
+    """Number of series of one process of each service."""
     return {service: len(exposition(service)) for service in names.EVERY_SERVICE}
 
 
@@ -86,12 +87,12 @@ def test_a_cluster_of_4000_actors_is_a_small_prometheus(series: dict[str, int]) 
     )
     assert actors <= 140_000
     assert others <= 25_000
-    # What docs/observability.md says.
+    # docs/observability.md states these numbers.
     assert series["learner"] < 500
     assert series["bandit"] < 7_800
     assert series["evaluator"] < 150
     assert series["inference"] < 80
-    assert series["population"] < 50  # and for each member after the first, six: docs/metrics.md
+    assert series["population"] < 50  # plus six for each member after the first: docs/metrics.md
 
 
 @pytest.mark.parametrize("service", names.EVERY_SERVICE)

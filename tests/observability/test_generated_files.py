@@ -1,4 +1,4 @@
-"""The files that the chart ships: fresh, parsed, complete, and about metrics that exist."""
+"""The generated files that the chart ships are up to date, valid and complete, and refer to existing metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDED_NAME = re.compile(r"herd:[a-z0-9_]+:[a-z0-9_]+")
 
 
 def exported() -> set[str]:
-    """Names of series as they are scraped."""
+    """Names of the series as they are scraped."""
     names: set[str] = set()
     for metric in CATALOGUE:
         names |= (
@@ -108,7 +108,7 @@ def test_counters_are_never_shown_raw() -> None:
     counters = {metric.name for metric in CATALOGUE if isinstance(metric, CounterMetric)}
     for expression in every_expression():
         for name in counters & metric_names(expression):
-            # Its only other use: whether there has been any.
+            # The only other use is to ask whether the count is positive.
             assert re.search(rf"{name}{{[^}}]*}}(\[| > 0)", expression), expression
 
 
@@ -192,5 +192,5 @@ def test_the_run_is_chosen_by_variables() -> None:
 
 
 def test_the_chart_can_carry_the_dashboard() -> None:
-    # A ConfigMap holds 1 MiB, and so does the Secret in which Helm keeps a release, compressed.
+    # A ConfigMap is limited to 1 MiB, and so is the Secret in which Helm stores a release, compressed.
     assert sum(path.stat().st_size for path in FILES.iterdir()) < 300_000

@@ -1,4 +1,4 @@
-"""Two real runs, scraped by a real Prometheus: every panel shows something, every alert watches something."""
+"""A real Prometheus scrapes two real runs: every panel shows data, and every alert has the series that it reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 
 NAMESPACE = "lab"
 TREE, BANDIT = "tree", "bandit"
-"""Releases: two shards and a replica of the parameter server; one shard, a bandit and replay."""
+"""Releases: one with two shards and a replica of the parameter server; one with one shard, a bandit and replay."""
 RUNS = {
     TREE: ("experiments/catch.yaml", ("learner-0", "learner-1", "paramserver-0", "paramserver-1", "actor-0")),
     BANDIT: ("experiments/dice-catch.yaml", ("learner-0", "paramserver-0", "bandit-0", "replay-0", "actor-0")),
@@ -49,17 +49,17 @@ IN_NO_RUN = (
     'component="population"',
     'component="inference"',
 )
-"""Neither has an evaluator, games with reference scores, a population, or an inference service."""
+"""Metrics missing from both runs, which have no evaluator, no reference scores, no population and no inference service."""
 DATA_SECONDS = patient(300.0)
-"""Two scrapes and two evaluations a second apart are enough on a free machine."""
+"""Two scrapes and two evaluations, a second apart, are enough on an idle machine."""
 
 MEMORY = 'herd:process_resident_memory_bytes:max{release!=""}'
 SILENT_ALERTS = {f"{MEMORY} / ({MEMORY} offset 6h)": "no run of a test is that old"}
-"""Operands that a healthy run leaves empty, with the reason. No panel is empty."""
+"""Operands that are empty in a healthy run, with the reason. No panel is empty."""
 
 
 def component_of(process: str) -> str:
-    """As the chart's label: the first parameter server is the root."""
+    """The chart's component label: the first parameter server is the root."""
     name, _, index = process.rpartition("-")
     return "paramserver-replica" if name == "paramserver" and index != "0" else name
 
@@ -84,7 +84,7 @@ def targets_of(release: str, run_dir: Path, processes: tuple[str, ...]) -> list[
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Scrapes both runs once a second, and evaluates the rules as often."""
+    """A Prometheus that scrapes both runs and evaluates the rules once a second."""
     folder = tmp_path_factory.mktemp("live")
     scraped: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -117,7 +117,7 @@ def has_data(prometheus: Server, expression: str) -> bool:
 
 
 def until_all_have_data(prometheus: Server, expressions: set[str]) -> None:
-    """Within the bound; fails with those that stay empty."""
+    """Wait until every expression returns data; fails after the time limit with those that are empty."""
     missing = set(expressions)
 
     def found() -> bool:
@@ -135,7 +135,7 @@ def rules_of(prometheus: Server) -> list[dict[str, Any]]:
 
 
 def shown(expression: str, release: str) -> str:
-    """As Grafana fills in the variables for one release and every task."""
+    """The expression with the variables that Grafana fills in for one release and every task."""
     values = {"$namespace": NAMESPACE, "$release": release, "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
     for name, value in values.items():
         expression = expression.replace(name, value)

@@ -1,4 +1,4 @@
-"""What is recorded of known series: sums over shards, shares of time, quantiles, and what a restart leaves."""
+"""The recorded values of known series: sums over shards, shares of time, quantiles, and values after a restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RETURN, GAMES = "herd_learner_episode_return_mean_100", "herd_learner_episodes_t
 
 
 def series() -> Series:
-    """The healthy run, with what tells sums from means and maxima."""
+    """The healthy run, with values that distinguish sums from means and maxima."""
     return {
         **healthy_run(MINUTES),
         **{key("herd_actor_env_frames_total", actor): grows(100 * number, MINUTES) for number, actor in enumerate(ACTORS, 1)},
@@ -34,7 +34,7 @@ def series() -> Series:
         key("herd_weights_age_seconds", ACTORS[1]): stays(40, MINUTES),
         key(RETURN, SHARDS[0], task="pong"): stays(18, MINUTES),
         key(GAMES, SHARDS[0], task="pong"): grows(1, MINUTES),
-        key(RETURN, SHARDS[1], task="pong"): stays(0, MINUTES),  # no game has ended there
+        key(RETURN, SHARDS[1], task="pong"): stays(0, MINUTES),  # no game has ended in this shard
         key(GAMES, SHARDS[1], task="pong"): stays(0, MINUTES),
         key("up", ACTORS[9]): stays(0, MINUTES),
     }
@@ -60,7 +60,7 @@ EXPECTED: dict[str, list[tuple[dict[str, str], float]]] = {
     'herd:weights_age_seconds:p50{component="actor"}': [({"component": "actor"}, 3)],
     'herd:weights_behind_updates:max{component="paramserver-replica"}': [({"component": "paramserver-replica"}, 40)],
     'herd:weights_behind_updates:max{component="actor"}': [({"component": "actor"}, 0)],
-    # Nine unrolls in ten are at most 2 updates old: the one in the middle of [0, 2], the 95th of a hundred in the middle of (2, 4].
+    # Nine in ten unrolls are at most 2 updates old: the median lies in the middle of [0, 2], the 95th percentile in the middle of (2, 4].
     "herd:policy_lag_updates:p50_5m": [({}, 1.111)],
     "herd:policy_lag_updates:p95_5m": [({}, 3)],
 }

@@ -1,6 +1,6 @@
-"""The actor-critic losses of IMPALA (arXiv:1802.01561), sections 4.2 and 5.2.2: float64 loops over rows and actions.
+"""The actor-critic losses of IMPALA (arXiv:1802.01561), sections 4.2 and 5.2.2, in float64 loops over rows and actions.
 
-``loss_at`` is a function of logits and values alone, with targets and advantages held fixed, so its finite differences are the gradient.
+``loss_at`` is a function of logits and values alone, with fixed targets and advantages, so its finite differences are the gradient.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Costs:
-    """One choice of every setting that the loss reads."""
+    """One choice of all settings that the loss reads."""
 
     correction: Correction = "v_trace"
     clip_rho_threshold: float = 1.1
@@ -68,7 +68,7 @@ def importance_ratios(batch: Batch) -> Array:
 
 
 def targets_and_advantages(batch: Batch, discount: float, costs: Costs) -> tuple[Array, Array]:
-    """Section 5.2.2's four corrections, each by its own sentence."""
+    """The four corrections of section 5.2.2, each written from its own sentence."""
     discounts = np.where(batch.terminated, 0.0, discount)
     ratios = importance_ratios(batch)
     ones = np.ones_like(ratios)
@@ -108,7 +108,7 @@ def targets_and_advantages(batch: Batch, discount: float, costs: Costs) -> tuple
 
 
 def normalised(weighted: Array, weights: Array, batch: Batch) -> Array:
-    """Advantages less their mean, each counted by its importance weight, then weighted again and brought to mean square 1."""
+    """Advantages minus their importance-weighted mean, then weighted again and scaled to mean square 1."""
     valid = [row for row in batch.rows if batch.row_valid[row]]
     plain = {row: weighted[row] / weights[row] for row in valid}
     mean = sum(weights[row] * plain[row] for row in valid) / sum(weights[row] for row in valid)
@@ -121,7 +121,7 @@ def normalised(weighted: Array, weights: Array, batch: Batch) -> Array:
 
 
 def clipped_slope(ratios: Array, advantages: Array, epsilon: float, step: float = 1e-7) -> Array:
-    """Slope in the ratio of PPO's objective (arXiv:1707.06347, eq. 7), min(r A, clip(r, 1 - epsilon, 1 + epsilon) A)."""
+    """Derivative in the ratio of PPO's objective (arXiv:1707.06347, eq. 7), min(r A, clip(r, 1 - epsilon, 1 + epsilon) A)."""
 
     def objective(ratio: Array) -> Array:
         return np.minimum(ratio * advantages, np.clip(ratio, 1.0 - epsilon, 1.0 + epsilon) * advantages)
@@ -130,7 +130,7 @@ def clipped_slope(ratios: Array, advantages: Array, epsilon: float, step: float 
 
 
 def loss_at(logits: Array, values: Array, batch: Batch, targets: Array, advantages: Array, costs: Costs) -> dict[str, float]:
-    """The loss and its parts at these logits and values, targets and advantages being constants."""
+    """The loss and its parts at these logits and values; targets and advantages are constants."""
     policy = value = entropy = 0.0
     for t, b in batch.rows:
         if not batch.row_valid[t, b]:

@@ -1,6 +1,6 @@
 """AdamW, algorithm 2 of Loshchilov and Hutter (arXiv:1711.05101), one number at a time in float64.
 
-Its schedule multiplier is the learning rate here, and its decay the rate times the weight decay, as libraries have it.
+The paper's schedule multiplier is the learning rate here, and its decay is the rate times the weight decay, as in libraries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Slow transcription of appendix A of DiCE (arXiv:2106.00707), algorithm 2 and equations (9)-(11), on Python floats.
 
-Indices are the paper's, from 0. Where the paper is silent: weights start at 0, averages at the ends of the row of tiles go over the
-tiles that exist, the right boundary falls in the last tile, a zero spread gives score 0 before the bonus.
+Indices start at 0, as in the paper. Where the paper says nothing: weights start at 0, averages at the ends of the range use only
+existing tiles, the right boundary belongs to the last tile, and a spread of zero gives score 0 before the bonus.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Bandit:
         self.N = [0] * self.num_tiles
 
     def locate(self, x: float) -> int:
-        """i of (10)."""
+        """The index i of (10)."""
         i = math.floor((min(max(x, self.l), self.r) - self.l) / self.acc)
         return min(i, self.num_tiles - 1)
 
     def window(self, i: int) -> list[int]:
-        """k = i - width, ..., i + width, as far as they exist."""
+        """The existing tiles among k = i - width, ..., i + width."""
         return [k for k in range(i - self.width, i + self.width + 1) if 0 <= k < self.num_tiles]
 
     def value(self, i: int) -> float:
@@ -48,7 +48,7 @@ class Bandit:
         return total / len(self.window(i))
 
     def update(self, x: float, g: float) -> None:
-        """(10)."""
+        """Update (10)."""
         i = self.locate(x)
         v_i = self.value(i)
         for j in self.window(i):
@@ -56,7 +56,7 @@ class Bandit:
         self.N[i] = self.N[i] + 1
 
     def scores(self) -> list[float]:
-        """(11)."""
+        """Scores (11)."""
         values = [self.value(j) for j in range(self.num_tiles)]
         mu = sum(values) / len(values)
         sigma = math.sqrt(sum((v - mu) ** 2 for v in values) / len(values))
@@ -68,13 +68,13 @@ class Bandit:
         return result
 
     def top_scores(self) -> list[float]:
-        """The d highest scores, the highest first."""
+        """The d highest scores, in descending order."""
         return sorted(self.scores(), reverse=True)[: self.d]
 
     def chance_of_being_sampled(self) -> list[float]:
-        """Probability of each tile to be among d drawn one after the other, scores as logits, without replacement.
+        """Probability of each tile to be among d tiles drawn one after the other without replacement, with the scores as logits.
 
-        By summing over every ordered outcome: for few tiles only.
+        Sums over every ordered outcome, so it is usable for few tiles only.
         """
         odds = [math.exp(score) for score in self.scores()]
         chance = [0.0] * self.num_tiles

@@ -1,6 +1,6 @@
 """DiCE's losses (arXiv:2106.00707) in float64 loops over rows and actions: V by eqs. (4) and (5), Q by eqs. (2) and (3), pi by eq. (8).
 
-The gradients are the printed directions themselves, row by row, not derivatives of a loss; Table 5 scales them.
+The gradients are the printed directions themselves, row by row, rather than derivatives of a loss. Table 5 scales them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Costs:
-    """One choice of every setting that the loss reads. The thresholds are no pair alike, so that a mix-up shows."""
+    """One choice of all settings that the loss reads. All thresholds differ, so that confusing two shows."""
 
     correction: Literal["v_trace", "one_step", "epsilon", "none"] = "v_trace"
     clip_rho_threshold: float = 1.1
@@ -55,11 +55,11 @@ class Costs:
     q_cost: float = 10.0
     policy_cost: float = 10.0
     entropy_cost: float = 123.0
-    """Of another loss: this one must not read it."""
+    """A setting of another loss, which this one must not read."""
     advantage_normalization: Literal["none", "batch"] = "none"
-    """Likewise."""
+    """A setting of another loss."""
     ratio_clip: float | None = None
-    """Likewise."""
+    """A setting of another loss."""
     retrace_bootstrap: Bootstrap = "expected"
     ablation: Literal["dice", "baseline", "random", "entropy"] = "dice"
 
@@ -91,7 +91,7 @@ def q_value(batch: Batch, t: int, b: int, action: int) -> float:
 
 
 def expected_next_q(batch: Batch) -> Array:
-    """Expectation of Q at row t + 1 under pi_tau, tau being that of the episode which step t belongs to, [T, B]."""
+    """Expectation of Q at row t + 1 under pi_tau, with the temperature of the episode of step t, [T, B]."""
     expected = np.zeros(batch.rewards.shape)
     for t, b in batch.rows:
         policy = boltzmann(batch.advantages[t + 1, b], batch.inverse_temperature[t, b])
@@ -112,7 +112,7 @@ def constants(batch: Batch, discount: float, costs: Costs) -> Constants:
     discounts = np.where(batch.terminated, 0.0, discount)
     ratios = importance_ratios(batch)
     ones = np.ones_like(ratios)
-    # Section 5.2.2 of IMPALA: the others learn values as if on-policy.
+    # Section 5.2.2 of IMPALA: the other corrections learn values as if on-policy.
     corrects = costs.correction == "v_trace"
     target_ratios, c_bar = (ratios, costs.clip_c_threshold) if corrects else (ones, 1.0)
     rows = {"discounts": discounts, "rewards": batch.rewards, "trace_mask": batch.row_valid}
@@ -166,7 +166,7 @@ def losses(batch: Batch, fixed: Constants, costs: Costs) -> dict[str, float]:
 
 
 def gradients(batch: Batch, fixed: Constants, costs: Costs) -> tuple[Array, Array]:
-    """Minus the ascent directions of eqs. (3), (5) and (8): by advantages [T + 1, B, A] and by values [T + 1, B]."""
+    """The negated ascent directions of eqs. (3), (5) and (8), for advantages [T + 1, B, A] and values [T + 1, B]."""
     by_advantages, by_values = np.zeros_like(batch.advantages), np.zeros_like(batch.values)
     for t, b in batch.valid_rows:
         action = int(batch.actions[t, b])

@@ -1,6 +1,7 @@
 """LASER (arXiv:1909.11583) from its printed equations: the implied policy (3), relevance (section 4.3), trust-region V-trace (8).
 
-float64, one step at a time, every sum and product written out; probabilities, no logarithms of them but where the divergence has one.
+In float64, one step at a time, with every sum and product written out. Probabilities are used directly; logarithms occur only in the
+divergence.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tests.oracles.vtrace import Array, Mask
 
 
 def implied_policy(target: Array, behaviour: Array, rho_bar: float) -> Array:
-    """Eq. (3) of two distributions, [A]."""
+    """The implied policy of eq. (3) for two distributions, [A]."""
     clipped = [min(rho_bar * mu, pi) for mu, pi in zip(behaviour, target, strict=True)]
     return np.array([each / sum(clipped) for each in clipped])
 
@@ -25,7 +26,7 @@ def kl(one: Array, other: Array) -> float:
 
 
 def divergences(target: Array, behaviour: Array, rho_bar: float, reference: Literal["implied", "behaviour"]) -> Array:
-    """beta of section 4.3, or of Algorithm 1, for distributions [T, B, A]: [T, B]."""
+    """beta of section 4.3 or of Algorithm 1 for distributions [T, B, A]: [T, B]."""
     num_steps, batch_size, _ = target.shape
     found = np.zeros((num_steps, batch_size))
     for t in range(num_steps):
@@ -38,7 +39,7 @@ def divergences(target: Array, behaviour: Array, rho_bar: float, reference: Lite
 def trust_region_returns(
     *, lambdas: Array, ratios: Array, discounts: Array, rewards: Array, values: Array, rho_bar: float, c_bar: float
 ) -> Array:
-    """G of eq. (8), [T, B], to the unroll's end; ``lambdas`` are the indicators lambda(s_t), ``values`` has T + 1 rows."""
+    """G of eq. (8), [T, B], to the end of the unroll; ``lambdas`` are the indicators lambda(s_t), and ``values`` has T + 1 rows."""
     num_steps, batch_size = ratios.shape
     returns = np.zeros((num_steps, batch_size))
     for b in range(batch_size):
@@ -54,7 +55,7 @@ def trust_region_returns(
 
 
 def online_share_bound(q_values: Array, target: Array, behaviour: Array, rho_bar: float) -> float:
-    """The right side of eq. (13) at one state that both policies visit equally often: what alpha / (1 - alpha) must exceed."""
+    """The right side of eq. (13) at one state that both policies visit equally often: alpha / (1 - alpha) must exceed it."""
     omega = np.minimum(1.0, rho_bar * behaviour / target)
     distorted = q_values * omega
     best = int(np.argmax(q_values))
@@ -66,6 +67,6 @@ def online_share_bound(q_values: Array, target: Array, behaviour: Array, rho_bar
 
 
 def accepted(row_valid: Mask, divergence: Array, threshold: float) -> Mask:
-    """Valid steps of relevant behaviour."""
+    """Valid steps whose behaviour policy is relevant."""
     mask: Mask = row_valid & (divergence < threshold)
     return mask

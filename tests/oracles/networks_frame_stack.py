@@ -1,4 +1,4 @@
-"""What an actor does: a queue of planes that a new game empties."""
+"""Stacks frames as an actor does, in a queue of planes that is emptied when a game starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Frames = NDArray[np.uint8]
 
 
 def actor_stacks(frames: Frames, game_reset: NDArray[np.bool_], stack: int) -> Frames:
-    """One environment's frames [R, H, W, C] to the observation [R, stack * C, H, W] it saw at each row."""
+    """Observations [R, stack * C, H, W] that an actor saw, from one environment's frames [R, H, W, C]."""
     _, height, width, channels = frames.shape
     planes: deque[Frames] = deque(maxlen=stack)
     seen = []
@@ -25,7 +25,7 @@ def actor_stacks(frames: Frames, game_reset: NDArray[np.bool_], stack: int) -> F
 
 
 def wire_history(frames: Frames, game_reset: NDArray[np.bool_], first_row: int, stack: int) -> Frames:
-    """Planes of rows first_row - stack + 1 .. first_row - 1, zero where the game of row first_row - 1 had not begun. [S-1, H, W, C]."""
+    """Planes [S-1, H, W, C] of rows first_row - stack + 1 .. first_row - 1; zero before the start of the game of row first_row - 1."""
     history = np.zeros((stack - 1, *frames.shape[1:]), np.uint8)
     for back in range(1, stack):
         row = first_row - back

@@ -1,4 +1,4 @@
-"""The layers of IMPALA's Fig. 3 (arXiv:1802.01561) in float64, one output number at a time."""
+"""The layers of IMPALA's Fig. 3 (arXiv:1802.01561) in float64, one output at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Layer = tuple[Array, Array]
 Norm = tuple[Array, Array] | None
-"""Gain and offset of a layer norm; None: there is none."""
+"""Gain and offset of a layer norm; None without one."""
 
 
 def relu(x: Array) -> Array:
@@ -18,7 +18,7 @@ def relu(x: Array) -> Array:
 
 
 def convolution(images: Array, layer: Layer, *, stride: int = 1, padding: int = 0) -> Array:
-    """[N, C, H, W] with weight [O, C, K, K]."""
+    """[N, C, H, W] convolved with weight [O, C, K, K]."""
     weight, bias = layer
     kernel = weight.shape[2]
     padded = np.zeros((*images.shape[:2], images.shape[2] + 2 * padding, images.shape[3] + 2 * padding))
@@ -32,7 +32,7 @@ def convolution(images: Array, layer: Layer, *, stride: int = 1, padding: int = 
 
 
 def deconvolution(images: Array, layer: Layer, *, stride: int = 1) -> Array:
-    """[N, C, H, W] with weight [C, O, K, K]: each pixel is spread over a square of K."""
+    """[N, C, H, W] with weight [C, O, K, K]: each pixel is spread over a square of K x K."""
     weight, bias = layer
     kernel = weight.shape[2]
     count, channels, height, width = images.shape
@@ -43,7 +43,7 @@ def deconvolution(images: Array, layer: Layer, *, stride: int = 1) -> Array:
 
 
 def max_pool(images: Array) -> Array:
-    """3x3/2 as TensorFlow's SAME: (ceil(n / 2) - 1) * 2 + 3 - n positions of padding, half of them rounded down before the first."""
+    """3x3/2 with TensorFlow's SAME padding: (ceil(n / 2) - 1) * 2 + 3 - n positions, half of them (rounded down) before the first pixel."""
 
     def window(index: int, size: int) -> slice:
         before = ((math.ceil(size / 2) - 1) * 2 + 3 - size) // 2
@@ -57,7 +57,8 @@ def max_pool(images: Array) -> Array:
 
 
 def rectify(values: Array, norm: Norm = None) -> Array:
-    """ReLU of [N, F] or [N, C, H, W]; where there is a layer norm, behind it: over all but N, with a gain and an offset by unit."""
+    """ReLU of [N, F] or [N, C, H, W], followed by the layer norm if there is one: over all axes but N, with a gain and an offset for
+    each unit."""
     if norm is None:
         return relu(values)
     gain, offset = norm
@@ -75,7 +76,7 @@ def residual_block(images: Array, first: Layer, second: Layer, norms: tuple[Norm
 
 
 def dense(images: Array, layer: Layer) -> Array:
-    """Weight [O, H * W * C] over images [N, C, H, W], pixel by pixel with the channels of a pixel side by side."""
+    """Weight [O, H * W * C] applied to images [N, C, H, W], pixel by pixel; the channels of a pixel are adjacent."""
     weight, bias = layer
     out = np.tile(bias, (len(images), 1))
     for n, c, i, j in np.ndindex(images.shape):
@@ -85,7 +86,7 @@ def dense(images: Array, layer: Layer) -> Array:
 
 
 def pixels(frames: NDArray[np.uint8], layer: Layer, centering: str, *, stride: int = 1, padding: int = 0) -> Array:
-    """The first convolution: of pixels in [0, 1], of pixels less 1/2, or by filters less their mean. The padding is black."""
+    """The first convolution: of pixels in [0, 1], of pixels minus 1/2, or by filters minus their mean. The padding is black."""
     weight, bias = layer
     if centering == "filters":
         weight = np.stack([each - each.mean() for each in weight])
@@ -124,7 +125,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def lstm_step(x: Array, hidden: Array, cell: Array, weights: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-    """One sample: x [I], hidden and cell [H]; weights W [4H, I], U [4H, H], b [4H] with gates in the order i, f, g, o."""
+    """One step of one sample: x [I], hidden and cell [H]; weights W [4H, I], U [4H, H], b [4H] with gates in the order i, f, g, o."""
     gates = weights[0] @ x + weights[1] @ hidden + weights[2]
     i, f, g, o = np.split(gates, 4)
     cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)

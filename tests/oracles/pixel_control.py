@@ -1,4 +1,4 @@
-"""Pixel control from its definition (UNREAL, arXiv:1611.05397; PopArt's appendix, arXiv:1809.04474), one number at a time in float64."""
+"""Pixel control by its definition (UNREAL, arXiv:1611.05397; PopArt's appendix, arXiv:1809.04474), one number at a time in float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ Mask = NDArray[np.bool_]
 
 
 def rewards(planes: NDArray[np.uint8], game_reset: Mask, *, grid: tuple[int, int], cell: int) -> Array:
-    """[T, B, Y, X] of planes [T+1, B, H, W, C]: absolute differences of intensities in [0, 1], averaged over pixels and channels."""
+    """Rewards [T, B, Y, X] of planes [T+1, B, H, W, C]: absolute differences of intensities in [0, 1], averaged over pixels and
+    channels."""
     num_rows, batch, height, width, channels = planes.shape
     top, left = (height - grid[0] * cell) // 2, (width - grid[1] * cell) // 2
     out = np.zeros((num_rows - 1, batch, *grid))
@@ -25,7 +26,7 @@ def rewards(planes: NDArray[np.uint8], game_reset: Mask, *, grid: tuple[int, int
 
 
 def returns(reward: Array, values: Array, terminated: Mask, counts: Mask, *, discount: float) -> Array:
-    """[T, B, Y, X] of Q [T+1, B, A, Y, X]: sums up to a termination, or to a bootstrap at the last row or one that does not count."""
+    """Returns [T, B, Y, X] for Q [T+1, B, A, Y, X]: sums up to a termination, or up to a bootstrap at the last row or at an invalid one."""
     num_steps = len(terminated)
     out = np.zeros_like(reward)
     for t, b, y, x in np.ndindex(out.shape):
@@ -43,7 +44,7 @@ def returns(reward: Array, values: Array, terminated: Mask, counts: Mask, *, dis
 
 
 def loss_and_gradient(target: Array, values: Array, actions: NDArray[np.int64], counts: Mask) -> tuple[float, Array]:
-    """Half the squared errors of the taken actions' values, and how it changes with each value."""
+    """Half the squared errors of the taken actions' values, and the gradient in each value."""
     loss, gradient = 0.0, np.zeros_like(values)
     for t, b, y, x in np.ndindex(target.shape):
         if counts[t, b]:

@@ -1,8 +1,8 @@
 """A whole update of PopArt-IMPALA (arXiv:1809.04474, section "Multi-task PopArt") on a small feed-forward network, in float64.
 
-The network is two layers with ReLUs, a policy head and a value head of K outputs. Gradients are written out by hand, V-trace is the sum
-of its definition, statistics move unroll by unroll. Order, as the paper's: the actor-critic step under the statistics so far, then the
-statistics, then the rewrite of the value layer.
+The network has two layers with ReLUs, a policy head and a value head of K outputs. Gradients are derived by hand, V-trace is the sum of
+its definition, and statistics are updated unroll by unroll. The order is the paper's: the actor-critic step with the current statistics,
+then the statistics, then the rewrite of the value layer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.oracles.actor_critic import Batch, Costs, softmax, targets_and_advant
 from tests.oracles.vtrace import Array, Mask
 
 DECAY, EPSILON = 0.99, 0.01
-"""Of TensorFlow's RMSProp, whose second moment starts at 1."""
+"""Settings of TensorFlow's RMSProp, whose second moment starts at 1."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class SlowPopArt:
         return first, second, self._linear("policy", second), self._linear("value", second)
 
     def values(self, pixels: Array, task_ids: NDArray[np.int64]) -> Array:
-        """Un-normalised, [rows, B]."""
+        """Un-normalised values, [rows, B]."""
         normalised = self.layers(pixels)[3]
         out = np.zeros(normalised.shape[:2])
         for row, unroll in np.ndindex(out.shape):
@@ -87,7 +87,7 @@ class SlowPopArt:
         self._follow(targets, unrolls)
 
     def _gradients(self, unrolls: Unrolls, values: Array, targets: Array, advantages: Array) -> dict[str, Array]:
-        """Of the sum over the valid rows; values and advantages are divided by the task's scale."""
+        """Gradients of the sum over the valid rows; values and advantages are divided by the task's scale."""
         gradients = {name: np.zeros_like(parameter) for name, parameter in self.parameters.items()}
         first, second, logits, _ = self.layers(unrolls.pixels)
         for t, b in np.ndindex(targets.shape):

@@ -1,7 +1,8 @@
-"""Retrace from its definition: DiCE (arXiv:2106.00707), eq. (2), with every sum and product written out.
+"""Retrace by its definition: DiCE (arXiv:2106.00707), eq. (2), with every sum and product written out.
 
-float64, one unroll column at a time, no recursion. gamma may differ from step to step (0 at a termination), so the paper's ``gamma^k`` is
-the product of the discounts of steps t .. t+k-1. ``expected_next[t]`` is the expectation of Q under the target policy at row t + 1.
+In float64, one unroll column at a time, without recursion. gamma may differ from step to step (0 at a termination), so the paper's
+``gamma^k`` is the product of the discounts of steps t .. t+k-1. ``expected_next[t]`` is the expectation of Q under the target policy
+at row t + 1.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Bootstrap = Literal["expected", "taken"]
 def temporal_difference(
     t: int, b: int, *, discounts: Array, rewards: Array, q_values: Array, expected_next: Array, trace_mask: Mask, bootstrap: Bootstrap
 ) -> float:
-    """delta^Q_t Q; a masked step has none, and no action to follow up on."""
+    """delta^Q_t Q; 0 at a masked step, where no action was taken."""
     if not trace_mask[t, b]:
         return 0.0
     has_next_action = t + 1 < len(q_values) and trace_mask[t + 1, b]

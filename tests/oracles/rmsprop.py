@@ -1,4 +1,4 @@
-"""TensorFlow 1's ApplyRMSProp, from its documentation, one number at a time in float64.
+"""TensorFlow 1's ApplyRMSProp by its documentation, one number at a time in float64.
 
 ms <- rho * ms_{t-1} + (1 - rho) * grad * grad; mom <- momentum * mom_{t-1} + lr * grad / sqrt(ms + epsilon); var <- var - mom.
 The slot ``ms`` starts at 1, ``mom`` at 0.

@@ -1,7 +1,7 @@
-"""V-trace from its definition: IMPALA (arXiv:1802.01561), eqs. (1) and (2) and section 4.2, with every sum and product written out.
+"""V-trace by its definition: IMPALA (arXiv:1802.01561), eqs. (1) and (2) and section 4.2, with every sum and product written out.
 
-float64, one unroll column at a time, no recursion. ``values`` has T + 1 rows. gamma may differ from step to step (0 at a termination),
-so the paper's ``gamma^(t-s)`` is the product of the discounts of steps s .. t-1.
+In float64, one unroll column at a time, without recursion. ``values`` has T + 1 rows. gamma may differ from step to step (0 at a
+termination), so the paper's ``gamma^(t-s)`` is the product of the discounts of steps s .. t-1.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def n_step_returns(*, discounts: Array, rewards: Array, values: Array) -> Array:
 
 
 def lambda_returns(*, discounts: Array, rewards: Array, values: Array, lambda_: float) -> Array:
-    """TD(lambda)'s forward view over the unroll, [T, B]: n-step returns weighted by (1 - lambda) lambda^(n-1), the rest to the longest."""
+    """The forward view of TD(lambda) over the unroll, [T, B]: n-step returns weighted by (1 - lambda) lambda^(n-1); the longest gets the
+    rest."""
     num_steps, batch_size = rewards.shape
     returns = np.zeros((num_steps, batch_size))
     for b in range(batch_size):

@@ -1,4 +1,4 @@
-"""Parameter servers of a tree inside the test's own process: each has its own context and sockets, and moves only when pumped."""
+"""Parameter servers of a tree inside the test process. Each has its own context and sockets, and works only when the test drives it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.patience import patient
 
 RUN = "pong"
 SECONDS = patient(120.0)
-"""For whatever takes part of a second on a free machine."""
+"""Deadline for things that take a fraction of a second on an idle machine."""
 ASK_AGAIN_SECONDS = 2.0
-"""Sooner than any test gives up. What is sent before all connections of a tree are made is lost, as anywhere."""
+"""Shorter than any deadline. Messages sent before all connections of a tree are made are lost, as usual, so clients ask again."""
 CONTRACT = contract_digest(RunSettings(), environment_spec(RunSettings().env))
 
 
 class Node:
-    """One parameter server. Killed, it is gone as a process is: nothing it had queued leaves any more."""
+    """One parameter server. When killed, it vanishes as a process does: messages that it had queued are not sent."""
 
     def __init__(self, *, upstream: str | None = None, port: int = 0, contract: str = CONTRACT, agents: int = 1) -> None:
         own = ParamserverSettings(port=port, upstream=upstream)
@@ -54,12 +54,12 @@ class Node:
 
     @property
     def versions(self) -> list[Version | None]:
-        """By agent."""
+        """The visible version of each agent."""
         return [None if store.visible is None else store.visible.version for store in self.server._stores]
 
     @property
     def readiness(self) -> str:
-        """What /readyz answers."""
+        """The answer of /readyz."""
         return self.telemetry._readyz().body.decode()
 
     def metric(self, name: str) -> float:
@@ -83,7 +83,7 @@ class Node:
 
 
 class Asker:
-    """A client by hand; it names what it has in every question."""
+    """A client controlled by hand, which names what it has in every request."""
 
     def __init__(self, tree: Tree, node: Node) -> None:
         self._tree = tree
@@ -109,7 +109,8 @@ class Asker:
         return self.receive()[0]
 
     def lease(self, holder: str, index: int | None = None) -> tuple[Message, int]:
-        """Ask for an index as clients do, by another number each time, until it is answered; returns how often that was too."""
+        """Ask for an index as clients do, with a new request id each time, until there is an answer; returns it and the number of
+        requests."""
         first, ask_at = self._request_id + 1, 0.0
         answers: list[Message] = []
 
@@ -139,7 +140,7 @@ class Asker:
 
 
 class Tree:
-    """All nodes and clients of one test. A node that is taken out of ``nodes`` stands still, as a stopped process does."""
+    """All nodes and clients of a test. A node removed from ``nodes`` stands still, like a stopped process."""
 
     def __init__(self) -> None:
         self.context: Context = new_context()
@@ -153,7 +154,7 @@ class Tree:
         return self.nodes[-1]
 
     def chain(self, length: int, *, agents: int = 1) -> list[Node]:
-        """A root and a line of replicas below it."""
+        """A root followed by a chain of replicas."""
         nodes = [self.node(agents=agents)]
         while len(nodes) < length:
             nodes.append(self.node(nodes[-1], agents=agents))
@@ -164,7 +165,7 @@ class Tree:
         node.kill()
 
     def restart(self, node: Node) -> Node:
-        """Kill it; another comes to its place with nothing in its hands."""
+        """Kill a node and start another, without state, in its place."""
         self.kill(node)
         return self.node(node.settings.paramserver.upstream, port=node.port)
 
@@ -179,7 +180,7 @@ class Tree:
         return made
 
     def parent_by_hand(self) -> Router:
-        """A socket where a parent would listen: the test answers."""
+        """A socket at a parent's address; the test sends the answers."""
         made = Router(self.context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 20)
         self._clients.callback(made.close)
         return made
@@ -206,7 +207,7 @@ class Tree:
 
 
 def made_tree() -> Iterator[Tree]:
-    """For a fixture."""
+    """Yields a tree and closes it; used by fixtures."""
     tree = Tree()
     yield tree
     tree.close()

@@ -1,4 +1,4 @@
-"""Parameter servers in processes of their own, and clients that ask them by hand."""
+"""Parameter servers in separate processes, and clients controlled by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Server(ServerProcess):
         super().__init__("paramserver", RunSettings(name="pong", run_dir=run_dir, paramserver=own))
 
     def readiness(self) -> str:
-        """What /readyz answers, whatever the status."""
+        """The answer of /readyz, whatever its status."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=ANSWER_SECONDS) as response:
                 return str(response.read().decode())
@@ -32,7 +32,7 @@ class Server(ServerProcess):
 
 
 class Client(AskingClient):
-    """Also knows the two messages that are about weights."""
+    """A client that can also send the two messages about weights."""
 
     def get(self, have: tuple[int, int] | None = None, *, run_id: str = "pong") -> tuple[Message, list[memoryview]]:
         self.send(*encode(GetWeights(request_id=1, run_id=run_id, agent=0, contract=self.server.contract, have=have)))

@@ -1,4 +1,4 @@
-"""What a stranger can and cannot do to a parameter server: nothing refused changes anything, memory and work are bounded."""
+"""What a hostile client can do to a parameter server: a refused message changes nothing, and memory and work are bounded."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Server:
         self.handler = RootHandler(run_id=RUN, contract=CONTRACT, stores=self.stores, leases=self.leases, liveness=self.liveness)
 
     def receive(self, frames: list[bytes], now: float = 0.0) -> Reply | None:
-        """One message as it arrives; the answer must be sendable."""
+        """Receive one message as it arrives; checks that the answer can be sent."""
         try:
             message = decode_header(frames[0])
         except OtherProtocol as error:
@@ -67,7 +67,7 @@ class Server:
         return reply
 
     def check(self) -> None:
-        """What is served is what was published; memory is bounded."""
+        """Check that only published weights are served, and that memory is bounded."""
         for store in self.stores:
             if store.visible is not None:
                 assert tuple(hashlib.sha256(payload).hexdigest() for payload in store.visible.payloads) == store.visible.digests
@@ -75,7 +75,7 @@ class Server:
         assert len(self.leases) <= MAX_LEASES
 
     def state(self) -> tuple[Any, ...]:
-        """What a message that is refused must leave alone."""
+        """The state that a refused message must not change."""
         held = tuple((store.visible, store.assembling, store.newest, store.num_bytes) for store in self.stores)
         return (held, self.leases.holders(), copy.deepcopy(self.liveness._agents))
 
@@ -96,7 +96,7 @@ def framed(message: Message, *payloads: bytes) -> list[bytes]:
 
 
 class Counting(set[int]):
-    """Counts how often it was asked."""
+    """Counts how often it is searched."""
 
     num_asked = 0
 
@@ -106,7 +106,7 @@ class Counting(set[int]):
 
 
 def test_nobody_is_made_to_search_for_a_free_index() -> None:
-    """The lowest and the highest index come and go in turn: a search from the lowest would pass over all between."""
+    """The lowest and the highest index are released and leased in turn: a search from the lowest would visit all indices between them."""
     leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=1e9)
     for number in range(5000):
         leases.lease(str(number), now=0.0)
@@ -159,7 +159,7 @@ def test_a_strangers_words_steer_no_terminal_and_are_counted_by_a_closed_label(m
 
 
 class Wire:
-    """Stands for the publisher's DEALER: the server answers at once."""
+    """Stands in for the publisher's DEALER; the server answers at once."""
 
     def __init__(self, server: Server, _endpoint: str, **_: object) -> None:
         self.server = server
@@ -177,7 +177,7 @@ class Wire:
 
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_a_lineage_that_no_learner_can_exceed_is_not_taken(is_empty: bool) -> None:
-    """Neither published nor claimed: the learner's next version becomes visible as if nothing had been said."""
+    """The lineage is neither published nor claimed: the learner's next version becomes visible as if nothing had happened."""
     server = Server()
     if not is_empty:
         server.receive(publication(1, 0, b"weights"))
@@ -203,7 +203,7 @@ def test_a_lineage_that_no_learner_can_exceed_is_not_taken(is_empty: bool) -> No
     [
         (Version(MAX_FIRST_LINEAGE, 7), 1),
         (Version(1, UPDATES_LEAD), 1),
-        # With one slice of two, no honest version of the lineage would ever be whole.
+        # With one slice of two, no honest version of the lineage could ever be complete.
         (Version(1, UPDATES_LEAD), 2),
         (Version(9, 0), 2),
     ],
@@ -225,7 +225,7 @@ def test_a_learner_that_was_overtaken_is_told_so_and_goes_on_in_a_new_lineage(li
     assert server.store.visible.version == (lie.lineage + 1, 1)
 
 
-# -- any bytes
+# -- arbitrary bytes
 
 
 VALID = [
@@ -246,7 +246,7 @@ VALID = [
 
 
 class Attacked(RuleBasedStateMachine):
-    """A learner publishes, an actor reads and leases; a stranger says anything, with what it overheard of both."""
+    """A learner publishes, and an actor reads and leases; an attacker sends anything, including messages recorded from both."""
 
     @initialize()
     def start(self) -> None:
@@ -268,7 +268,7 @@ class Attacked(RuleBasedStateMachine):
         return reply.message
 
     def _publish(self, _draw: Any) -> None:
-        """As the learner does: the next version, in a greater lineage if somebody was ahead."""
+        """Publish the next version as the learner does, in a greater lineage if another version was ahead."""
         version = Version(self.version.lineage, self.version.updates + 1)
         payload = b"version %d" % version.updates
         answer = self._honest(publication(*version, payload))
@@ -329,7 +329,7 @@ Attacked.TestCase.settings = settings(
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    # Shrinking a failure of so many steps takes longer than a test may.
+    # Shrinking a failure of that many steps would exceed the time-out of a test.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 TestAttacked = Attacked.TestCase

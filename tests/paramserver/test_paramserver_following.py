@@ -27,13 +27,13 @@ def following(store: WeightsStore[memoryview]) -> Following:
 
 def test_versions_only_go_forward(following: Following, store: WeightsStore[memoryview]) -> None:
     assert following.take(frame(1, 500), now=101.0) == Version(1, 500)
-    # A parent that restarted with less, or with the same again, takes nothing away.
+    # A parent that restarted with an older or the same version replaces nothing.
     for lineage, updates in ((1, 400), (1, 500), (0, 900)):
         assert following.take(frame(lineage, updates, b"other"), now=102.0) is None
         assert following.version == Version(1, 500)
     assert store.visible is not None
     assert bytes(store.visible.payloads[0]) == b"weights"
-    assert following.take(frame(2, 400), now=103.0) == Version(2, 400)  # a new lineage, at once
+    assert following.take(frame(2, 400), now=103.0) == Version(2, 400)  # a new lineage is accepted at once
     assert following.take(frame(2, 401), now=103.0) == Version(2, 401)
 
 

@@ -1,4 +1,4 @@
-"""R35 to R38 of docs/messaging.md: which place each actor is dealt."""
+"""R35 to R38 of docs/messaging.md: which place each actor is given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEASE_SECONDS, MAX_LEASES = 9.0, 7
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Three agents. Holders ask as they like, learners publish, end, fall silent and come back; a model keeps who asked when."""
+    """Three agents. Holders ask at any time, and learners publish, end, fall silent and come back. A model records who asked when."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class LeaseMachine(RuleBasedStateMachine):
             index for index in range(9) if (place.agent, index) not in others.values() and (place.agent, index) != before
         )
         if before is not None and before[0] in agents:
-            assert numbers[before[0]] > numbers[place.agent]  # it was moved for evenness
+            assert numbers[before[0]] > numbers[place.agent]  # the holder was moved to even out the numbers
             assert self.now >= LEASE_SECONDS
 
     @rule(holder=HOLDERS)
@@ -85,7 +85,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule()
     def everybody_renews(self) -> None:
-        """Quiescence: holders that live ask twice each, and nothing else happens."""
+        """Quiescence: every living holder renews several times, and nothing else happens."""
         self._forget_expired()
         agents = self.liveness.to_act_for(self.now)
         for holder in [*self.model] * 4:
@@ -142,7 +142,7 @@ def test_survivors_of_a_restart_are_not_moved_before_all_have_named_their_places
     for holder, place in first.items():
         assert leases.lease(holder, now=1.0, wanted=place) == place
     for holder, place in first.items():
-        assert leases.lease(holder, now=9.0, wanted=place) == place  # those of agent 1 have not been heard yet
+        assert leases.lease(holder, now=9.0, wanted=place) == place  # the holders of agent 1 have not been heard yet
     for index in range(4):
         assert leases.lease(f"second {index}", now=9.5, wanted=(1, index)) == (1, index)
     assert leases.lease("first 3", now=12.0) == (0, 3)
@@ -175,9 +175,9 @@ def test_actors_of_an_agent_that_ended_move_evenly_and_come_back_with_a_new_line
     assert renew(1.0) == [4, 4, 4]
     liveness.ended(1, 7, 2.0)
     assert renew(4.0) == [6, 0, 6]
-    liveness.heard(1, 7, 5.0)  # a heartbeat that came late
+    liveness.heard(1, 7, 5.0)  # a late heartbeat
     assert renew(7.0) == [6, 0, 6]
-    liveness.heard(1, 8, 9.5)  # it was resumed
+    liveness.heard(1, 8, 9.5)  # the run was resumed
     assert renew(10.0) == [4, 4, 4]
     assert leases.num_moved == 4 + 4
 
@@ -185,11 +185,11 @@ def test_actors_of_an_agent_that_ended_move_evenly_and_come_back_with_a_new_line
 def test_a_silent_learner_is_left_until_it_is_heard_unless_all_are_silent() -> None:
     leases, liveness = make(2)
     assert leases.lease("actor", now=SILENCE_SECONDS - 1.0) == (0, 0)
-    assert leases.lease("actor", now=SILENCE_SECONDS + 1.0) == (0, 0)  # nobody else is better
+    assert leases.lease("actor", now=SILENCE_SECONDS + 1.0) == (0, 0)  # no other learner is better
     liveness.heard(1, 1, SILENCE_SECONDS + 2.0)
     assert leases.lease("actor", now=SILENCE_SECONDS + 3.0) == (1, 0)
     liveness.ended(1, 1, SILENCE_SECONDS + 4.0)
-    assert leases.lease("actor", now=SILENCE_SECONDS + 5.0) == (0, 0)  # silent may come back, ended does not
+    assert leases.lease("actor", now=SILENCE_SECONDS + 5.0) == (0, 0)  # a silent learner may come back, but one that ended does not
     liveness.ended(0, 1, SILENCE_SECONDS + 6.0)
     assert leases.lease("actor", now=SILENCE_SECONDS + 7.0) == (0, 0)
 
@@ -212,7 +212,7 @@ def test_an_old_word_of_an_end_does_not_end_the_learner_that_came_after() -> Non
 def test_whoever_came_and_went_those_who_are_there_play_the_tasks_evenly(
     events: list[tuple[str, str]], num_environments: int, num_tasks: int
 ) -> None:
-    """R38a: the living holders' indices are 0..n-1 after each has asked once more, and nobody moves twice for it."""
+    """R38a: after each living holder has asked once more, their indices are 0..n-1, and none has moved twice."""
     leases = PlaceLeases(Liveness(1, now=0.0), now=-LEASE_SECONDS, lease_seconds=LEASE_SECONDS, stays_dense=True)
     there: set[str] = set()
     now = 0.0
@@ -223,7 +223,7 @@ def test_whoever_came_and_went_those_who_are_there_play_the_tasks_evenly(
         elif event == "leaves":
             leases.release(holder)
             there.discard(holder)
-        elif there:  # a third of a lease at a time, everybody else asks; at the end of it its place is free
+        elif there:  # the others ask every third of a lease; when the lease ends, the silent holder's place is free
             there.discard(holder)
             for _ in range(4):
                 now += LEASE_SECONDS / 3

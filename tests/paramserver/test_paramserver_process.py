@@ -1,4 +1,4 @@
-"""The process from outside: real sockets over loopback, real signals."""
+"""The parameter server from outside, with real sockets over loopback and real signals."""
 
 from __future__ import annotations
 

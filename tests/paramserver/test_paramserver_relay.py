@@ -11,7 +11,7 @@ PEERS = st.sampled_from([b"first", b"second"])
 
 
 class RelayMachine(RuleBasedStateMachine):
-    """Beside a model that searches a list: (relay id, holder, peer, request id, when), oldest first."""
+    """Compared with a model that searches a list of (relay id, holder, peer, request id, time), oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RelayMachine(RuleBasedStateMachine):
                 self.table.pass_on(holder, peer, now=self.now, request_id=request_id)
             return
         relay_id = self.table.pass_on(holder, peer, now=self.now, request_id=request_id)
-        assert relay_id not in self.used  # an answer that comes late must not be taken for another's
+        assert relay_id not in self.used  # ids are unique, so a late answer cannot be taken for another one
         self.used.add(relay_id)
         others = [entry for entry in self.model if entry[1] != holder]
         self.model = [*others[-2:], (relay_id, holder, peer, request_id, self.now)]

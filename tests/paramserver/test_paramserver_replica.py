@@ -45,7 +45,7 @@ def lease(holder: str = "h", request_id: int = 7, index: int | None = None, run_
 
 
 def test_clients_get_weights_as_from_the_root() -> None:
-    """The same messages, and the very buffers that came from the parent."""
+    """Clients get the same messages and the very buffers that came from the parent."""
     replica = Replica()
     payloads = (memoryview(b"first"), memoryview(b"second"))
     digests = tuple(hashlib.sha256(payload).hexdigest() for payload in payloads)
@@ -104,7 +104,7 @@ def test_leases_are_passed_on_and_answers_come_back() -> None:
         IndexLeased(request_id=7, agent=0, index=5, lease_seconds=9.0),
     )
     assert back(Refused(request_id=ids[0], reason="none free")) == (b"one", Refused(request_id=7, reason="none free"))
-    assert back(IndexLeased(request_id=ids[0], agent=0, index=5, lease_seconds=9.0)) is None  # answered already
+    assert back(IndexLeased(request_id=ids[0], agent=0, index=5, lease_seconds=9.0)) is None  # this request was answered already
     assert back(Refused(reason="to nobody in particular")) is None
     assert back(Ack(sequence=1, granted_unrolls=1)) is None
     assert len(replica.relay) == 0
@@ -127,7 +127,7 @@ def test_leases_of_another_run_are_refused_here() -> None:
 
 
 def test_a_ring_of_replicas_ends_where_it_began_and_says_so() -> None:
-    """Three replicas, each the parent of the next: every message goes to the next one until it comes back."""
+    """Three replicas, each the parent of the next: every message is passed on until it returns to the first one."""
     ring = [Replica() for _ in range(3)]
     message: Message = lease()
     peer = b"client"

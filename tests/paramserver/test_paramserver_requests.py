@@ -34,7 +34,7 @@ RUN, CONTRACT = "pong", "c" * 64
 
 
 class Server:
-    """A handler with its state."""
+    """A handler and its state."""
 
     def __init__(self, num_agents: int = 1) -> None:
         self.stores: tuple[WeightsStore[memoryview], ...] = tuple(WeightsStore() for _ in range(num_agents))
@@ -97,7 +97,7 @@ def test_publishers_hear_what_became_of_their_slice() -> None:
     assert server.publish(2, 5) == Published(lineage=2, updates=5, index=0)
     assert server.publish(2, 4) == StalePublish(lineage=2, updates=5)
     assert server.publish(1, 900) == StalePublish(lineage=2, updates=5)
-    # The same version with other contents: the learner must open a new lineage, and nobody ever sees the other contents.
+    # The same version with other contents: the learner must open a new lineage, and the other contents are never served.
     assert server.publish(2, 5, payload=b"other") == StalePublish(lineage=2, updates=5)
     assert bytes(server.get(None).payloads[0]) == b"weights"
 
@@ -111,7 +111,7 @@ def test_only_the_request_that_completes_a_version_announces_it() -> None:
 
 
 def test_a_shard_whose_version_was_overtaken_is_told_so() -> None:
-    """Shards begin a version when all have confirmed the one before: it was not theirs that overtook it."""
+    """Shards start a version only after all have confirmed the previous one, so a version that overtakes theirs comes from elsewhere."""
     server = Server()
     server.publish(1, 8, index=0, count=2)
     assert server.publish(1, 7, index=1, count=2) == StalePublish(lineage=1, updates=8)
@@ -153,7 +153,7 @@ def test_another_contract_is_refused_with_what_to_change() -> None:
 
 
 def test_each_agent_has_weights_of_its_own() -> None:
-    """R30: the same version of two agents is two things; one going back, or to a new lineage, is nothing to the other."""
+    """R30: equal versions of two agents are independent; an agent that goes back or opens a new lineage does not affect the other."""
     server = Server(num_agents=2)
 
     def publish(agent: int, lineage: int, updates: int, payload: bytes) -> Message:
@@ -201,11 +201,11 @@ def test_places_are_dealt_to_both_agents_and_a_learner_that_ended_gets_no_actors
     server.ask(heartbeat(1, 1), now=1.0)
     assert [lease(holder, 1.0) for holder in "ab"] == [(0, 0), (1, 0)]
     ended = AgentEnded(request_id=8, run_id=RUN, agent=0, contract=CONTRACT, lineage=1)
-    for _ in range(2):  # repeated until it is noted
+    for _ in range(2):  # it may be repeated until it is acknowledged
         assert server.ask(ended, now=2.0).message == AgentEndNoted(request_id=8)
     assert lease("a", 3.0, (0, 0)) == (1, 1)
     server.ask(publish_slice(2, 1), b"weights", now=4.0)
-    assert lease("b", 29.0, (1, 0)) == (1, 0)  # not before the first leases have run out
+    assert lease("b", 29.0, (1, 0)) == (1, 0)  # nothing moves before the first leases have run out
     assert lease("a", 31.0, (1, 1)) == (0, 0)
 
 

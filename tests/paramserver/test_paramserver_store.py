@@ -33,7 +33,7 @@ def _publish(store: WeightsStore[bytes], version: Version, index: int, count: in
 
 
 def _slices(version: Version) -> int:
-    """Every version has its own fixed number of slices, as if shards came and went between lineages."""
+    """A fixed number of slices for each version, as if the number of shards changed between lineages."""
     return 1 + (version.lineage + version.updates) % 3
 
 
@@ -46,7 +46,7 @@ versions = st.builds(Version, st.integers(0, 3), st.integers(0, 5))
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The model: which slices of which version were ever accepted, and the newest version seen complete."""
+    """The model records which slices of which version were accepted, and the newest version seen complete."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Roots and replicas with real sockets over loopback; killing and stopping real processes is in tests/system/test_faults_paramserver.py."""
+"""Roots and replicas with real sockets over loopback; tests/system/test_faults_paramserver.py kills and stops real processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tree() -> Iterator[Tree]:
 
 
 def have_asked_again(nodes: list[Node], heard: list[float]) -> bool:
-    """Their parent said twice more that there is nothing new."""
+    """Whether the parent has answered twice more that there is nothing new."""
     return all(node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes, heard, strict=True))
 
 
@@ -53,7 +53,7 @@ def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
         assert node.metric("herd_weights_updates") == 7
         assert node.metric("herd_paramserver_weights_bytes") == 200_000
         assert node.readiness.startswith("ok")
-    # Everybody is handed the memory that came from the parent.
+    # All clients get the memory that came from the parent.
     held = nodes[3].server._stores[0].visible
     again = nodes[3].server._stores[0].newer_than(None)
     assert held is again
@@ -112,7 +112,7 @@ def test_a_killed_parent_is_waited_for_and_its_empty_successor_takes_nothing_awa
     tree.until(lambda: middle.readiness.endswith("and has no weights\n"), "the empty root's answer")
     for node in (middle, leaf):
         assert tree.asker(node).get()[1] == b"old"
-    # The learner publishes again what it has, and then what is newer.
+    # The learner republishes its current version, and then a newer one.
     tree.publish(publisher, 1, 501, b"new")
     tree.until(lambda: all_serve([root, middle, leaf], (1, 501)), "the next version", publisher.poll)
     assert middle.seen == leaf.seen == [(1, 500), (1, 501)]
@@ -153,7 +153,7 @@ def test_a_restarted_middle_fetches_and_the_leaf_below_it_never_goes_without(tre
 def leased(asker: Asker, holder: str, index: int | None = None) -> int:
     answer, _ = asker.lease(holder, index)
     assert isinstance(answer, IndexLeased)
-    assert answer.lease_seconds == 30.0  # the root's
+    assert answer.lease_seconds == 30.0  # the root's setting
     return answer.index
 
 
@@ -163,7 +163,7 @@ def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
     assert leased(below, "a") == 0
     assert leased(between, "b") == 1
     assert leased(above, "c") == 2
-    assert leased(below, "a", 0) == 0  # renewed
+    assert leased(below, "a", 0) == 0  # renewed through the other node
     assert root.metric(LEASED) == 3
     assert leaf.metric("herd_paramserver_relayed_requests") == middle.metric("herd_paramserver_relayed_requests") == 0
     below.send(ReleaseIndex(run_id=RUN, agent=0, holder="a"))
@@ -174,7 +174,7 @@ def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
 
 
 def test_every_agent_is_followed_and_none_waits_for_another(tree: Tree) -> None:
-    """R30 and R40."""
+    """R30 and R40 of docs/messaging.md."""
     nodes = tree.chain(3, agents=2)
     leaf = nodes[-1]
     publishers = [tree.publisher(nodes[0], agent) for agent in range(2)]
@@ -195,7 +195,7 @@ def test_every_agent_is_followed_and_none_waits_for_another(tree: Tree) -> None:
 
 
 def test_a_learner_that_ends_says_so_to_the_root_and_actors_below_move(tree: Tree) -> None:
-    """R34 and R38."""
+    """R34 and R38 of docs/messaging.md."""
     root, leaf = tree.chain(2, agents=2)
     publisher = tree.publisher(root)
     tree.publish(publisher, 1, 1, b"weights")
@@ -277,13 +277,13 @@ def test_damaged_weights_of_a_parent_are_never_served(tree: Tree) -> None:
 def test_a_replica_of_itself_is_a_clear_error(tree: Tree) -> None:
     probe = tree.node()
     tree.kill(probe)
-    replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)  # by another name, so that the settings cannot see it
+    replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)  # under another name, so that the settings cannot detect it
     with pytest.raises(BadInputError, match=r"paramserver\.upstream: tcp://localhost:\d+ is this parameter server itself"):
         tree.until(lambda: replica.version is not None, "weights that cannot come")
 
 
 def test_a_ring_of_replicas_refuses_leases_and_goes_quiet(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "RING_SECONDS", 1000.0)  # however slow this machine is
+    monkeypatch.setattr(relay, "RING_SECONDS", 1000.0)  # so that a slow machine does not reach this limit
     probe = tree.node()
     tree.kill(probe)
     first = tree.node(f"tcp://127.0.0.1:{probe.port}")
@@ -296,7 +296,7 @@ def test_a_ring_of_replicas_refuses_leases_and_goes_quiet(tree: Tree, monkeypatc
     client.send(ReleaseIndex(run_id=RUN, agent=0, holder="another"))
 
     def quiet() -> bool:
-        """Everything that the second passed on came round, and the first passed it on no further."""
+        """Whether everything that the second node passed on has returned to it, and the first has passed it on no further."""
         leases, releases = ([node.metric(REQUESTS % kind) for node in (first, second)] for kind in ("lease_index", "release_index"))
         return 0 < leases[1] <= num_asked and leases[0] == num_asked + leases[1] and releases == [2, 1]
 

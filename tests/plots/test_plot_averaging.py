@@ -13,7 +13,7 @@ def test_smoothing_looks_back_only_and_leaves_gaps() -> None:
 
 
 def repeats(count: int) -> list[tuple[FloatArray, FloatArray]]:
-    """Runs with their own x; linear, so that interpolation is exact: at x the values are k * x + k * k."""
+    """Runs with different x axes. They are linear, so interpolation is exact: at x the values are k * x + k * k."""
     axes = [np.linspace(start, start + 10.0, 4 + start) for start in range(count)]
     return [(x, k * x + k * k) for k, x in enumerate(axes)]
 
@@ -23,7 +23,7 @@ def test_few_runs_have_their_mean_and_a_band_from_lowest_to_highest(count: int) 
     curve = mean_curve(repeats(count))
     assert curve is not None
     assert (curve.num_runs, curve.has_band) == (count, True)
-    assert (curve.x[0], curve.x[-1]) == (count - 1.0, 10.0)  # what all of them have covered
+    assert (curve.x[0], curve.x[-1]) == (count - 1.0, 10.0)  # the range that all runs cover
     for index in (0, 57, -1):
         at = [k * curve.x[index] + k * k for k in range(count)]
         np.testing.assert_allclose([curve.low[index], curve.mean[index], curve.high[index]], [min(at), sum(at) / count, max(at)])
@@ -35,7 +35,7 @@ def test_from_five_runs_on_the_band_is_a_bootstrap_of_the_mean() -> None:
     at_end = np.array([10.0 * k + k * k for k in range(6)])
     generator = np.random.default_rng(7)
     means = sorted(float(np.mean([at_end[generator.integers(6)] for _ in range(6)])) for _ in range(20_000))
-    # 2,000 resamples: the ends lie within a few per cent of the width.
+    # With 2,000 resamples the ends are accurate to a few per cent of the width.
     width = means[19_500] - means[500]
     assert curve.low[-1] == pytest.approx(means[500], abs=0.06 * width)
     assert curve.high[-1] == pytest.approx(means[19_500], abs=0.06 * width)
@@ -47,7 +47,7 @@ def test_from_five_runs_on_the_band_is_a_bootstrap_of_the_mean() -> None:
 
 
 def test_no_band_leaves_what_the_runs_reached() -> None:
-    # Of returns that cannot exceed 21, as Pong's: an interval of three standard errors would.
+    # Returns that cannot exceed 21, as in Pong: an interval of three standard errors would exceed it.
     x = np.array([0.0, 1.0])
     for count in (3, 8):
         curve = mean_curve([(x, np.array([-21.0, 21.0 if seed else 3.0])) for seed in range(count)])
@@ -65,7 +65,7 @@ def slow_interquartile_mean(values: list[float]) -> float:
 
 def test_the_interquartile_mean_is_over_the_scores_of_all_tasks_of_all_runs() -> None:
     x = np.array([0.0, 1.0, 2.0])
-    # Five tasks; the last one's first game ends late.
+    # Five tasks; the first game of the last task ends late.
     one = np.array([[0.0, 0.1, 0.2, 0.9, np.nan], [0.3, 0.1, 0.2, 0.9, 7.0], [0.4, 0.2, 0.3, 1.9, 9.0]])
     alone = interquartile_mean_curve([(x, one)])
     assert alone is not None

@@ -62,7 +62,7 @@ def test_columns_hold_values_and_what_was_handed_out_since_the_last(tmp_path: Pa
     )
     heat = heat_of(read_bandit_history(run), "episodes")
     assert heat.x_edges.tolist() == [0.0, 2.0, 6.0, 7.0]
-    # A tile never tried has a value of its neighbours' alone: not shown, and never the best.
+    # An untried tile has a value only from its neighbours; it is not shown, and is never the best.
     np.testing.assert_array_equal(heat.values, [[5.0, np.nan, np.nan], [5.0, -4.0, 7.0], [6.0, -4.0, 5.0]])
     np.testing.assert_array_equal(heat.shares, [[0.75, 0.0, 0.25], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     middles = [np.sqrt((1 + low) * (1 + high)) - 1 for low, high in pairwise(EDGES)]
@@ -128,7 +128,7 @@ def test_the_command_draws_a_picture_and_the_numbers_behind_it(tmp_path: Path, c
     picture = matplotlib.image.imread(run / "bandit.png")[..., :3]
     height, width, _ = picture.shape
     upper, left, right = slice(height // 8, 2 * height // 5), slice(width // 8, width // 3), slice(width // 2, 4 * width // 5)
-    # What was best at first, at the top, gave way to what is at the bottom: yellow and violet changed places.
+    # The best tile moved from the top to the bottom: yellow and violet changed places.
     brightness = picture[..., 1]
     assert brightness[upper, left][:20].mean() > brightness[upper, left][-20:].mean() + 0.3
     assert brightness[upper, right][-20:].mean() > brightness[upper, right][:20].mean() + 0.3

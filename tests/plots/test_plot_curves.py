@@ -98,7 +98,7 @@ def test_a_flat_curve_of_a_short_run_does_not_lie_on_the_edge() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.9), (1.5, 9.0), (25.0, 29.0), (32.0, 900.0)])
 def test_the_names_of_reference_scores_do_not_lie_on_each_other(low: float, high: float) -> None:
-    """Below both, between them and above both: either may be a line, or beyond the edge."""
+    """The range is below both scores, between them, or above both: each may be a line or lie beyond the edge."""
     figure = Figure(figsize=(4.0, 3.0))
     axes = figure.add_subplot()
     axes.set_ylim(low, high)
@@ -123,7 +123,7 @@ def test_reference_scores_change_the_picture_of_a_single_game(tmp_path: Path) ->
     pictures = [matplotlib.image.imread(tmp_path / f"{name}.png") for name in ("plain", "scored", "beyond")]
     assert pictures[0].shape == pictures[1].shape
     assert (pictures[0] != pictures[1]).any()
-    # A human score of 30,000 is named without squeezing the curve: the two pictures differ in a small part only.
+    # A human score of 30,000 is labelled without compressing the curve: only a small part of the picture changes.
     assert 0 < (pictures[0] != pictures[2]).any(axis=-1).mean() < 0.05
 
 
@@ -210,12 +210,12 @@ def test_many_tasks_have_a_panel_each_and_one_of_their_scores_together(tmp_path:
     plot_runs([run], tmp_path / "curve.png", reference_scores=reference, data=data)
     rows = rows_of(data)
     assert {row["panel"] for row in rows} == {*tasks, "human_normalised_mean_capped", "frames_per_second"}
-    # The mean is of the points that have one.
+    # The mean is over the points that have one.
     together = [(float(row["env_frames"]), float(row["mean"])) for row in rows if row["panel"] == "human_normalised_mean_capped"]
     assert together == [(3e6, 0.2), (4e6, 0.3), (5e6, 0.4)]
     assert asked == [("atari", task) for task in tasks]
     height, width, _ = matplotlib.image.imread(tmp_path / "curve.png").shape
-    assert width / 8 > 500  # eight columns of panels that can be read
+    assert width / 8 > 500  # eight columns of panels stay readable
     assert height / 8 > 400
 
 
@@ -228,7 +228,7 @@ def test_one_task_has_no_panel_of_all(tmp_path: Path) -> None:
 
 
 def evaluations(run: Path, *points: tuple[int, int, float, float | None], task: str = "pong") -> None:
-    """Lines of (lineage, updates, mean, standard error)."""
+    """Write evaluations, given as (lineage, updates, mean, standard error)."""
     records = [
         {"lineage": lineage, "learner_updates": updates, "tasks": {task: {"mean": mean, "standard_error": error}}}
         for lineage, updates, mean, error in points
@@ -237,7 +237,7 @@ def evaluations(run: Path, *points: tuple[int, int, float, float | None], task: 
 
 
 def with_updates(run: Path) -> Path:
-    """Points at 100, 200, ... updates."""
+    """Add the numbers of updates 100, 200, ... to the points."""
     points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for number, point in enumerate(points, start=1):
         point["learner_updates"] = 100 * number
@@ -247,7 +247,7 @@ def with_updates(run: Path) -> Path:
 
 def test_evaluations_lie_where_their_updates_lie_on_the_curve(tmp_path: Path) -> None:
     run = with_updates(make_run(tmp_path, "run", name="run", seed=1, score=1.0))
-    # The run was restored to 250 updates after 400: what was evaluated of the updates that were lost is dropped.
+    # The run was restored from update 400 to update 250, so evaluations of the lost updates are dropped.
     evaluations(run, (1, 0, -21.0, 0.5), (1, 150, -5.0, 1.0), (1, 400, 9.0, 1.0), (2, 300, 3.0, None), (2, 600, 4.0, 2.0))
     data, picture = tmp_path / "curve.csv", tmp_path / "curve.svg"
     plot_runs([run], picture, data=data)
@@ -274,7 +274,7 @@ def test_a_torn_evaluation_is_left_out_and_a_broken_one_is_named(tmp_path: Path)
 
 
 def points_with(run: Path, **columns: list[object]) -> None:
-    """Put columns into the points; a dotted name goes into a part of each."""
+    """Add columns to the points; a dotted name addresses a nested value."""
     points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for name, values in columns.items():
         for point, value in zip(points, values, strict=True):
@@ -291,7 +291,7 @@ def test_how_it_learns_has_a_panel_for_each_number_that_there_is(tmp_path: Path)
         loss_total=[None, 0.5, 0.25, 0.125, 0.0625],
         entropy=[None, 1.0, 0.9, 0.8, 0.7],
         policy_lag_mean=[0.0, 4.0, 5.0, 6.0, 5.0],
-        clever_share=[None, 0.1, 0.2, 0.3, 0.4],  # of somebody's own loss
+        clever_share=[None, 0.1, 0.2, 0.3, 0.4],  # a metric of a user's own loss
         health__update_kl=[None, 0.0, 1e-3, 1e-2, 1e-3],
         health__explained_variance=[None, -80.0, 0.5, 0.6, 0.7],
     )
@@ -300,13 +300,13 @@ def test_how_it_learns_has_a_panel_for_each_number_that_there_is(tmp_path: Path)
     drawn: dict[str, list[float]] = {}
     for row in rows_of(data):
         drawn.setdefault(row["panel"], []).append(float(row["mean"]))
-    # Each twice: as it is, and its trailing mean.
+    # Each curve appears twice: the values, and their trailing mean.
     assert {name: values[: len(values) // 2] for name, values in drawn.items()} == {
         "loss_total": [0.5, 0.25, 0.125, 0.0625],
         "entropy": [1.0, 0.9, 0.8, 0.7],
-        "policy_lag_mean": [4.0, 5.0, 6.0, 5.0],  # at 0 updates nothing had been measured
+        "policy_lag_mean": [4.0, 5.0, 6.0, 5.0],  # nothing had been measured at 0 updates
         "clever_share": [0.1, 0.2, 0.3, 0.4],
-        "health.update_kl": [1e-3, 1e-2, 1e-3],  # 0 has no place on a logarithmic axis
+        "health.update_kl": [1e-3, 1e-2, 1e-3],  # 0 cannot be shown on a logarithmic axis
         "health.explained_variance": [-80.0, 0.5, 0.6, 0.7],
     }
     text = picture.read_text()
@@ -350,7 +350,7 @@ def test_four_tasks_with_human_scores_have_an_interquartile_mean(tmp_path: Path)
     data = tmp_path / "numbers.csv"
     plot_runs(runs, tmp_path / "curve.png", data=data)
     rows = [row for row in rows_of(data) if row["panel"] == "human_normalised_interquartile_mean"]
-    # At the end: 0, 0.4, 0.8, 1.2 and as much plus 0.2; without the two lowest and the two highest.
+    # The final values are 0, 0.4, 0.8, 1.2, and the same plus 0.2; the two lowest and the two highest are dropped.
     assert float(rows[-1]["mean"]) == pytest.approx((0.4 + 0.6 + 0.8 + 1.0) / 4)
     assert (float(rows[-1]["band_low"]), float(rows[-1]["band_high"])) == pytest.approx((0.6, 0.8))
     assert (float(rows[0]["env_frames"]), rows[0]["num_runs"]) == (2e6, "2")

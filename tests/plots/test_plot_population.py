@@ -1,4 +1,4 @@
-"""A population's picture: lines of descent through copies, and what is said where there is nothing to draw."""
+"""The plot of a population: lines of descent through copies, and the message if there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def _done(number: int, member: int, frames: int) -> dict[str, Any]:
 
 EVENTS = [
     {"event": "began", "run": "run", "members": [{RATE: 1.0}] * 3},
-    _decided(1, 1, 0, 0, 400),  # 1 copies 0 as it was at 400
+    _decided(1, 1, 0, 0, 400),  # member 1 copies member 0 as of frame 400
     _done(1, 1, 300),
-    _decided(2, 0, 2, 0, 450),  # 0 copies 2 afterwards, which is none of 1's business
+    _decided(2, 0, 2, 0, 450),  # member 0 copies member 2 afterwards, which does not affect member 1
     _done(2, 0, 500),
-    _decided(3, 2, 1, 1, 700),  # 2 copies 1
+    _decided(3, 2, 1, 1, 700),  # member 2 copies member 1
     _done(3, 2, 600),
-    _decided(4, 2, None, 0, 0),  # and changes its rate alone
+    _decided(4, 2, None, 0, 0),  # and then changes only its rate
     _done(4, 2, 800),
     _decided(5, 1, 0, 2, 900),
     {"event": "failed", "number": 5, "member": 1, "reason": "no disk"},
-    _decided(6, 1, 2, 4, 900),  # never done
+    _decided(6, 1, 2, 4, 900),  # never carried out
 ]
 
 
@@ -85,7 +85,8 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def test_the_line_of_the_best_leads_through_its_ancestors(run_dir: Path) -> None:
-    """0 until 400, then 1 from its 300 to 700, then 2 from its 600: 400 + 400 + 400 frames behind the weights of 2."""
+    """The line is 0 until 400, then 1 from its 300 to 700, then 2 from its 600: the weights of 2 have 400 + 400 + 400 frames behind
+    them."""
     history = read_population(run_dir)
     assert history.best.number == 2
     assert [tuple(segment) for segment in history.descent(2)] == [(0, 0.0, 400, 0.0), (1, 300.0, 700, 400.0), (2, 600.0, np.inf, 800.0)]
@@ -96,7 +97,7 @@ def test_the_line_of_the_best_leads_through_its_ancestors(run_dir: Path) -> None
 
 def test_a_member_without_copies_is_its_own_line(run_dir: Path) -> None:
     journal = run_dir / "population" / "journal.jsonl"
-    journal.write_text(json.dumps(EVENTS[0]) + "\n" + '{"event": "decided", "num')  # the rest was not finished
+    journal.write_text(json.dumps(EVENTS[0]) + "\n" + '{"event": "decided", "num')  # the last line is incomplete
     assert [tuple(segment) for segment in read_population(run_dir).descent(1)] == [(1, 0.0, np.inf, 0.0)]
 
 

@@ -10,7 +10,7 @@ from herd.plots.scores import Bar, draw_scores
 
 
 def texts(picture: Path) -> list[str]:
-    """What an .svg says, in drawing order; matplotlib leaves each text as a comment beside its outlines."""
+    """The texts of an .svg in drawing order; matplotlib leaves each text as a comment beside its outlines."""
     return re.findall(r"<!-- (.*?) -->", picture.read_text())
 
 
@@ -20,9 +20,9 @@ def test_every_task_has_a_bar_the_best_at_the_top(tmp_path: Path) -> None:
     draw_scores(bars, picture, title="57 games", lines={"median": 0.85})
     said = texts(picture)
     names = [text for text in said if text.startswith(("game ", "skiing"))]
-    assert names == ["skiing", *(f"game {k}" for k in range(56))]  # from the bottom
+    assert names == ["skiing", *(f"game {k}" for k in range(56))]  # from bottom to top
     assert "\N{MINUS SIGN}120 %" in said
-    assert "100,000 %" in said  # a logarithmic axis
+    assert "100,000 %" in said  # the axis is logarithmic
     assert "median 85 %" in said
     assert "57 games" in said
 

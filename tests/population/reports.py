@@ -1,4 +1,4 @@
-"""Members as a controller hears of them."""
+"""Reports of members, as a controller receives them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SETTINGS = {"optimizer.learning_rate": 1e-3, "loss.entropy_cost": 1e-2}
 
 
 def controller_of(num_members: int = 2, **changes: Any) -> Controller:
-    """Of a population that allows every value of `SETTINGS`."""
+    """The controller of a population that allows every value of `SETTINGS`."""
     return Controller(
         RULES, **{"num_members": num_members, "seed": 5, "is_allowed": lambda values: values.keys() == SETTINGS.keys(), **changes}
     )
 
 
 def report_of(agent: int, **changes: Any) -> MemberReport:
-    """Of a member beyond its burn-in; ``settings``, ``applied`` and ``declined`` in short."""
+    """A report of a member after its burn-in; ``settings``, ``applied`` and ``declined`` have short forms."""
     settings = changes.pop("settings", SETTINGS)
     applied, declined = changes.pop("applied", None), changes.pop("declined", None)
     fields: dict[str, Any] = {
@@ -42,7 +42,7 @@ def report_of(agent: int, **changes: Any) -> MemberReport:
 
 
 def play(controller: Controller, report: MemberReport) -> list[Any]:
-    """What a server does with a report whose journal is in order."""
+    """Handle a report as a server with a working journal does."""
     events = controller.heard(report)
     for event in events:
         controller.note(event)

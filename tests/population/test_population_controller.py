@@ -1,4 +1,4 @@
-"""Reports in, events and orders out: who is copied, what is told again, and what a controller that starts again still knows."""
+"""Reports go in, events and orders come out: who is copied, what is repeated, and what a restarted controller still knows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nobody_copies_who_was_never_heard_and_the_dead_keep_their_place() -> No
     controller = controller_of()
     play(controller, report_of(1, num_episodes=50, fitness=0.9))
     applied = None
-    for number in range(1, 6):  # member 1 says nothing more
+    for number in range(1, 6):  # member 1 sends no more reports
         (decided,) = play(controller, report_of(0, num_episodes=100 * number, applied=applied))
         assert decided.donor == 1
         applied = decided.number
@@ -74,7 +74,7 @@ def test_an_order_stands_until_it_is_done_and_is_counted_once() -> None:
     (decided,) = play(controller, report_of(0))
     order = controller.order_of(0)
     for _ in range(3):
-        assert play(controller, report_of(0, num_episodes=900)) == []  # not done yet: nothing new is decided
+        assert play(controller, report_of(0, num_episodes=900)) == []  # not carried out yet: nothing new is decided
         assert controller.order_of(0) == order
     assert play(controller, report_of(0, applied=decided.number)) == [
         Done(number=decided.number, member=0, env_frames=5000, learner_updates=50)
@@ -104,7 +104,7 @@ def test_what_the_journal_did_not_take_has_not_happened() -> None:
     assert controller.heard(report_of(0)) == first  # the same number, partner and settings
     (decided,) = play(controller, report_of(0))
     (done,) = controller.heard(report_of(0, applied=decided.number, fitness=0.99, checkpoint=(60, 6000)))
-    # As long as it is not in the journal, nobody copies what came of it: no lineage could be read.
+    # Until it is in the journal, its result is not copied: its lineage could not be traced.
     (other,) = play(controller, report_of(1, num_episodes=200, fitness=0.2))
     assert (other.donor, other.donor_updates, other.donor_applied) == (0, 40, 0)
     controller.note(done)
@@ -114,7 +114,7 @@ def test_a_member_about_whom_every_report_decides_something_is_copied_from_its_n
     controller = controller_of()
     for games in (100, 200, 300):
         assert play(controller, report_of(1, num_episodes=games, fitness=0.9, checkpoint=(games, 10 * games)))
-        controller.members[1].pending = None  # it is carried out before the next report
+        controller.members[1].pending = None  # the order is carried out before the next report
     (decided,) = play(controller, report_of(0))
     assert decided.donor_updates == 300
 
@@ -147,7 +147,7 @@ def test_numbers_are_not_used_up_by_a_report_of_orders_that_never_were() -> None
 
 @pytest.mark.parametrize("settings", [{}, {**SETTINGS, "loss.kind": "dice"}, {"loss.entropy_cost": 1e-2}])
 def test_a_member_has_the_settings_of_the_sweep_and_no_others(settings: dict[str, Any]) -> None:
-    """They are names of metrics, and another member would copy them."""
+    """Settings become labels of metrics, and another member would copy them."""
     controller = controller_of()
     assert controller.objection(report_of(0)) is None
     said = controller.objection(report_of(0, settings=settings))
@@ -156,7 +156,7 @@ def test_a_member_has_the_settings_of_the_sweep_and_no_others(settings: dict[str
 
 
 class _Members:
-    """Members that obey, fail, die and come back at random, from older checkpoints too; they keep what their checkpoints would hold."""
+    """Members that obey, fail, die and come back at random, possibly from older checkpoints, with the contents of those checkpoints."""
 
     def __init__(self, num_members: int, random: Random) -> None:
         self.random = random
@@ -200,14 +200,14 @@ class _Members:
         self.save(agent)
 
     def save(self, agent: int) -> None:
-        """A checkpoint of the same number of updates replaces the one before."""
+        """A checkpoint with the same number of updates replaces the previous one."""
         applied = self.applied[agent]
         number = 0 if applied is None else applied.number
         self.checkpoints[agent, self.frames[agent] // 10, number] = self.ancestry[agent]
         self.older[agent].append((self.ancestry[agent], self.settings[agent], applied, self.frames[agent]))
 
     def go_back(self, agent: int) -> None:
-        """Its newest checkpoints are damaged."""
+        """The newest checkpoints of a member are damaged."""
         older = self.older[agent]
         del older[max(1, len(older) - self.random.randrange(1, 30)) :]
         self.ancestry[agent], self.settings[agent], self.applied[agent], self.frames[agent] = older[-1]
@@ -222,7 +222,7 @@ def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed
     for turn in range(3004):
         if random.random() < 0.05:  # the controller is killed
             controller = controller_of(4, seed=seed, events=list(journal))
-        agent = random.randrange(4) if turn < 3000 else turn - 3000  # in the end, each reports once more
+        agent = random.randrange(4) if turn < 3000 else turn - 3000  # at the end, each member reports once more
         if random.random() < 0.01:
             members.go_back(agent)
         else:
@@ -231,13 +231,13 @@ def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed
         report = members.report(agent)
         for event in controller.heard(report):
             journal.append(event)
-            if random.random() < 0.05:  # killed between the disk and its own state
+            if random.random() < 0.05:  # killed after writing to disk, but before updating its own state
                 controller = controller_of(4, seed=seed, events=list(journal))
                 break
             controller.note(event)
         else:
             controller.keep(report)
-        if turn < 3000 and random.random() < 0.8:  # or the answer is lost
+        if turn < 3000 and random.random() < 0.8:  # otherwise the answer is lost
             members.obey(agent, controller.order_of(agent))
     decided = [event.number for event in journal if isinstance(event, Decided)]
     ended = [event.number for event in journal if isinstance(event, Done | Failed)]

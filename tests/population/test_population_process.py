@@ -1,4 +1,4 @@
-"""The controller from outside: real sockets over loopback, real signals, a disk that really fails."""
+"""The controller from outside, with real sockets over loopback, real signals and a disk that really fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RATE = "optimizer.learning_rate"
 
 
 def settings_of(run_dir: Path, **changes: Any) -> RunSettings:
-    """Three members; whoever decides, decides that the rate changes."""
+    """Three members; every decision changes the learning rate."""
     population = {
         "strategy": "pbt",
         "fitness": "episode_return",
@@ -43,7 +43,7 @@ def settings_of(run_dir: Path, **changes: Any) -> RunSettings:
 
 
 class Server(ServerProcess):
-    """One controller."""
+    """One controller process."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__("population", settings_of(run_dir))
@@ -53,7 +53,7 @@ class Server(ServerProcess):
 
 
 class Member(AskingClient):
-    """Reports by hand."""
+    """A member whose reports are sent by hand."""
 
     applied: Applied | None = None
     declined: Declined | None = None
@@ -104,7 +104,7 @@ def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, co
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
     with Server(tmp_path / "run") as second:
         member = connect(second)
-        assert member.order(0, 40) == order  # as it was: what others report since does not change it
+        assert member.order(0, 40) == order  # the same order: later reports of other members do not change it
         member.applied = Applied(number=order.number, env_frames=2000, learner_updates=20)
         assert member.order(0, 45) is None
         began, decided, done = second.events()
@@ -117,7 +117,7 @@ def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, co
     with Server(tmp_path / "run") as third:
         member = connect(third)
         member.applied = Applied(number=order.number, env_frames=2000, learner_updates=20)
-        assert member.order(0, 25) is None  # ten games since the decision, which was at 20, are not played yet
+        assert member.order(0, 25) is None  # ten games are needed after the decision, which was made at 20
         assert third.events() == [began, decided, done]
         again = member.order(0, 30)
         assert again is not None

@@ -1,4 +1,4 @@
-"""The rules against the sentences of IMPALA's appendix F, each played out by a slow oracle of its own."""
+"""The rules compared with the sentences of IMPALA's appendix F, each with its own slow oracle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_ready_after_the_burn_in_and_enough_games(env_frames: int, episodes_sinc
     ("partner", "own", "better"), [(0.55, 0.51, False), (0.56, 0.5, True), (0.05, 0.0, False), (0.4, 0.7, False), (0.06, 0.0, True)]
 )
 def test_better_is_more_than_an_absolute_five_percent(partner: float, own: float, better: bool) -> None:
-    """0.05 against 0 is exactly 5 %, and not more; 0.55 against 0.51 is 8 % more in relation, and not absolute."""
+    """0.05 against 0 is exactly 5 %, and not more. 0.55 against 0.51 is 8 % more in relative terms, but only 4 % in absolute terms."""
     assert is_better(partner, own, 0.05) is better
 
 
@@ -42,7 +42,7 @@ def test_partners_are_the_others_all_as_likely(member: int) -> None:
     random = Random(7)
     counts = Counter(choose_partner(member, 5, random) for _ in range(8_000))
     assert set(counts) == {0, 1, 2, 3, 4} - {member}
-    # 2,000 each, standard deviation 39.
+    # 2,000 of each are expected, with a standard deviation of 39.
     assert all(abs(count - 2_000) < 5 * 39 for count in counts.values())
 
 
@@ -56,7 +56,7 @@ def _perturbed(random: Random, settings: dict[str, float] = SETTINGS, probabilit
 
 
 def test_each_number_moves_for_itself_at_a_third_either_way_as_likely() -> None:
-    """In 10,000 draws: 3,300 moves (standard deviation 47) of each number, half of them up, and all 3 ^ 4 patterns of the four."""
+    """In 10,000 draws each number moves 3,300 times (standard deviation 47), half of them up, and all 3 ^ 4 patterns of the four occur."""
     random = Random(1)
     patterns: Counter[tuple[int, ...]] = Counter()
     for _ in range(10_000):
@@ -73,20 +73,21 @@ def test_each_number_moves_for_itself_at_a_third_either_way_as_likely() -> None:
         downs = sum(count for pattern, count in patterns.items() if pattern[place] == -1)
         assert abs(ups + downs - 3_300) < 5 * 47
         assert abs(ups - downs) < 5 * 58
-    # Independent: two of them move together in 0.33 ^ 2 = 10.9 % of all cases.
+    # The numbers move independently: two of them move together in 0.33 ^ 2 = 10.9 % of all cases.
     both = sum(count for pattern, count in patterns.items() if pattern[0] and pattern[1])
     assert abs(both - 1_089) < 5 * 31
 
 
 def test_up_and_down_undo_each_other() -> None:
-    """ "our multiplication is unbiased", unlike 1.2 and 0.8: in the logarithm, a long walk goes nowhere in the mean."""
+    """The paper says "our multiplication is unbiased", unlike 1.2 and 0.8: the mean of the logarithm stays constant over a long random
+    walk."""
     ends = []
     for seed in range(400):
         random, settings = Random(seed), {"loss.entropy_cost": 1.0}
         for _ in range(30):
             settings = _perturbed(random, settings)
         ends.append(log(settings["loss.entropy_cost"]) / log(1.2))
-    # 30 steps of variance 0.33: a standard deviation of 3.1 each, 0.16 of the mean; 1.2 and 0.8 would end at -1.
+    # 30 steps of variance 0.33 have a standard deviation of 3.1, or 0.16 for the mean; with 1.2 and 0.8 the mean would end at -1.
     assert abs(sum(ends) / len(ends)) < 5 * 0.16
 
 

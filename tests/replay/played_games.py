@@ -1,4 +1,4 @@
-"""Games of one environment as plain lists of rows: the unrolls that an actor makes of them, and unrolls cut out of one game."""
+"""Games of one environment as plain lists of rows, with the unrolls that an actor makes of them, and unrolls cut from one game."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECURRENT = UnrollLayout(unroll_length=7, burn_in=2, frame_stack=3, frame_shape=
 
 @dataclass
 class Row:
-    """What an environment shows, and the step from there: the one that only starts the next game is not valid."""
+    """A row that an environment shows, and the step from it; the step that only starts the next game is invalid."""
 
     episode_id: int
     index: int
@@ -24,14 +24,14 @@ class Row:
 
 
 def play(layout: UnrollLayout, lengths: list[int], seed: int) -> list[Row]:
-    """Games of so many steps, one after the other, and one row of the next; every number differs from its neighbours."""
+    """Games of these lengths in steps, one after the other, and the first row of the next; every number differs from its neighbours."""
     random = np.random.default_rng(seed)
     rows = []
     for episode_id, length in enumerate([*lengths, 0]):
         core_reset = True
         for index in range(length + 1):
             is_last = index == length
-            terminated = not is_last and (index == length - 1 or random.random() < 0.1)  # a lost life ends no game
+            terminated = not is_last and (index == length - 1 or random.random() < 0.1)  # a lost life does not end a game
             fields = {
                 "frames": random.integers(1, 256, layout.frame_shape, np.uint8),
                 "observations": random.random(layout.vector_size, np.float32),
@@ -54,12 +54,12 @@ def play(layout: UnrollLayout, lengths: list[int], seed: int) -> list[Row]:
 
 
 def version_of(row: int) -> tuple[int, int]:
-    """Of the policy that acts on a row of the environment's stream."""
+    """Version of the policy that acts on a row of the environment's stream."""
     return 2, row
 
 
 def unrolls_of(layout: UnrollLayout, rows: list[Row], slot: int = 0, task_id: int = 0) -> list[dict[str, np.ndarray]]:
-    """All whole unrolls, each as arrays [1, ...]; rows before the first are zero and not valid."""
+    """All complete unrolls, each as arrays [1, ...]; rows before the first one are zero and invalid."""
     unrolls = []
     length, burn_in = layout.new_steps, layout.burn_in
     for start in range(0, len(rows) - length, length):
@@ -90,7 +90,7 @@ def game(rows: list[Row], episode_id: int) -> list[Row]:
 
 
 def oracle_slice(layout: UnrollLayout, rows: list[Row], episode_id: int, first_step: int, slot: int = 0) -> dict[str, np.ndarray]:
-    """The unroll of a game from ``first_step`` on, as arrays [1, ...], written row by row from the list."""
+    """The unroll of a game that starts at ``first_step``, as arrays [1, ...], built row by row from the list."""
     played = game(rows, episode_id)
     stream = rows.index(played[0])
     arrays = layout.allocate(1)
@@ -116,7 +116,7 @@ def oracle_slice(layout: UnrollLayout, rows: list[Row], episode_id: int, first_s
         arrays["last_reward"][0] = played[base - 1].step["rewards"]
     arrays["environment_slot"][0] = slot
     arrays["episode_id"][0], arrays["index_in_episode"][0] = episode_id, first_step
-    # The policy at the first row of the actor's unroll that brought the step, and at its last.
+    # The policy at the first row of the actor's unroll that contains the first step, and at the last row of the one with the last step.
     length = layout.new_steps
     last_step = min(first_step + length, len(played) - 1) - 1
     arrays["policy_version"][0, 0] = version_of((stream + first_step) // length * length)

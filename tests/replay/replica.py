@@ -27,7 +27,7 @@ ONLY = Replica(0, 1)
 
 
 class Process:
-    """All that a replica holds, without its socket."""
+    """Everything in a replica's process except its socket."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Process:
 def insertion(
     unrolls: list[dict[str, Array]], sequence: int, *, oldest: int = 1, writer: int = 7, agent: int = 0, **changes: Any
 ) -> tuple[InsertUnrolls, list[Any]]:
-    """A message and its payload, as it is received."""
+    """A message and its payload, in the received form."""
     arrays = {
         field.name: np.ascontiguousarray(np.concatenate([unroll[field.name] for unroll in unrolls]))
         for field in inserted_layout(LAYOUT).fields

@@ -1,4 +1,4 @@
-"""The client against replicas, over a wire that loses, repeats and reorders; and through their kills."""
+"""The client against replicas that are killed, over a connection that loses, repeats and reorders messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.replay.replica import CONTRACT, LAYOUT, Process
 
 
 class Network:
-    """Replicas behind a wire; time passes when somebody waits."""
+    """Replicas behind an unreliable connection; time passes only when a client waits."""
 
     def __init__(self, directory: Path, num_replicas: int, seed: int = 0, *, trouble: float = 0.0, layout: UnrollLayout = LAYOUT) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Network:
         return self.dealers[-1]
 
     def poll(self, timeout_seconds: float) -> None:
-        """Deliver what is under way, each message perhaps not, twice, or later; then time passes."""
+        """Deliver the messages in flight; each may be lost, doubled or delayed. Then time passes."""
         for dealer in self.dealers:
             process = self.processes[dealer.number]
             outgoing, dealer.outgoing = dealer.outgoing, []
@@ -61,7 +61,7 @@ class Network:
 
 
 class FakeDealer:
-    """Takes what a client sends; gives it what came."""
+    """Takes the messages that a client sends, and returns what has arrived for it."""
 
     def __init__(self, network: Network, number: int) -> None:
         self.network, self.number = network, number
@@ -71,7 +71,7 @@ class FakeDealer:
 
     def send(self, frames: list[Frame]) -> bool:
         if self.network.random.random() < self.network.trouble:
-            return False  # no connection, or no room
+            return False  # no connection, or a full queue
         self.outgoing.append(list(frames))
         self.sent.append(decode_header(frames[0]).type)
         return True
@@ -143,7 +143,7 @@ def test_every_episode_arrives_once_whatever_is_lost(
         assert process is not None
         assert {replica_of(key, num_replicas) for key in process.held()} <= {index}
         assert not any(process.assembler.num_discarded.values())
-        assert not any(process.assembler.num_dropped.values())  # not even a piece came twice
+        assert not any(process.assembler.num_dropped.values())  # no piece arrived twice
     assert client.num_steps_stored == sum(LENGTHS[number] for _, number in expected)
     assert (client.pending_bytes, client.num_dropped_unrolls) == (0, 0)
     client.request(40, whole_episodes=False)
@@ -161,7 +161,7 @@ def test_every_episode_arrives_once_whatever_is_lost(
 
 
 def test_draws_are_spread_by_what_replicas_hold(tmp_path: Path) -> None:
-    """Uniform over the unrolls of both: chi-square over all of them."""
+    """Draws are uniform over the unrolls of both replicas: a chi-square test over all of them."""
     network = Network(tmp_path, 2)
     client = client_of(network)
     client._random = np.random.default_rng(3)
@@ -217,7 +217,7 @@ def test_a_replica_that_went_back_to_its_snapshot_goes_on(tmp_path: Path) -> Non
     assert len(process.held()) > len(before)
     network.processes[0] = restarted = Process(tmp_path, capacity=10_000)
     assert restarted.held() == before
-    insert(client, *UNROLLS[2])  # its message is the third: the second was acknowledged, and is lost
+    insert(client, *UNROLLS[2])  # its message is the third one; the second was acknowledged, but is lost
     settle(client)
     held = restarted.held()
     assert held[: len(before)] == before
@@ -283,7 +283,7 @@ def test_what_a_burn_in_repeats_does_not_travel(tmp_path: Path) -> None:
 def test_answers_of_a_hostile_server_are_dropped_or_read_within_bounds(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Bytes of an answer changed anywhere: it is refused, or what is written stays within the arrays."""
+    """The bytes of an answer are changed anywhere: it is rejected, or everything written stays within the arrays."""
     network = Network(tmp_path_factory.mktemp("replay"), 1)
     client = client_of(network)
     insert(client, *UNROLLS[0])

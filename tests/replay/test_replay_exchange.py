@@ -1,4 +1,4 @@
-"""The handler, its store and its snapshots against a model of plain lists, through loss, repetition, reordering, kills and stops."""
+"""The handler, its store and its snapshots against a model of plain lists, under loss, repetition, reordering, kills and stops."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NUM_SLOTS = 3
 
 
 class Model:
-    """What should be there, as lists of rows: nothing is packed, nothing is counted ahead."""
+    """The expected contents as lists of rows, without compression or incremental counts."""
 
     def __init__(self) -> None:
         self.complete: list[tuple[int, int]] = []
-        """(slot, game), the oldest first."""
+        """Pairs (slot, game), oldest first."""
         self.steps: dict[tuple[int, int], set[int]] = defaultdict(set)
         self.ends: dict[tuple[int, int], int] = {}
         self.newest: dict[int, int] = defaultdict(int)
@@ -76,7 +76,7 @@ class Model:
         return len(self.steps[key])
 
     def killed(self) -> None:
-        """What was open is lost."""
+        """Open games are lost."""
         self.steps = defaultdict(set, {key: self.steps[key] for key in self.complete})
         self.ends = {}
         self.over = set(self.complete)
@@ -86,7 +86,7 @@ class Model:
 
 
 class ReplayMachine(RuleBasedStateMachine):
-    """One learner shard, which plays in three environments and hands on its unrolls: late, twice, or never."""
+    """One learner shard whose actors play in three environments; it inserts their unrolls late, twice, or never."""
 
     @initialize(seed=st.integers(0, 100), lengths=st.lists(st.integers(1, 13), min_size=12, max_size=12))
     def start(self, seed: int, lengths: list[int]) -> None:
@@ -101,7 +101,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self.open_is_on_disk = False
         self.sequence = 0
         self.sent: list[tuple[int, list[tuple[int, dict[str, Array]]]]] = []
-        """Newest messages: sequence, unrolls."""
+        """The newest messages as (sequence, unrolls)."""
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -125,7 +125,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 4))
     def play_and_insert(self, data: st.DataObject, count: int) -> None:
-        """Of several environments, in any order; some are left out."""
+        """Insert unrolls of several environments, in any order; some are left out."""
         chosen = []
         for _ in range(count):
             slot = data.draw(st.integers(0, NUM_SLOTS - 1))
@@ -147,7 +147,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 20))
     def sample(self, count: int) -> None:
-        """Whatever is drawn is what was played, whole."""
+        """Everything that is drawn equals what was played, completely."""
         drawn = self.process.sample_unrolls(count)
         assert len(drawn) == (count if self.model.complete else 0)
         for part in drawn:
@@ -175,7 +175,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """The last snapshot is what there is; what was open then is lost, unless the process before was stopped cleanly."""
+        """Only the last snapshot survives; games that were open then are lost, unless the previous process was stopped cleanly."""
         self.process = Process(Path(self.folder.name))
         assert self.process.restored.lost == []
         self.model = copy.deepcopy(self.on_disk)
@@ -184,7 +184,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule()
     def stop(self) -> None:
-        """SIGTERM: nothing is lost."""
+        """After SIGTERM nothing is lost."""
         self.process.save(is_last=True)
         steps = self.process.assembler.num_steps
         self.process = Process(Path(self.folder.name))
@@ -214,11 +214,11 @@ def process(tmp_path: Path) -> Process:
 
 
 UNROLLS = unrolls_of(LAYOUT, play(LAYOUT, [3, 7, 5, 9], seed=1))
-"""Of one environment; the first game is in the first unroll alone."""
+"""Unrolls of one environment; the first game lies within the first unroll."""
 
 
 def test_a_game_that_came_through_another_writer_is_not_taken_again(process: Process, tmp_path: Path) -> None:
-    """A learner that was killed had inserted what actors then send to its successor."""
+    """A killed learner had inserted unrolls that actors then send again to its successor."""
     process.insert(UNROLLS[:2], 1, writer=1)
     assert len(process.held()) == 1
     process.insert(UNROLLS[:1], 1, writer=2)
@@ -350,8 +350,8 @@ def test_a_snapshot_writes_what_is_new_and_keeps_no_more(tmp_path: Path) -> None
             written.append({path.name for path in tmp_path.glob("replay/0/block-*")})
             numbers = [stored.segment for stored in process.store.episodes()]
             assert {int(name.split("-")[1]) for name in written[-1]} == set(numbers)
-    assert written[0] & written[1]  # a block that is full is not written again
-    assert not written[0] & written[-1]  # and goes with its episodes
+    assert written[0] & written[1]  # a full block is not written again
+    assert not written[0] & written[-1]  # a block is removed with its episodes
     (tmp_path / "replay" / "0" / "block-99-7.bin.tmp").write_bytes(b"half")
     process.save(is_last=False)
     assert not list(tmp_path.glob("replay/0/*.tmp"))

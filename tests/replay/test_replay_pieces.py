@@ -1,4 +1,4 @@
-"""Games cut out of unrolls and put together again, against plain lists of rows."""
+"""Games are cut from unrolls and assembled again, and compared with plain lists of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.replay.played_games import LAYOUT, RECURRENT, Row, game, oracle_slice
 
 
 def assembled(layout: UnrollLayout, rows: list[Row]) -> dict[int, Episode]:
-    """Every complete game, by number, out of the unrolls."""
+    """Every complete game, by number, assembled from the unrolls."""
     pieces, assembler, episodes = PieceLayout(layout), Assembler(10_000), {}
     burn_in = layout.burn_in
     for arrays in unrolls_of(layout, rows):
@@ -38,7 +38,7 @@ def assembled(layout: UnrollLayout, rows: list[Row]) -> dict[int, Episode]:
 
 
 def part_of(layout: UnrollLayout, episode: Episode, *, first_step: int | None = None) -> EpisodePart:
-    """The whole episode, or only what an unroll needs of it."""
+    """The whole episode, or only the part that an unroll needs."""
     record = Record(memoryview(b"".join(record_parts(episode))))
     part, begin, end = record.part[0].copy(), 0, len(record.pieces)
     if first_step is not None:
@@ -56,13 +56,13 @@ def test_an_unroll_of_a_game_is_what_was_played(layout: UnrollLayout, lengths: l
     rows = play(layout, lengths, seed)
     episodes = assembled(layout, rows)
     whole = len(unrolls_of(layout, rows)) * layout.new_steps
-    # Complete as soon as an unroll shows that the next game begins, and had steps of it.
+    # A game is complete as soon as an unroll contains the start and a step of the next game.
     ends = np.cumsum([length + 1 for length in lengths])
     assert set(episodes) == {number for number, end in enumerate(ends) if end <= whole}
     for number, episode in episodes.items():
         played = game(rows, number)
         assert (episode.num_steps, episode.num_rows) == (lengths[number], lengths[number] + 1)
-        assert sum(piece.num_rows for piece in episode.pieces) == len(played)  # every plane once
+        assert sum(piece.num_rows for piece in episode.pieces) == len(played)  # every plane is stored once
         entire = part_of(layout, episode)
         for first_step in range(0, lengths[number], layout.new_steps):
             expected = oracle_slice(layout, rows, number, first_step)

@@ -1,4 +1,4 @@
-"""The replay service as a process, asked by learners' clients."""
+"""The replay service as a process, used by learners' clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.server_process import AskingClient, ServerProcess, connecting, until
 pytestmark = pytest.mark.processes
 
 SLOW_SECONDS = patient(600.0)
-"""Between snapshots where none is wanted."""
+"""Snapshot interval for tests that want no snapshot."""
 
 
 def settings_of(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **sections: object) -> RunSettings:
@@ -60,7 +60,7 @@ def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **
 
 
 class Learner:
-    """A client, and what it has played."""
+    """A client, with what it has inserted."""
 
     def __init__(self, context: Context, server: ServerProcess, agent: int = 0) -> None:
         self.layout = layout = run_layout(server.settings, environment_spec(server.settings.env))
@@ -75,12 +75,12 @@ class Learner:
         )
 
     def insert(self, *unrolls: dict[str, Array], actor: int = 0) -> None:
-        """All in one message."""
+        """Insert all unrolls in one message."""
         arrays = {name: np.concatenate([unroll[name] for unroll in unrolls]) for name in unrolls[0]}
         self.client.insert(arrays, len(unrolls), np.full((len(unrolls), 2), (actor, 1 << 20), np.int64))
 
     def settle(self) -> None:
-        """Until all is acknowledged."""
+        """Wait until everything is acknowledged."""
         until(lambda: self.client.poll(0.01) == [] and self.client.num_unacknowledged == 0)
 
     def draw(self, count: int, *, whole_episodes: bool) -> list[SampledUnrolls | SampledEpisode]:
@@ -103,7 +103,7 @@ def test_two_agents_share_what_they_played(tmp_path: Path, context: Context) -> 
         for learner, rows in zip(learners, streams, strict=True):
             learner.insert(*unrolls_of(layout, rows, slot=3))
             learner.settle()
-        assert learners[1].client.num_steps_stored == 2 * (9 + 9 + 4)  # the last game's end is not in a whole unroll
+        assert learners[1].client.num_steps_stored == 2 * (9 + 9 + 4)  # the end of the last game is not in a complete unroll
         (sample,) = learners[0].draw(300, whole_episodes=False)
         assert isinstance(sample, SampledUnrolls)
         assert len(sample.unrolls) == 300
@@ -121,7 +121,7 @@ def test_two_agents_share_what_they_played(tmp_path: Path, context: Context) -> 
 
 
 def check(unrolls: list[StoredUnroll], rows_of: Callable[[int, int], list[Row]], layout: UnrollLayout) -> None:
-    """Each is what was played, byte for byte."""
+    """Check that each unroll equals what was played, byte for byte."""
     for unroll in unrolls:
         key, got = unroll.part.key, layout.allocate(1)
         unroll.write_into(got, 0)
@@ -142,7 +142,7 @@ def test_a_signal_leaves_everything_on_disk(tmp_path: Path, context: Context, nu
         assert first.end(number) == 0
     with running(tmp_path, port=first.port) as second:
         assert second.total("herd_replay_restored_agent_steps") == 30
-        assert second.total("herd_replay_open_agent_steps") == 11  # of the second game, and they are not lost
+        assert second.total("herd_replay_open_agent_steps") == 11  # steps of the second game, which are not lost
         learner.insert(*unrolls[6:])
         learner.settle()
         assert learner.client.num_steps_stored == 60
@@ -153,7 +153,7 @@ def test_a_signal_leaves_everything_on_disk(tmp_path: Path, context: Context, nu
 
 
 def test_no_episode_is_torn_while_unrolls_come_and_go_and_the_service_is_killed(tmp_path: Path, context: Context) -> None:
-    """Four environments, a capacity of a few games, snapshots all the time, and three kills in the middle of it."""
+    """Four environments, a capacity of a few games, continuous snapshots, and three kills on the way."""
     replay = {"kind": "shared", "minimum_fill_agent_steps": 0, "capacity_agent_steps": 200}
     random = np.random.default_rng(5)
     with ExitStack() as stack:
@@ -166,7 +166,7 @@ def test_no_episode_is_torn_while_unrolls_come_and_go_and_the_service_is_killed(
         while any(waiting):
             unrolls = [waiting[slot].pop(0) for slot in range(4) if waiting[slot]]
             learner.insert(*unrolls)
-            # Beside the insertion; until something is there, there is nothing to wait for.
+            # Sampling runs alongside insertion, once there is something to sample.
             samples = learner.draw(3, whole_episodes=rounds % 2 == 0) if learner.client.num_steps_stored else learner.client.poll(0.02)
             for sample in samples:
                 parts = sample.slices() if isinstance(sample, SampledEpisode) else sample.unrolls
@@ -256,7 +256,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
 
 
 def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> None:
-    """Noise, so that nothing is packed away: 150 MB of it, in games of 200 steps."""
+    """The frames are noise, which cannot be compressed: 150 MB in games of 200 steps."""
     atari: dict[str, Any] = {"env": {"suite": "atari"}, "network": {"torso": "shallow"}, "algorithm": {"unroll_length": 20}}
     with running(tmp_path, **atari) as server:
         learner = Learner(context, server)
@@ -265,7 +265,7 @@ def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> N
         assert layout.frame_shape == (84, 84, 1)
 
         def game_of(number: int) -> list[dict[str, Array]]:
-            """The first game of an environment: 10 unrolls of it, and one that begins the next."""
+            """The first game of an environment: 10 unrolls of it, and one that starts the next game."""
             unrolls = []
             for index in range(11):
                 arrays = layout.allocate(1)
@@ -283,7 +283,7 @@ def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> N
             samples = server.metrics()
             return total(samples, "herd_replay_bytes"), total(samples, "herd_process_resident_memory_bytes")
 
-        for number in range(20):  # what is allocated once is there
+        for number in range(20):  # these also fill what is allocated once
             learner.insert(*game_of(number))
             learner.settle()
         held, taken = held_and_taken()

@@ -1,4 +1,4 @@
-"""What is kept, in which order it goes, and how it is drawn: against plain lists."""
+"""What is stored, in which order it is evicted, and how it is drawn, compared with plain lists."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_oldest_go_first_and_not_before_they_must(lengths: list[int], capaci
     assert store.num_unrolls == sum(-(-steps // 5) for _, steps in kept)
     assert store.num_evicted["capacity"] == len(lengths) - len(kept)
     assert store.inserted_steps == sum(lengths)
-    assert store.log.resident_bytes <= 4096 * (3 + len(kept))  # blocks of what went are given back
+    assert store.log.resident_bytes <= 4096 * (3 + len(kept))  # blocks of evicted episodes are freed
 
 
 def chi_square(counts: np.ndarray) -> float:
@@ -61,10 +61,10 @@ def chi_square(counts: np.ndarray) -> float:
 
 
 def test_draws_are_uniform_over_unrolls_and_over_episodes() -> None:
-    """Lengths from 1 to 60 steps: a random unroll of a random episode would be far from uniform."""
+    """Lengths range from 1 to 60 steps: a random unroll of a random episode would be far from uniform."""
     lengths = [1, 60, 5, 6, 33, 2, 49, 10, 11, 20]
     store = store_of(1 << 20)
-    for number in range(1000):  # long gone, so that numbers do not begin at 0
+    for number in range(1000):  # evicted already, so that numbers do not start at 0
         store.append(episode(number, 3))
     store._capacity_steps = sum(lengths)
     for number, length in enumerate(lengths):
@@ -76,7 +76,7 @@ def test_draws_are_uniform_over_unrolls_and_over_episodes() -> None:
     for _ in range(100 * len(unrolls)):
         stored, first_step = store.draw_unroll(random)
         counts[store.record(stored).key.episode_id, first_step] += 1
-    # 43 unrolls: 42 degrees of freedom, of which the 99.9 % quantile is 76.1; and 10 episodes, 9 and 27.9.
+    # 43 unrolls have 42 degrees of freedom, with a 99.9 % quantile of 76.1; 10 episodes have 9, with 27.9.
     assert len(unrolls) == 43
     assert chi_square(np.array(list(counts.values()))) < 76.1
     by_episode = np.zeros(len(lengths))
@@ -87,7 +87,7 @@ def test_draws_are_uniform_over_unrolls_and_over_episodes() -> None:
 
 def test_the_chi_square_sees_what_is_not_uniform() -> None:
     random = np.random.default_rng(7)
-    counts = np.bincount(np.minimum(random.integers(44, size=4300), 42), minlength=43)  # one of 43 twice as likely
+    counts = np.bincount(np.minimum(random.integers(44, size=4300), 42), minlength=43)  # one of 43 is twice as likely
     assert chi_square(counts) > 76.1
 
 
@@ -130,7 +130,7 @@ def test_what_is_reported_of_many_small_episodes_is_what_they_take() -> None:
 
     store, allocated = grown(fill)
     assert isinstance(store, EpisodeStore)
-    taken = allocated + store.log.resident_bytes  # maps are not the allocator's
+    taken = allocated + store.log.resident_bytes  # memory maps do not belong to the allocator
     assert store.num_bytes == pytest.approx(taken, rel=0.1)
 
 
@@ -154,11 +154,11 @@ def test_open_episodes_are_bounded_and_the_silent_go_first() -> None:
     keys = [EpisodeKey(0, 0, 0, slot, 0) for slot in range(5)]
     for key in keys[:4]:
         assert assembler.insert(key, 0, piece(0, 10), None) is None
-    assembler.insert(keys[0], 0, piece(10, 5), None)  # 45 steps: the second was silent longest
+    assembler.insert(keys[0], 0, piece(10, 5), None)  # 45 steps are too many: the second episode has been silent the longest
     assert [key for key, _ in assembler.open_episodes()] == [keys[2], keys[3], keys[0]]
     assert assembler.num_discarded["open"] == 1
     assert assembler.num_steps == 35
-    assert assembler.drops(keys[1], 10)  # its rest is not taken for a new one
+    assert assembler.drops(keys[1], 10)  # its remaining steps do not start a new episode
     assert assembler.num_dropped["late"] == 1
 
 
@@ -166,13 +166,13 @@ def test_a_hole_is_discarded_when_the_game_after_the_next_begins() -> None:
     assembler = Assembler(1000)
     first, second, third = (EpisodeKey(0, 0, 0, 0, number) for number in range(3))
     assembler.insert(first, 0, piece(0, 10), None)
-    assembler.insert(first, 0, piece(20, 5), 25)  # 10..19 are missing
+    assembler.insert(first, 0, piece(20, 5), 25)  # steps 10 to 19 are missing
     assert assembler.insert(second, 0, piece(0, 5), 5) is not None
     assert assembler.num_open == 1
     assembler.insert(third, 0, piece(0, 5), None)
     assert (assembler.num_discarded["hole"], assembler.num_open) == (1, 1)
     assert assembler.drops(first, 10)
-    assert assembler.drops(second, 0)  # over, and kept
+    assert assembler.drops(second, 0)  # this game has ended and is stored
 
 
 def test_pieces_that_overlap_make_no_episode() -> None:
@@ -180,7 +180,7 @@ def test_pieces_that_overlap_make_no_episode() -> None:
     key = EpisodeKey(0, 0, 0, 0, 0)
     for first_step in (0, 3):
         assert assembler.insert(key, 0, piece(first_step, 5), None) is None
-    assert assembler.insert(key, 0, piece(20, 5), 15) is None  # 15 steps, and not those of 0 to 14
+    assert assembler.insert(key, 0, piece(20, 5), 15) is None  # there are 15 steps, but not steps 0 to 14
 
 
 def test_environments_remembered_are_bounded() -> None:
@@ -210,7 +210,7 @@ def test_the_hash_of_an_episode_is_fixed_and_spreads_neighbours() -> None:
 def test_writers_are_remembered_within_bounds() -> None:
     writers = Writers(max_writers=2)
     assert [writers.judge(1, sequence, 1) for sequence in (1, 1, 3, 2, 3, 2)] == ["new", "repeated", "early", "new", "new", "repeated"]
-    assert writers.judge(1, 9, 9) == "new"  # what was between cannot come any more
+    assert writers.judge(1, 9, 9) == "new"  # messages between them cannot arrive any more
     for writer in (2, 3):
         writers.judge(writer, 1, 1)
     assert (writers.last(1), len(writers)) == (0, 2)

@@ -58,7 +58,7 @@ def test_a_finished_run_is_told_by_its_report_and_its_newest_point(tmp_path: Pat
         "policy lag, updates": "1.2",
     }
     [row] = facts.tasks
-    # The best is of a full window: -20 is of 60 games.
+    # The best value is over full windows only: -20 is over 60 games.
     assert (row.games, row.first_return, row.last_return, row.best_return, row.human_normalised) == ("200", "-20.50", "4.50", "5.00", "60%")
     assert facts.warnings == ["95% of updates are clipped"]
     assert facts.machine == [("processor", "Mine"), ("usable cores", "2"), ("memory", "8.0 GiB")]
@@ -81,7 +81,7 @@ def test_agents_are_added_up_and_the_best_one_plays(tmp_path: Path) -> None:
         last = point(2, pong=task(mean, 120)) | {"clipped_share": 0.99 if agent == 2 else 0.0}
         make(tmp_path / "agents" / str(agent), [point(1, pong=task(-9.0, 100)), last], {} if agent else {"tasks": {}})
     facts = read_facts(tmp_path)
-    assert not facts.is_over  # the reports of two say nothing
+    assert not facts.is_over  # the reports of two agents are empty
     assert [agent.name for agent in facts.agents] == ["1", "2", "0"]
     assert [(row.agent, row.last_return) for row in facts.tasks] == [("0", "-3.00"), ("1", "8.00"), ("2", "1.00")]
     assert facts.warnings == ["agent 2: 99% of updates are clipped"]

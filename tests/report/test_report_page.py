@@ -19,7 +19,7 @@ from tests.evaluation.test_watch import CATCH
 
 
 class Reader(HTMLParser):
-    """Elements and their attributes, in order."""
+    """Collects the elements and their attributes in order."""
 
     VOID = frozenset({"meta", "img", "br", "link", "input", "path", "use", "rect"})
 
@@ -88,7 +88,7 @@ def test_the_page_stands_by_itself_and_is_well_formed(run_dir: Path) -> None:
     used = {value[1:] for value in addresses if value is not None and value.startswith("#")} | set(re.findall(r"url\(#([^)]+)\)", html))
     assert used <= ids.keys()
     pictures = [attributes for tag, attributes in reader.elements if tag == "svg"]
-    # Return (for wide and narrow pages), throughput; loss, entropy, KL.
+    # Return (for wide and for narrow pages), throughput, loss, entropy and KL.
     assert len(pictures) == 6
     assert all(picture["role"] == "img" and picture["aria-label"] and "width" not in picture and picture["viewbox"] for picture in pictures)
 
@@ -171,7 +171,8 @@ def test_the_command_plays_with_the_newest_checkpoint(
     assert main(["report", str(run_dir)]) == 0
     assert str(run_dir / "report.html") in capsys.readouterr().out
     html = (run_dir / "report.html").read_text()
-    assert re.search(r"catch: mean return -?[01]\.\d\d of \d+ games", html)  # games of a second, until there is something to see
+    # games are played for a second, or until there is something to show
+    assert re.search(r"catch: mean return -?[01]\.\d\d of \d+ games", html)
     assert "data:image/gif;base64,R0lGOD" in html
     assert main(["report", str(run_dir), "--no_game", "--output", str(tmp_path / "plain.html")]) == 0
     assert "(--no_game)" in (tmp_path / "plain.html").read_text()

@@ -1,4 +1,4 @@
-"""Free memory inside the heap goes back to the kernel when asked."""
+"""Free heap memory is returned to the kernel on request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print((before - resident().rss) / size)
 def test_holes_in_the_heap_are_given_back() -> None:
     environment = {**os.environ, **ALLOCATOR_ENVIRONMENT}
     done = subprocess.run([sys.executable, "-c", HOLES], env=environment, capture_output=True, text=True, check=True, timeout=patient(50))
-    assert float(done.stdout) > 60  # of 64 free mebibytes
+    assert float(done.stdout) > 60  # of 64 free MiB
 
 
 def test_a_server_gives_back_at_intervals() -> None:

@@ -1,4 +1,4 @@
-"""Files on disks that fail: whole, as before, or not there; never in part, and nothing left behind."""
+"""On failing disks a file is complete, unchanged or missing, but never partial, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path: Path) -> None:
     with no_space_beyond(10):
         for _ in range(2):
             with pytest.raises(OSError, match="too large"):
-                append_line(path, "x" * 20)  # six bytes of it would fit
+                append_line(path, "x" * 20)  # only six of its bytes would fit
             assert path.read_text() == "one\n"
     append_line(path, "two")
     assert path.read_text() == "one\ntwo\n"

@@ -10,7 +10,7 @@ from herd.service import hardware
 
 @pytest.fixture
 def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files of both cgroup versions in a folder, none of them there yet; this process may run on 8 CPUs."""
+    """A folder for the files of both cgroup versions, all missing at first; this process may run on 8 CPUs."""
     for name in ("CGROUP_V2_LIMIT", "CGROUP_V1_QUOTA", "CGROUP_V1_PERIOD", "CPU_INFO"):
         monkeypatch.setattr(hardware, name, tmp_path / name)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))

@@ -1,4 +1,4 @@
-"""What a service process says about its own door."""
+"""What a service process reports about its own addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run directory keeps of the settings of every start."""
+"""What a run directory records about the settings of every start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_another_variant_is_one_change(tmp_path: Path) -> None:
     keep_settings(tmp_path, settings_of(tmp_path, "--optimizer.epsilon", "0.5"))
     said = [str(change) for change in changed_settings(tmp_path, settings_of(tmp_path, "--optimizer.kind", "adamw"))]
     assert "optimizer.kind rmsprop -> adamw" in said
-    assert not any("decay" in line for line in said)  # RMSProp's alone
+    assert not any("decay" in line for line in said)  # only RMSProp has this setting
 
 
 def test_a_run_from_before_there_was_a_history_begins_it_with_what_it_had(tmp_path: Path) -> None:

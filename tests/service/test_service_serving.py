@@ -1,4 +1,4 @@
-"""The kit around a server's socket and a process, over real sockets and HTTP."""
+"""The code around a server's socket and process, over real sockets and HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Server:
         self.meters.watch_bytes("weights", self.router)
 
     def send(self, *messages: bytes) -> None:
-        """And wait until the last is there."""
+        """Send the messages, and wait until the last one has arrived."""
         for message in messages:
             while not self.client.send([message]):
                 Poller(self.client).poll(0.01)
@@ -84,7 +84,7 @@ def test_what_breaks_the_protocol_is_dropped_and_counted(server: Server, caplog:
 
 def test_a_burst_ends_with_its_number_or_its_time() -> None:
     class Full:
-        """A socket with ever more messages."""
+        """A socket that always has more messages."""
 
         def receive(self) -> tuple[bytes, list[memoryview]]:
             return b"peer", [memoryview(b"")]
@@ -102,7 +102,7 @@ def test_a_burst_ends_with_its_number_or_its_time() -> None:
     Inbox(Full(), handle, meters, max_burst=2, clock=lambda: now[0]).serve_waiting()  # type: ignore[arg-type]
     assert taken == [2]
     Inbox(Full(), handle, meters, clock=lambda: now[0]).serve_waiting()  # type: ignore[arg-type]
-    assert taken == [2 + 3]  # three times 0.2 s are past half a second
+    assert taken == [2 + 3]  # three times 0.2 s exceed half a second
 
 
 def test_who_is_taken_is_introduced_and_who_is_refused_or_malformed_is_not() -> None:
@@ -160,7 +160,7 @@ def settings(tmp_path: Path) -> RunSettings:
 
 @pytest.fixture
 def _logging() -> Iterator[None]:
-    """A process sets up the root logger: it is put back."""
+    """A process sets up the root logger; restore it afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

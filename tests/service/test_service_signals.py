@@ -1,4 +1,4 @@
-"""Requests to stop, from the first moment of a process on."""
+"""Requests to stop, from the first moment of a process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SECONDS = patient(60.0)
 
 @pytest.fixture
 def _signals() -> Iterator[None]:
-    """Leave handlers and mask of the test runner as they were."""
-    # A request that nobody takes must not end the test runner.
+    """Restore the handlers and the signal mask of the test runner."""
+    # Pending signals must not end the test runner.
     before = {number: signal.signal(number, lambda *_: None) for number in STOPPING}
     yield
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
@@ -39,13 +39,13 @@ def test_a_signal_sets_the_stop_request(number: signal.Signals) -> None:
     assert not stop
     os.kill(os.getpid(), number)
     assert stop
-    os.kill(os.getpid(), number)  # again, without harm
+    os.kill(os.getpid(), number)  # a second time, without harm
     assert stop
 
 
 @pytest.mark.usefixtures("_signals")
 def test_a_process_that_was_started_to_outlive_its_terminal_does() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the state that nohup leaves
     stop = StopRequest()
     os.kill(os.getpid(), signal.SIGHUP)
     assert not stop
@@ -57,7 +57,7 @@ def test_a_process_that_was_started_to_outlive_its_terminal_does() -> None:
 def test_what_comes_while_signals_are_held_arrives_later() -> None:
     first = StopRequest()
     hold_signals()
-    signal.raise_signal(signal.SIGTERM)  # to this thread: another test may have left threads that do not hold it
+    signal.raise_signal(signal.SIGTERM)  # sent to this thread, because another test may have left threads that do not block it
     assert not first
     second = StopRequest()
     assert second
@@ -80,13 +80,13 @@ def python(code: str, *words: str, tuned: bool = False) -> subprocess.Popen[str]
 
 
 def test_a_request_is_not_lost_while_one_program_replaces_another() -> None:
-    """The tuned allocator takes a second start of the program, which forgets the handlers; the request must not end it or be forgotten."""
+    """The tuned allocator needs a second start of the program, which resets the handlers. The request must neither kill it nor be lost."""
     code = (
         "import os, signal, sys\n"
         "from herd.service import allocator\n"
         "from herd.service.signals import StopRequest\n"
         "stop = StopRequest()\n"
-        # The program that comes next: asked to stop before it could install anything, it is told once it does.
+        # The next program gets the signal before it can install a handler, and sees the request once it does.
         "after = 'from herd.service.signals import StopRequest; print(bool(StopRequest()))'\n"
         "execve = os.execve\n"
         "def asked_just_before(program, arguments, environment):\n"
@@ -130,7 +130,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize(
     ("service", "imported", "number"),
     [
-        ("actor", "pydantic", signal.SIGTERM),  # the settings are not read yet
+        ("actor", "pydantic", signal.SIGTERM),  # before the settings are read
         ("actor", "torch", signal.SIGTERM),
         ("learner", "pydantic", signal.SIGINT),
         ("learner", "torch", signal.SIGHUP),
@@ -146,4 +146,4 @@ def test_a_service_asked_to_stop_while_it_imports_ends_with_code_0(
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     if service != "paramserver":
-        assert not (tmp_path / "run").exists()  # nothing was begun
+        assert not (tmp_path / "run").exists()  # the run was not started

@@ -49,7 +49,7 @@ def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.processes
 @pytest.mark.parametrize("service", ["actor", "learner"])
 def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
-    """In a fresh process: the answer must not wait for seconds of imports."""
+    """This needs a fresh process: the answer must not wait for seconds of imports."""
     code = (
         "import runpy, sys\n"
         "sys.argv = ['service', '--seed', 'minus']\n"
@@ -63,7 +63,7 @@ def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
 
 def test_a_process_announces_itself(tmp_path: Path) -> None:
     announce_process(tmp_path / "run", "actor", 3, metrics_host="*", metrics_port=9_100)
-    announce_process(tmp_path / "run", "actor", 3, metrics_host="*", metrics_port=9_200)  # restarted
+    announce_process(tmp_path / "run", "actor", 3, metrics_host="*", metrics_port=9_200)  # the process restarted
     (path,) = (tmp_path / "run" / "processes").iterdir()
     assert path.name == "actor-3.json"
     assert json.loads(path.read_text()) == {"pid": os.getpid(), "metrics_host": "127.0.0.1", "metrics_port": 9_200}
@@ -93,7 +93,7 @@ FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full,
 @FULL
 @pytest.mark.parametrize(("words", "code"), [("", 0), ("raise BadInputError('no such thing')", 2)])
 def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, code: int) -> None:
-    """Python itself would end with 120: its last flush of standard output fails."""
+    """Python itself would exit with 120, because its last flush of standard output fails."""
     program = (
         "import sys\n"
         "from herd.service.signals import StopRequest\n"
@@ -118,7 +118,7 @@ def test_output_that_can_be_written_is(tmp_path: Path) -> None:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[str, str]]]:
-    """What would replace this process."""
+    """Records the calls that would replace this process."""
     calls: list[tuple[str, list[str], dict[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
     monkeypatch.setattr(sys, "argv", ["/somewhere/__main__.py", "--seed", "3"])
@@ -180,7 +180,7 @@ def test_help_lists_the_settings_that_the_process_reads(capsys: pytest.CaptureFi
 @pytest.mark.processes
 @pytest.mark.parametrize(("words", "exit_code", "stream"), [(["--help"], 0, "stdout"), (["--config", "nowhere.yaml"], 2, "stderr")])
 def test_a_learner_skips_pythons_shutdown(words: list[str], exit_code: int, stream: str, tmp_path: Path) -> None:
-    """In which a thread of gloo may abort the process after everything is done."""
+    """During shutdown a thread of gloo may abort the process, although all work is done."""
     code = "import atexit, runpy; atexit.register(print, 'shutdown'); runpy.run_module('herd_learner', run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path, timeout=patient(60.0), check=False

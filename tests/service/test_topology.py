@@ -1,4 +1,4 @@
-"""The table of services against what it stands for: settings, packages, folders."""
+"""The table of services agrees with settings, packages and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawing of faults: every kind on every target it fits, the same for the same seed."""
+"""The random choice of faults: every kind on every possible target, and the same for the same seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Growth is found where there is growth, and not where faults merely made processes young."""
+"""Growth of memory is detected, and restarts by faults are not mistaken for it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SECONDS = 3600.0
 
 
 def size_at(age: float) -> float:
-    """A healthy process: 300 MB, reached within the first minutes, and steady from then on."""
+    """Size of a healthy process: 300 MB, reached within the first minutes, and constant afterwards."""
     return 300.0 - 60.0 * 2 ** (-age / 40.0)
 
 
 def samples(lives: list[float], grown: float = 0.0, leak_per_hour: float = 0.0) -> list[Sample]:
-    """Incarnations that start at these moments; each is bigger by ``grown`` of the run that has passed, and leaks."""
+    """Samples of incarnations that start at these times. Each is larger by ``grown`` times the elapsed share of the run, and leaks."""
     found = []
     for number, start in enumerate(lives):
         end = lives[number + 1] if number + 1 < len(lives) else SECONDS
@@ -29,7 +29,7 @@ def samples(lives: list[float], grown: float = 0.0, leak_per_hour: float = 0.0) 
 
 
 RESTARTED = [0.0, 700.0, 1000.0, 1400.0, 1500.0, 2300.0, 2690.0, 2730.0, 2800.0, 3300.0, 3350.0, 3450.0]
-"""In the last quarter processes are younger than in the second."""
+"""Processes are younger in the last quarter than in the second."""
 
 
 def between(result: Growth) -> float:
@@ -42,14 +42,14 @@ def test_young_processes_are_not_taken_for_shrunk_ones() -> None:
 
 
 def test_growth_from_one_incarnation_to_the_next_is_found() -> None:
-    # 5 % over the run: the starts compared lie about half of it apart.
+    # 5 % over the run; the compared starts lie about half a run apart.
     assert 0.015 < between(growth(samples(RESTARTED, grown=0.05), SECONDS)) < 0.035
 
 
 def test_a_survivor_is_compared_with_itself() -> None:
     assert between(growth(samples([0.0]), SECONDS)) == pytest.approx(0.0, abs=1e-3)
     grown = growth(samples([0.0], leak_per_hour=30.0), SECONDS)
-    assert between(grown) == pytest.approx(0.05, rel=0.1)  # half an hour's 15 MB of 300
+    assert between(grown) == pytest.approx(0.05, rel=0.1)  # 15 MB of 300 MB in half an hour
     assert grown.incarnations == 1
 
 

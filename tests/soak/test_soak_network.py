@@ -1,4 +1,4 @@
-"""Packets that are lost, delayed and doubled, and the bytes that TCP makes of them all the same."""
+"""Packets are lost, delayed and doubled, and TCP still delivers the bytes."""
 
 from __future__ import annotations
 

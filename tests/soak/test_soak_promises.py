@@ -1,4 +1,4 @@
-"""Each promise of a run under faults: kept by what happens in an honest run, broken by what must not happen."""
+"""Each promise of a run under faults: events of an honest run keep it, and forbidden events break it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def state(
     generated: int | None = None,
     **dropped: int,
 ) -> dict[str, Any]:
-    """A checkpoint whose actors (by index) reported so many frames."""
+    """A checkpoint with these numbers of frames reported by actors (by index)."""
     ledger = {
         "generated": sum(accounts.values()) if generated is None else generated,
         "consumed": consumed,
@@ -84,7 +84,7 @@ class TestLedger:
         honest = [
             state(1, {0: 100, 1: 40}, consumed=120, in_flight=20),
             state(1, {0: 200, 1: 90}, consumed=290),
-            # Restored from the checkpoint before; actor 0 said what was lost of its frames, actor 1 is still away.
+            # Restored from the previous checkpoint; actor 0 has reported its lost frames, actor 1 is still disconnected.
             state(2, {0: 350, 1: 90}, consumed=390, lost=50),
             state(2, {0: 400, 1: 200}, consumed=490, lost=110),
             state(2, {0: 500, 1: 300}, consumed=690, lost=110),
@@ -97,13 +97,13 @@ class TestLedger:
         assert watch.checkpoint(state(1, {0: 100, 1: 100}, consumed=200)) == []
         assert watch.checkpoint(state(1, {0: 200, 1: 200}, consumed=400)) == []
         assert watch.checkpoint(state(2, {0: 300, 1: 100}, consumed=250, lost=150)) == []
-        assert watch.checkpoint(state(2, {0: 400, 1: 300}, consumed=400, lost=300)) == []  # actor 1 came back only now
+        assert watch.checkpoint(state(2, {0: 400, 1: 300}, consumed=400, lost=300)) == []  # actor 1 reconnected only now
 
     def test_frames_that_went_nowhere(self) -> None:
         assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=90))) == [LEDGER]
 
     def test_a_duplicate_that_was_learned_from(self) -> None:
-        """Consumed twice, and the second time booked as less than nothing lost."""
+        """The frames are consumed twice, which is booked as a negative loss."""
         assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=120, lost=-20))) == [LEDGER]
 
     def test_actors_that_reported_something_else(self) -> None:

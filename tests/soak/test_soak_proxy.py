@@ -1,4 +1,4 @@
-"""The proxy that spoils links: what it lets through, what it holds back, and that it stays small."""
+"""The proxy that disturbs links: what it forwards, what it holds back, and that its memory is bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_SECONDS = 30.0
 
 
 class Echo:
-    """A server that answers every connection with its name and then whatever it hears."""
+    """A server that answers every connection with its name, and then echoes what it receives."""
 
     def __init__(self, name: bytes) -> None:
         self._name = name
@@ -91,13 +91,13 @@ def is_broken(client: socket.socket) -> bool:
 
 
 def test_everything_passes_unchanged_in_both_directions(proxy: Proxy) -> None:
-    sent = bytes(range(256)) * 4096  # a megabyte: many times the buffer
+    sent = bytes(range(256)) * 4096  # a megabyte is many times the buffer
     with connected(proxy) as client:
         writer = threading.Thread(target=client.sendall, args=(sent,))
         writer.start()
         assert received(client, len(sent)) == sent
         writer.join(WAIT_SECONDS)
-    until(lambda: proxy.bytes_forwarded == 2 * len(sent) + 1)  # counted after it was handed over
+    until(lambda: proxy.bytes_forwarded == 2 * len(sent) + 1)  # bytes are counted after they were forwarded
 
 
 def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_mended(proxy: Proxy) -> None:
@@ -113,7 +113,7 @@ def test_a_stalled_link_forwards_nothing_and_loses_nothing(proxy: Proxy) -> None
     with connected(proxy) as client:
         proxy.stall()
         client.settimeout(0.2)
-        with socket.create_connection((HOST, proxy.port), WAIT_SECONDS) as late:  # accepted all the same
+        with socket.create_connection((HOST, proxy.port), WAIT_SECONDS) as late:  # new connections are still accepted
             client.sendall(b"held")
             with pytest.raises(TimeoutError):
                 client.recv(1)
@@ -138,7 +138,7 @@ def test_a_deaf_link_delivers_and_brings_no_answer(proxy: Proxy) -> None:
             client.recv(1)
         proxy.reset()
         client.settimeout(WAIT_SECONDS)
-        assert is_broken(client)  # the answers are lost for good
+        assert is_broken(client)  # the answers are lost
     connected(proxy).close()
 
 
@@ -160,7 +160,7 @@ def test_a_slow_link_keeps_its_rate(proxy: Proxy) -> None:
         writer.start()
         assert received(client, len(sent)) == sent
         writer.join(WAIT_SECONDS)
-        # There and back at 20 kB/s for both directions together: two seconds, all of it.
+        # Both directions together run at 20 kB/s, so sending and receiving take two seconds.
         assert time.monotonic() - started > 1.5
         proxy.forward()
         client.sendall(sent)
@@ -168,7 +168,7 @@ def test_a_slow_link_keeps_its_rate(proxy: Proxy) -> None:
 
 
 def test_a_full_receiver_holds_the_sender_back(proxy: Proxy) -> None:
-    """What nobody reads stays with who sends it, but for a few buffers here and what the kernel holds."""
+    """Data that is not read stays with the sender, except for a few buffers here and in the kernel."""
     with connected(proxy) as client:
         client.setblocking(False)
         idle_since, sent = time.monotonic(), 0
@@ -178,7 +178,7 @@ def test_a_full_receiver_holds_the_sender_back(proxy: Proxy) -> None:
                 idle_since = time.monotonic()
             except BlockingIOError:
                 time.sleep(0.01)
-        assert sent < 1 << 26  # it did stop: on loopback the kernel holds less than ten megabytes
+        assert sent < 1 << 26  # sending stopped: on loopback the kernel buffers less than ten megabytes
 
 
 def test_a_moved_link_leads_to_the_other_backend(proxy: Proxy) -> None:
@@ -197,6 +197,6 @@ def test_a_backend_that_does_not_listen_is_a_closed_connection(proxy: Proxy, ech
             client.settimeout(WAIT_SECONDS)
             assert is_broken(client)
     except ConnectionResetError:
-        pass  # so soon that connecting itself noticed
+        pass  # the connection was closed before connecting had finished
     proxy.move(echo.port)
     connected(proxy).close()

@@ -1,4 +1,4 @@
-"""When a run has recovered, one reason at a time that it has not."""
+"""When a run counts as recovered; each test has one reason why it does not."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_agent_must_go_on() -> None:
         "learner-0": Reading(1, {0: (1, 11)}, 2.0),
         "learner-1": Reading(2, {1: (3, 5)}, 2.0),
         "paramserver-0": Reading(3, {0: (1, 11), 1: (2, 90)}, 0.0),
-        "actor-0": Reading(4, {}, 64.0),  # it may act for either
+        "actor-0": Reading(4, {}, 64.0),  # it may act for either agent
     }
     assert recovery.missing(Observation(0.0, now)) == [
         "learner-1 holds (3, 5) of agent 1, nothing beyond (3, 5)",

@@ -1,4 +1,4 @@
-"""The soak as a command: random faults on a run of every service, and what it says when it is stopped or a promise is broken."""
+"""The soak as a command: random faults on a run of all services, and the report when it is stopped or a promise is broken."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 def test_random_faults_at_every_service_are_survived(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
-    # Seed 72: replay, population and inference are killed or moved, an actor is stopped, links of both learners are cut, stalled and
-    # slowed, two at once; no stop of 36 s.
+    # Seed 72 kills or moves replay, population and inference, stops an actor, and cuts, stalls and slows links of both learners, two at
+    # once; it has no stop of 36 s.
     arguments = words(folder, "--minutes", "0.3", "--faults", "7", "--all-faults", "--recovery-limit", "120", file=EVERYTHING, seed=72)
     command = [sys.executable, "-m", "benchmarks.soak", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(780), check=False)
@@ -60,7 +60,7 @@ def test_random_faults_at_every_service_are_survived(tmp_path: Path) -> None:
 
 def test_a_broken_promise_is_named_and_an_interrupted_soak_reports(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
-    # Nothing recovers within a millisecond: every fault breaks that promise.
+    # Nothing recovers within a millisecond, so every fault breaks that promise.
     arguments = words(folder, "--minutes", "60", "--faults", "3000", "--recovery-limit", "0.001")
     with Process(tmp_path / "soak.out", "benchmarks.soak", *arguments) as soak:
 

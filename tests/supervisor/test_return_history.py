@@ -41,7 +41,7 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest_mean() -> None:
     assert sparkline([]) == sparkline([1.0]) == ""
     assert sparkline([2.0, 2.0, 2.0]) == "▁▁▁"
     assert sparkline([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]) == "▁▂▃▄▅▆▇█"
-    # 32 values in 16 parts: means of pairs.
+    # 32 values in 16 cells: each shows the mean of a pair.
     assert sparkline([float(value) for pair in range(16) for value in (7 * pair / 15 - 5, 7 * pair / 15 + 5)]) == "▁▁▂▂▃▃▄▄▅▅▆▆▇▇██"
     assert len(sparkline([float(value) for value in range(37)])) == SPARKLINE_WIDTH
 
@@ -51,7 +51,7 @@ def test_a_resumed_run_goes_on_with_what_its_earlier_sessions_reached(tmp_path: 
         return {"wall_seconds": seconds, "env_frames": 10 * seconds, "entropy": 0.5, "tasks": {"pong": task(value)}}
 
     assert earlier_points(tmp_path) == []
-    # The run went back from 30 s to 20 s: what was reached after 20 s is in no later policy.
+    # The run went back from 30 s to 20 s: returns after 20 s do not belong to any later policy.
     earlier = [point(10, -20.0), point(20, 5.0), point(30, 19.0), point(21, 6.0)]
     (tmp_path / METRICS).write_text("".join(json.dumps(each) + "\n" for each in earlier) + '{"torn')
     maker = SnapshotMaker(StopSettings(), earlier_points(tmp_path))

@@ -1,4 +1,4 @@
-"""What the live view says of a run's learning: each line just beyond its bound, none just within."""
+"""What the live view reports about a run's learning: a line just beyond each bound, and none just within it."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ FIRST = Start(restarts=0, trained_seconds=0.0)
 
 
 def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:
-    """The settings that the child will see, less its configuration file."""
+    """The settings that the child will see, without its configuration file."""
     command = plan.command(start)
     assert command[:3] == [sys.executable, "-m", f"herd_{plan.service}"]
     files, overrides = split_arguments(command[3:], file_option="--config")
     assert files == [Path("runs/x/config.yaml")]
-    return load_settings([], ["--agents", "256", *overrides], {})  # as many as there may be: config.yaml says how many there are
+    return load_settings([], ["--agents", "256", *overrides], {})  # 256 is the maximum; the actual number is in config.yaml
 
 
 def planned(*words: str, environ: dict[str, str] | None = None) -> dict[str, ChildPlan]:
@@ -83,7 +83,7 @@ def test_each_agent_has_a_learner_and_all_share_the_rest() -> None:
     for index in range(2):
         actor = parsed(plans[f"actor-{index}"]).actor
         assert actor.learner == addresses
-        assert actor.agent is None  # leased, with the index among the agent's actors
+        assert actor.agent is None  # it is leased, together with the index among the agent's actors
         assert actor.links == 2
 
 
@@ -94,7 +94,7 @@ def test_replicas_leave_the_fixed_ports_to_the_root() -> None:
     plans = planned("--paramserver.replicas", "1", *fixed)
     root, replica = (parsed(plans[f"paramserver-{index}"]).paramserver for index in range(2))
     assert root.port == port
-    assert "--paramserver.metrics_port" not in plans["paramserver-0"].command(FIRST)  # it reads the fixed one in config.yaml
+    assert "--paramserver.metrics_port" not in plans["paramserver-0"].command(FIRST)  # the root reads the fixed port from config.yaml
     assert (replica.upstream, replica.metrics_port) == (f"tcp://127.0.0.1:{port}", 0)
     assert replica.port not in (0, port)
 
@@ -111,7 +111,7 @@ def test_a_bandit_is_started_where_the_run_asks_for_one() -> None:
         number = str(taken.getsockname()[1])
         with pytest.raises(PortError, match=r"^bandit\.port"):
             planned(*DICE, "--bandit.port", number)
-        planned("--bandit.port", number)  # nobody will bind it
+        planned("--bandit.port", number)  # no process will bind it
 
 
 def test_replay_is_started_where_the_run_shares_it_and_every_learner_is_told_of_all_replicas() -> None:
@@ -167,7 +167,7 @@ def test_environment_of_children() -> None:
         assert environment["MALLOC_MMAP_MAX_"] == "0"
         assert environment["MALLOC_TRIM_THRESHOLD_"] == "100000000000"
         assert environment["PATH"] == "/bin"
-        assert "HERD_SEED" not in environment  # config.yaml holds it resolved; the command line had beaten it
+        assert "HERD_SEED" not in environment  # config.yaml holds the resolved value; the command line took precedence over the variable
     assert (learner["OMP_NUM_THREADS"], actor["OMP_NUM_THREADS"]) == ("5", "3")
 
 
@@ -196,7 +196,7 @@ def test_a_port_is_kept_for_a_child_and_for_the_one_that_replaces_it(host: str) 
     family, address = interface(host)
     with held_ports({"learner.port": (host, 0)}) as held:
         for _ in range(2):
-            # As the kernel does that looks for a free port.
+            # The kernel tries the same when it looks for a free port.
             with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
                 other.bind((address, held["learner.port"]))
             with socket.create_server((address, held["learner.port"]), family=family):
@@ -262,7 +262,7 @@ def test_each_process_gets_the_keys_of_its_roles_and_no_other() -> None:
         "actor-1": client,
     }
     assert not any("00" * 32 in word for plan in plans.values() for word in plan.command(FIRST))
-    # With keys from a folder, keys in the environment are an error that each process would find.
+    # With keys from a folder, keys in the environment would be an error in each process.
     assert not set(planned(environ=keys)["learner-0"].environment) & set(keys)
 
 

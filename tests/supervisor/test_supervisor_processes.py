@@ -29,7 +29,7 @@ SECONDS = patient(120.0)
 
 @dataclass
 class Connected:
-    """One dummy child's connection; closing it tells the child to go on."""
+    """The connection of one dummy child; closing it tells the child to continue."""
 
     name: str
     pid: int
@@ -38,7 +38,7 @@ class Connected:
     stream: TextIOWrapper
 
     def line(self) -> str:
-        """The next thing it says; empty when it is gone."""
+        """The child's next line; empty once the child is gone."""
         try:
             return self.stream.readline().strip()
         except ConnectionResetError:
@@ -155,7 +155,7 @@ def test_a_child_that_keeps_dying_ends_the_run_and_its_last_words_are_shown(supe
     code, output = supervised.finish()
     assert code == 1
     assert "outcome: 1 actor-0 failed twice in the same way shortly after its start: actor-0 says hello and exit=7" in output
-    assert output.count("actor-0 says hello") == 3  # and the log of both
+    assert output.count("actor-0 says hello") == 3  # once in the outcome, and twice in the log
 
 
 def test_a_child_that_is_killed_over_and_over_ends_the_run(supervised: Supervised) -> None:
@@ -186,7 +186,7 @@ def test_a_shards_own_failure_is_seen_behind_those_that_lost_it(supervised: Supe
     supervised.start("learner-0:until=75", f"learner-1:until={code}")
     for _ in range(1 if code == 2 else 2):
         shards = supervised.accept_all(2).values()
-        supervised.signal(signal.SIGSTOP)  # so that it finds both ended when it looks
+        supervised.signal(signal.SIGSTOP)  # so that the supervisor finds both ended when it resumes
         for shard in shards:
             shard.close()
         until(partial(all_ended, [shard.pid for shard in shards]), "both end")
@@ -207,7 +207,7 @@ def test_the_run_ends_with_its_last_agent(supervised: Supervised) -> None:
     supervised.start("learner-0@0:until=0", "learner-1@0:slow", "learner-2@1:until=0", "actor-0:serve")
     children = supervised.accept_all(4)
     children["learner-0"].close()
-    assert children["learner-1"].line() == "term"  # its agent is over: the other shard is asked to end too
+    assert children["learner-1"].line() == "term"  # its agent has ended, so the other shard is asked to end too
     children["learner-1"].close()
     until(lambda: not psutil.pid_exists(children["learner-1"].pid), "the agent's last shard is gone")
     said, _, _ = select.select([children["actor-0"].connection, children["learner-2"].connection], [], [], 0.7)  # more than a tick
@@ -250,7 +250,7 @@ def test_no_orphan_survives_a_killed_supervisor(supervised: Supervised) -> None:
     supervised.start("learner-0:stubborn", "actor-0:stubborn")
     children = supervised.accept_all(2)
     supervised.signal(signal.SIGKILL)
-    assert children["learner-0"].line() == ""  # the end of its connection: the kernel closed it
+    assert children["learner-0"].line() == ""  # the kernel ended the child, which closed its connection
     assert children["actor-0"].line() == ""
 
 
@@ -267,7 +267,7 @@ def test_a_learner_that_fails_while_stopping_is_reported(supervised: Supervised)
 
 @pytest.mark.parametrize("service", ["learner-0", "bandit-0"])
 def test_what_could_not_be_written_at_the_end_is_in_the_exit_code(supervised: Supervised, service: str) -> None:
-    """By itself or asked to, it ended cleanly: it is not started again, and the code is not 0."""
+    """The child ended cleanly, by itself or on request: it is not restarted, and the exit code is not 0."""
     supervised.start("learner-0:until=74" if service == "learner-0" else "learner-0:until=0", "bandit-0:slow=74", "actor-0:serve")
     children = supervised.accept_all(3)
     children["learner-0"].close()
@@ -318,7 +318,7 @@ def test_a_child_runs_at_its_niceness(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGHUP])
 def test_only_a_person_insists(supervised: Supervised, again: int) -> None:
-    """A closing terminal sends SIGHUP twice, and a platform may repeat itself: the checkpoint is written all the same."""
+    """A closing terminal sends SIGHUP twice, and a platform may repeat its signal: the checkpoint is still written."""
     supervised.start("learner-0:slow", "actor-0:serve")
     children = supervised.accept_all(2)
     supervised.signal(signal.SIGHUP)
@@ -342,7 +342,7 @@ def test_ctrl_c_after_the_platform_asked_kills(supervised: Supervised) -> None:
 
 
 def test_a_run_under_nohup_outlives_its_terminal(supervised: Supervised) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # children inherit that a signal is ignored
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # children inherit ignored signals
     try:
         supervised.start("learner-0:serve", "actor-0:serve")
     finally:
@@ -365,7 +365,7 @@ def test_a_learner_that_was_asked_before_it_listened_stopped_in_order(supervised
 
 
 def test_a_log_that_cannot_be_opened_is_said_and_costs_the_log_alone(supervised: Supervised) -> None:
-    (supervised.run_dir / "logs" / "actor-0.log").mkdir(parents=True)  # a folder in the way
+    (supervised.run_dir / "logs" / "actor-0.log").mkdir(parents=True)  # a folder in place of the log file
     supervised.start("learner-0:serve", "actor-0:serve")
     supervised.accept_all(2)
     supervised.signal(signal.SIGTERM)

@@ -80,7 +80,7 @@ def test_a_group_that_breaks_for_no_reason_and_without_progress_is_counted() -> 
         ((1, "one", 3.0), (1, "another", 3.0), False, False),
         ((1, "the same", 3.0), (3, "the same", 3.0), False, False),
         ((1, "the same", 3.0), (1, "the same", 3.0), True, False),
-        ((-9, "", 3.0), (-9, "", 3.0), False, False),  # somebody kills it
+        ((-9, "", 3.0), (-9, "", 3.0), False, False),  # killed from outside
         ((-15, "", 3.0), (-15, "", 3.0), False, False),
         ((0, "", 3.0), (0, "", 3.0), False, False),
         ((EXIT_SHARD_LOST, "", 3.0), (EXIT_SHARD_LOST, "", 3.0), False, False),

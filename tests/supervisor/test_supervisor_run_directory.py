@@ -59,7 +59,7 @@ def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_the_start_and_leaves_the_runs_settings(tmp_path: Path) -> None:
-    """A config.yaml cut off at nothing would cost the run: every later command reads it."""
+    """An empty config.yaml would make the run unusable, because every later command reads it."""
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
     with hold_run_directory(settings) as directory:
         before = (directory / "config.yaml").read_text()

@@ -45,11 +45,11 @@ def test_rates_are_over_a_window_and_start_anew_with_the_process() -> None:
     assert rate.per_second is None
     for second in range(31):
         rate.add(float(second), 100.0 * min(second, 20) + 7)
-    assert rate.per_second == pytest.approx(0.0)  # nothing in the last ten seconds
+    assert rate.per_second == pytest.approx(0.0)  # nothing during the last ten seconds
     rate.add(31.0, 5.0)
     assert rate.per_second is None
     rate.add(32.0, 9.0)
-    rate.add(32.0, 900.0)  # the same scrape seen twice
+    rate.add(32.0, 900.0)  # the same scrape, seen twice
     assert rate.per_second == pytest.approx(4.0)
 
 
@@ -77,13 +77,13 @@ def test_agents_are_shown_one_by_one_and_added_up() -> None:
     assert picture.blocked_share == pytest.approx(0.4)
     assert [child.name for child in picture.children] == [child.name for child in children]
 
-    # Agent 1 reached its stop: its learner is gone, and its last point says where it ended.
+    # Agent 1 reached its stop: its learner has ended, and its last point holds the final numbers.
     ended = [*children[:2], ChildState("learner-2", "ended", None, 0), *children[3:]]
     over = Readings(3.0, {**shared, **frames(200.0, 250.0)}, points[0], ({"env_frames": 1000, "learner_updates": 9},))
     picture = maker.make(over, ended, 3.0)
     assert [agent.env_frames for agent in picture.agents] == [450.0, 1000.0]
     assert picture.env_frames == 1450.0
-    assert picture.frames_per_second == pytest.approx(225.0)  # of agent 0 alone, over two seconds
+    assert picture.frames_per_second == pytest.approx(225.0)  # only agent 0 contributes, over two seconds
 
 
 def test_the_picture_of_a_run() -> None:
@@ -106,7 +106,7 @@ def test_the_picture_of_a_run() -> None:
     assert picture.bottleneck == "actors wait for the learner"
     assert picture.policy_lag == pytest.approx(1.5)
     assert (picture.queue_unrolls, picture.queue_capacity) == (20.0, 64.0)
-    # 8,000 frames are left at 1,000/s: sooner than the 97 s of the wall clock.
+    # 8,000 frames are left at 1,000/s, which takes less than the 97 s left on the wall clock.
     assert picture.eta_seconds == pytest.approx(8.0)
     assert picture.progress == pytest.approx(0.2)
     assert [(task.name, task.episodes, task.episode_return) for task in picture.tasks] == [("pong", 4, -20.5), ("qbert", 0, None)]
@@ -133,7 +133,7 @@ def test_a_start_says_what_it_waits_for() -> None:
     def phase(at: float, *answering: str, frames: float = 0.0, queued: float = 0.0, states: Sequence[ChildState] = CHILDREN) -> str:
         known = readings(at, frames, herd_learner_queue_unrolls=queued).samples
         picture = maker.make(Readings(at, {name: known[name] for name in answering}), states, at + 40.0, 0.0)
-        assert (picture.progress, picture.eta_seconds) == (0.0, 100.0)  # a start is not counted
+        assert (picture.progress, picture.eta_seconds) == (0.0, 100.0)  # the time of the start is not counted
         assert not picture.phase or picture.bottleneck == picture.phase
         return picture.phase
 
@@ -147,7 +147,7 @@ def test_a_start_says_what_it_waits_for() -> None:
     many = [ChildState(f"actor-{number}", "running", number, 0) for number in range(9)]
     assert phase(6.0, states=many) == "starting: actor-0, actor-1, actor-2 and 6 more are loading"
     assert phase(7.0, *names, frames=640.0) == ""
-    assert phase(8.0, "actor-1", states=again) == ""  # later in the run a process that starts again is no start of the run
+    assert phase(8.0, "actor-1", states=again) == ""  # a process that restarts later does not bring back the starting phase
 
 
 def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
@@ -156,7 +156,7 @@ def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
     none: dict[str, Any] = dict.fromkeys(lag, 0.0)
     maker.make(readings(1.0, 0.0, **none), CHILDREN, 1.0)
     running = maker.make(readings(2.0, 500.0, herd_learner_queue_unrolls=7.0, herd_learner_starved_seconds_total=0.1, **lag), CHILDREN, 2.0)
-    maker.make(Readings(at=2.5), CHILDREN, 2.5)  # the learner ends by itself, and answers no more
+    maker.make(Readings(at=2.5), CHILDREN, 2.5)  # the learner ends by itself and no longer answers
     stopping = [ChildState("learner-0", "stopping", 1, 0), *CHILDREN[1:]]
     picture = maker.make(Readings(at=3.0), stopping, 3.0)
     assert picture.bottleneck == "stopping: the learner is writing its checkpoint"
@@ -169,7 +169,7 @@ def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
 
 
 def test_a_share_of_time_is_never_more_than_all_of_it() -> None:
-    """What was waited is counted when the wait is over: 3 s of it may fall into one second between two looks."""
+    """Waiting time is counted when the wait ends, so 3 s may fall into one second between two looks."""
     maker = SnapshotMaker(StopSettings())
     maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
     picture = maker.make(readings(2.0, 9.0, herd_learner_starved_seconds_total=3.0), CHILDREN, 2.0)
@@ -187,7 +187,7 @@ def test_frames_of_a_resumed_run_go_on_from_the_logged_point() -> None:
     assert frames(300.0, 1000) == 1300
     assert frames(500.0, 1450) == 1450
     assert frames(600.0, 1450) == 1550
-    assert frames(50.0, 1450) == 1450  # the learner was restarted
+    assert frames(50.0, 1450) == 1450  # the learner restarted
 
 
 def test_frames_stand_still_while_a_shard_misses_its_scrape() -> None:

@@ -1,4 +1,4 @@
-"""The supervisor's loop around a start: a request to stop while processes are started, and when the wall clock begins to count."""
+"""The supervisor's loop during a start: a request to stop while processes start, and when the wall clock starts to count."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SilentView:
 
 
 class ScriptedWatcher:
-    """Says at the seventh look, and not before, that the learner trains."""
+    """Reports at its seventh look, and not before, that the learner trains."""
 
     looks = 0
 
@@ -81,7 +81,7 @@ def test_a_request_to_stop_is_heard_between_two_starts(tmp_path: Path) -> None:
 
 
 def test_the_wall_clock_begins_with_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit of a millisecond ends nothing while processes load."""
+    """A limit of one millisecond does not end the run while processes load."""
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(supervisor, "Watcher", ScriptedWatcher)
     starts: list[Start] = []

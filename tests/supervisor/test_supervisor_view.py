@@ -104,7 +104,7 @@ def test_long_lists_are_cut() -> None:
 
 
 def test_many_tasks_are_the_worst_the_median_and_the_best() -> None:
-    # 20 games from -0.1 to 1.8, in disorder; one more has not ended.
+    # 20 unsorted games with scores from -0.1 to 1.8; one more game has not ended.
     scores = [((7 * n) % 20 - 1) / 10 for n in range(20)]
     rows = [TaskRow(f"game{score:g}", 3, score * 40, 1_200_000.0 + 10_000 * n, score) for n, score in enumerate(scores)]
     picture = snapshot(tasks=(*rows, TaskRow("open", 0, None, 1_000_000.0)), human_normalised=0.612)
@@ -126,7 +126,7 @@ def test_a_few_tasks_have_frames_and_scores_beside_their_returns() -> None:
     text = drawn(snapshot(tasks=(TaskRow("boxing", 5, 12.0, 461_000.0, 0.99), TaskRow("mine", 2, 7.5, 455_000.0))))
     rows = [line.split()[1:-1] for line in text.splitlines() if "boxing" in line or "mine" in line]
     assert rows == [["boxing", "5", "461", "k", "12.00", "-", "99%"], ["mine", "2", "455", "k", "7.50", "-", "-"]]
-    # A run of one task shows what it always showed.
+    # The view of a run with one task has no additional columns.
     assert "human" not in drawn(snapshot(tasks=(TaskRow("mine", 2, 7.5, 455_000.0),)))
     assert "frames   " in drawn(snapshot())
 
@@ -236,7 +236,7 @@ def test_summary_of_a_run_that_left_nothing(tmp_path: Path) -> None:
 
 @dataclass
 class ClosedTerminal:
-    """Where every write fails, as on a terminal that was closed."""
+    """A terminal on which every write fails, because it was closed."""
 
     tries: int = 0
 

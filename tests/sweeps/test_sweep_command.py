@@ -1,4 +1,4 @@
-"""``herd sweep``: which runs it starts, which it does not start again, and what it leaves; processes are stood in for, but in one test."""
+"""``herd sweep``: which runs it starts, which it skips, and which files it writes. All tests but one use simulated processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAMES = ["--stop.env_frames", "3200"]
 
 
 class Process:
-    """Ends when it has been looked at three times."""
+    """Ends at its third poll."""
 
     def __init__(self, code: int) -> None:
         self._code = code
@@ -36,7 +36,7 @@ class Process:
 
 
 class Machine:
-    """Stands in for ``herd train``: each run reaches 100 x entropy_cost + seed, unless it is to fail."""
+    """Stands in for ``herd train``: the return of each run is 100 x entropy_cost + seed, unless it is to fail."""
 
     def __init__(self) -> None:
         self.trained: list[str] = []
@@ -81,7 +81,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
 def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     grid = ["sweep", "catch", *FRAMES, "--set", "loss.entropy_cost=0.01,0.03"]
     left = Path("runs/catch-sweep/entropy_cost=0.01/seed1.partial")
-    left.mkdir(parents=True)  # of one that was interrupted
+    left.mkdir(parents=True)  # the remains of an interrupted run
     assert main([*grid, "--seeds", "2", "--parallel", "2"]) == 0
     folders = [f"runs/catch-sweep/entropy_cost={cost}/seed{seed}" for seed in (1, 2) for cost in ("0.01", "0.03")]
     assert machine.trained == folders
@@ -95,7 +95,7 @@ def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys:
     assert (estimate["runs"], estimate["mean"], estimate["scores"]) == (2, 4.5, [4.0, 5.0])
     assert estimate["interval_95"] == [4.0, 5.0]
 
-    # Another seed and another value: the four stay as they are.
+    # Another seed and another value leave the four runs as they are.
     assert main(["sweep", "catch", *FRAMES, "--set", "loss.entropy_cost=0.01,0.03,0.05", "--seeds", "3"]) == 0
     assert machine.trained[4:] == [
         "runs/catch-sweep/entropy_cost=0.05/seed1",
@@ -106,7 +106,7 @@ def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys:
     with Path("runs/catch-sweep/sweep.csv").open() as lines:
         assert len(list(csv.DictReader(lines))) == 9
 
-    # Whole runs are not mixed with others.
+    # Finished runs are not mixed with runs of other settings.
     assert main([*grid, "--seeds", "2", "--learner.max_policy_lag", "7"]) == 2
     assert "seed1: was trained with another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
     assert len(machine.trained) == 9

@@ -1,4 +1,4 @@
-"""Grids by hand, and a sweep's numbers against their definitions."""
+"""Grids checked by hand, and the numbers of a sweep against their definitions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_combination_has_a_name_and_a_folder_of_its_own() -> None:
     assert directory_name(grid[0]) == "entropy_cost=0.1_learning_rate=1e-3"
     assert combinations({}) == [{}]
     assert (label({}), directory_name({})) == ("as it is", "as-it-is")
-    # Sections where the last part is not enough.
+    # Sections are added if the last part of the key is ambiguous.
     assert label({"actor.port": "1", "learner.port": "2"}) == "actor.port=1, learner.port=2"
     awkward = [{"env.tasks": '["a/b"]'}, {"env.tasks": '["a b"]'}, {"env.tasks": "x" * 300}, {"env.tasks": "x" * 301}]
     names = [directory_name(each) for each in awkward]
@@ -67,8 +67,8 @@ def test_every_combination_has_a_name_and_a_folder_of_its_own() -> None:
 
 def test_a_run_counts_by_the_end_of_its_curve() -> None:
     frames = np.array([0.0, 1e6, 2e6, 3e6, 4e6, 5e6, 8e6])
-    assert final_return(frames, np.array([NAN, 1.0, 2.0, 3.0, 4.0, 5.0, 9.0])) == 9.0  # the last million
-    # Of a short one the last quarter: beyond 3e5 frames.
+    assert final_return(frames, np.array([NAN, 1.0, 2.0, 3.0, 4.0, 5.0, 9.0])) == 9.0  # mean over the last million frames
+    # For a short run it is the last quarter: beyond 3e5 frames.
     assert final_return(frames / 20, np.array([NAN, 1.0, 2.0, 3.0, 4.0, NAN, 8.0])) == 8.0
     assert final_return(np.array([0.0, 60.0, 76.0, 80.0, 100.0]), np.array([5.0, 1.0, 2.0, 4.0, 9.0])) == 5.0
     assert final_return(np.array([0.0, 10.0, 100.0]), np.array([NAN, 3.0, NAN])) == 3.0
@@ -85,9 +85,9 @@ def test_estimates_are_interquartile_means_over_seeds_and_tasks() -> None:
     found = {(each.combination, each.what): each for each in estimates([*one, *other], REFERENCES)}
     assert list(found) == [(0, "easy"), (0, "hard"), (0, ALL_TASKS), (1, "easy"), (1, "hard"), (1, ALL_TASKS)]
     easy, hard, together = found[0, "easy"], found[0, "hard"], found[0, ALL_TASKS]
-    assert (easy.runs, easy.interquartile_mean, easy.mean) == (4, 3.5, 4.0)  # of 1, 3, 4, 8 the middle two
+    assert (easy.runs, easy.interquartile_mean, easy.mean) == (4, 3.5, 4.0)  # the middle two of 1, 3, 4, 8
     assert (hard.runs, hard.interquartile_mean, hard.scores) == (3, pytest.approx(4 / 3), (0.0, 8.0, -4.0))
-    # Human-normalised 0.1, 0.3, 0.8 and 0.5, 0.7, 0.4 of the three that are whole: without the lowest and the highest.
+    # Human-normalised 0.1, 0.3, 0.8 and 0.5, 0.7, 0.4 of the three complete seeds, without the lowest and the highest.
     assert (together.runs, together.interquartile_mean) == (3, pytest.approx((0.3 + 0.4 + 0.5 + 0.7) / 4))
     assert together.scores == pytest.approx((0.3, 0.5, 0.6))
     assert found[1, "easy"].interval_95 is None

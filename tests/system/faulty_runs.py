@@ -1,4 +1,4 @@
-"""A run of Catch whose connections lead through proxies, looked at all the while: the soak's own parts, one chosen fault at a time."""
+"""A run of Catch whose connections lead through proxies, observed with the soak's own code; tests inject one chosen fault at a time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.system.whole_runs import CATCH, read_report, until
 
 ENVIRONMENTS = 32
 RECOVERY_SECONDS = patient(180.0)
-"""Seconds on a free machine; others may be using it."""
+"""Recovery limit in seconds, with a margin for a busy machine."""
 MEGABYTE = 1 << 20
 
 
 class FaultyRun:
-    """Use as a context manager; ``finish`` ends the run cleanly and gives its report, or says what was broken."""
+    """The run as a context manager; ``finish`` ends the run cleanly and returns its report, or fails with the broken promises."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         own = [word for pair in OWN_SETTINGS for word in pair]
@@ -58,7 +58,8 @@ class FaultyRun:
         return [name for name in self.run.children if name.startswith("actor")]
 
     def survive(self, *faults: Fault) -> float:
-        """Inject at once, lift each in its time; returns the seconds to recover. Everything promised is checked meanwhile."""
+        """Inject the faults together and lift each after its time; returns the seconds until recovery. All promises are checked
+        meanwhile."""
         survived = self._soak.survive(faults)
         assert survived is not None, f"nothing runs that could be hit by {faults}"
         assert survived.faults == faults
@@ -67,13 +68,13 @@ class FaultyRun:
         return survived.recovery_seconds
 
     def look(self, asleep: Iterable[str] = ()) -> Observation:
-        """Look at everything once; every promise that can be judged is."""
+        """Observe everything once, and check every promise that can be judged."""
         seen = self.monitor.tick(set(asleep))
         self.assert_nothing_broken()
         return seen
 
     def until(self, condition: Callable[[], bool], what: str, asleep: Iterable[str] = ()) -> None:
-        """Look until ``condition`` holds; ``reading`` gives what was seen."""
+        """Observe until ``condition`` holds; ``reading`` gives the newest observation."""
 
         def holds() -> bool:
             self.look(asleep)
@@ -82,18 +83,18 @@ class FaultyRun:
         until(holds, what)
 
     def reading(self, process: str) -> Reading:
-        """The newest."""
+        """The newest reading of a process."""
         return self.monitor.last[process]
 
     def resident(self, process: str) -> int:
-        """Bytes of the newest sample of its present incarnation."""
+        """Resident bytes in the newest sample of the process's current incarnation."""
         return self.monitor.record.memory[process][-1].bytes
 
     def assert_nothing_broken(self) -> None:
         assert self.monitor.record.num_breaches == 0, (self.monitor.record.breaches, self.run.output)
 
     def finish(self) -> dict[str, Any]:
-        """End the run; returns its report, with balanced accounts."""
+        """End the run; returns its report, whose accounts are balanced."""
         assert self.run.stop() == 0, self.run.output
         self.monitor.look_at_checkpoints()
         self.monitor.look_at_exits()
@@ -105,5 +106,5 @@ class FaultyRun:
         return report
 
     def lineage(self) -> int:
-        """Last opened in this run."""
+        """The lineage that was last opened in this run."""
         return int(json.loads((self.run.run_dir / "lineage.json").read_text())["lineage"])

@@ -1,4 +1,4 @@
-"""Whole runs on disks that fail while they train: the run goes on, the last checkpoint stays, and with space everything goes on."""
+"""Whole runs on disks that fail during training: the run continues, the last checkpoint is kept, and with space everything resumes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.system.whole_runs import Run, free_ports, newest_checkpoint_name, pid
 
 WORDS = ("--learner.log_interval_seconds", "0.2", "--learner.checkpoint_interval_seconds", "0.5")
 DISK_BYTES = 24 << 20
-"""What the check before the start asks for, and some more. A checkpoint of Catch takes 160 kB, the program's logs and files some 20 kB."""
+"""What the check before the start requires, plus a margin. A checkpoint of Catch takes 160 kB; logs and other files some 20 kB."""
 
 
 class WatchedRun(Run):
-    """A run whose learner can be asked for its metrics also where it could not announce them."""
+    """A run whose learner's metrics can be read even if it could not announce their address."""
 
     def __init__(self, run_dir: Path, *words: str) -> None:
         (port,) = free_ports(1)
@@ -28,7 +28,7 @@ class WatchedRun(Run):
         super().__init__(run_dir, *WORDS, "--learner.metrics_port", str(port), *words)
 
     def metrics(self) -> Samples:
-        """Empty while the learner is away."""
+        """The learner's metrics; empty while it is not running."""
         try:
             return scrape(self._url)
         except ScrapeError:
@@ -38,7 +38,7 @@ class WatchedRun(Run):
         return total(self.metrics(), name, **labels)
 
     def until_it_trains(self) -> None:
-        """Wait for more frames than there are now, whichever learner counts them."""
+        """Wait for more frames than now, whichever learner counts them."""
         before = self.total("herd_learner_env_frames_total")
         lineage = self.total("herd_weights_lineage")
 
@@ -57,7 +57,7 @@ class WatchedRun(Run):
         self.until(lambda: newest_checkpoint_name(self.run_dir) not in {None, before}, "another checkpoint")
 
     def restart(self, process: str, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Kill it, and wait for the next one; ``meanwhile`` is called between the two."""
+        """Kill a process and wait for its replacement; ``meanwhile`` is called in between."""
         children = {child.pid for child in processes_of(self.run_dir)}
         pid = pid_of(self.run_dir, process)
         assert pid is not None
@@ -68,7 +68,7 @@ class WatchedRun(Run):
 
 
 def assert_whole_and_tidy(run_dir: Path, checkpoint: str) -> None:
-    """This one is the newest, can be read, and nothing half-written lies beside it."""
+    """Check that this checkpoint is the newest and readable, and that no partial files are left."""
     checkpoints = run_dir / "checkpoints"
     names = sorted(path.name for path in checkpoints.iterdir() if not path.name.endswith(".writing"))
     assert names[-1] == checkpoint
@@ -76,13 +76,13 @@ def assert_whole_and_tidy(run_dir: Path, checkpoint: str) -> None:
 
 
 def assert_every_line_is_a_point(run_dir: Path) -> None:
-    points = read_points(run_dir)  # raises where a line is not JSON
+    points = read_points(run_dir)  # raises if a line is not JSON
     assert len(points) > 2
     assert all("env_frames" in point for point in points)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """Nothing can be written any more, by anybody; whoever dies comes back; with space everything goes on."""
+    """No process can write any more. A killed process is restarted, and with space everything resumes."""
     with small_disk(tmp_path / "run", DISK_BYTES) as run_dir:
         with WatchedRun(run_dir) as run:
             run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")
@@ -100,10 +100,10 @@ def test_a_full_disk(tmp_path: Path) -> None:
             run.restart("actor-0")
             run.until_it_trains()
             opened = lineage_of(run_dir)
-            run.restart("learner-0", meanwhile=lambda: fill(run_dir))  # its last try gave space back
+            run.restart("learner-0", meanwhile=lambda: fill(run_dir))  # the failed write freed some space
             run.until_it_trains()
             run.until_checkpoints_fail()
-            # From the last good checkpoint, under a lineage that could not be put on disk and that nobody used before.
+            # The learner resumed from the last good checkpoint, under a lineage that could not be stored and that was never used before.
             assert lineage_of(run_dir) == opened == 1
             published = run.total("herd_weights_lineage")
             assert published > 10**12
@@ -120,7 +120,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
-    """The same without a file system of its own, and to its end: asked to stop, it ends cleanly, and the exit code says what is lost."""
+    """The same without a separate file system: asked to stop, the run ends cleanly, and its exit code reports the loss."""
     run_dir = tmp_path / "run"
     with WatchedRun(run_dir) as run:
         run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")
@@ -137,7 +137,7 @@ def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
             assert_whole_and_tidy(run_dir, checkpoint)
         run.until_checkpoints_go_on()
         run.until(lambda: len(read_points(run_dir)) > num_points, "the curve to go on")
-        # The log had no space either: it says how much of it is missing.
+        # The log had no space either; afterwards it states how many lines are missing.
         log = run_dir / "logs" / "learner-0.log"
         run.until(lambda: "log lines were lost" in log.read_text(), "a line in the log")
         assert_every_line_is_a_point(run_dir)
@@ -157,7 +157,7 @@ def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
-    """As ext4 makes itself after an error. Logs that are open go on; a process that starts has to do without."""
+    """ext4 makes itself read-only after an error. Open logs continue; a process that starts has to do without one."""
     run_dir = tmp_path / "run"
     with WatchedRun(run_dir) as run:
         run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")

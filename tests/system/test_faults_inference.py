@@ -1,4 +1,4 @@
-"""The inference service is killed, stopped, moved or cut off: no frame is lost, and actors wait, or act themselves."""
+"""The inference service is killed, stopped, moved or disconnected: no frame is lost, and actors wait or act by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learner is killed or cut off: actors wait, reconnect and send again; a new lineage is followed by all at once."""
+"""When the learner is killed or disconnected, actors wait, reconnect and send again; all processes follow a new lineage at once."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_the_learner_is_struck_in_every_way(tmp_path: Path) -> None:
         faulty.survive(*(Fault("cut", f"{actor}>learner-0", 2.0) for actor in faulty.actors))
         faulty.survive(*(Fault("stall", f"{actor}>learner-0", 2.0) for actor in faulty.actors))
         assert faulty.lineage() == 4
-        # Actors without a learner wait; they do not pile up what they played.
+        # Actors without a learner wait; they do not accumulate what they played.
         assert max(map(faulty.resident, faulty.actors)) < size + 10 * MEGABYTE
         report = faulty.finish()
-    # Learned from after a checkpoint, or waiting in the queue: lost with the learner, counted, and nothing else.
+    # Only frames trained on after a checkpoint or waiting in the queue are lost with the learner, and they are counted.
     assert set(report["accounting"]["dropped"]) == {"learner_restart"}
 
 
@@ -42,7 +42,7 @@ def test_a_learner_restored_from_an_older_checkpoint_is_followed_by_all(tmp_path
         oldest = min(checkpoints.glob("[0-9]" * 12))
         old = int(oldest.name)
         faulty.until(lambda: faulty.reading("learner-0").version[1] > old + 1000, "updates beyond the first checkpoint")
-        # Asleep it writes no further checkpoint; then all but the oldest are gone.
+        # A stopped learner writes no further checkpoint; then all checkpoints but the oldest are deleted.
         faulty.run.signal("learner-0", signal.SIGSTOP)
         before = {name: reading.pid for name, reading in faulty.monitor.last.items() if name != "learner-0"}
         newest = faulty.monitor.newest[0]
@@ -62,10 +62,10 @@ def test_a_learner_restored_from_an_older_checkpoint_is_followed_by_all(tmp_path
 
         faulty.until(everybody_followed, "everybody in lineage 2")
         assert faulty.run.pid("learner-0") != pid
-        # Lower numbers than they had, and newer all the same: they were taken while they were low.
+        # These versions have lower numbers than before, but count as newer; they were taken while the numbers were low.
         assert all(old <= updates < newest[1] for _, updates in followed.values()), (followed, newest)
-        assert {name: faulty.reading(name).pid for name in before} == before  # nobody else restarted
+        assert {name: faulty.reading(name).pid for name in before} == before  # no other process restarted
         report = faulty.finish()
-    # What the newer checkpoints knew is lost with them, and said so.
+    # Frames that only the newer checkpoints knew are lost, and counted as lost.
     assert set(report["accounting"]["dropped"]) == {"learner_restart"}
     assert json.loads((faulty.run.run_dir / "lineage.json").read_text()) == {"lineage": 2}

@@ -1,4 +1,4 @@
-"""A process is stopped for longer than every time-out: connections, credit, sessions and leases are given up, and made anew."""
+"""A process is stopped for longer than every time-out: connections, credit, sessions and leases are given up and made again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.system.faulty_runs import FaultyRun
 
 
 def outlasting(faulty: FaultyRun, *processes: str) -> list[Fault]:
-    """Stops longer than heartbeats (30 s, no setting), credit and leases (15 s in these runs)."""
+    """Stops that last longer than heartbeats (30 s, not configurable), credit and leases (15 s in these runs)."""
     settings = load_settings([faulty.run.run_dir / "config.yaml"], [], {})
     seconds = long_stop_seconds(settings)
     assert seconds > max(30.0, settings.learner.credit_expires_seconds, settings.paramserver.index_lease_seconds)
@@ -22,10 +22,10 @@ def test_everybody_comes_back_after_every_time_out(tmp_path: Path) -> None:
     with FaultyRun(tmp_path) as faulty:
         pids = {name: faulty.run.pid(name) for name in faulty.run.children}
         faulty.survive(*outlasting(faulty, "learner-0"))
-        # Both actors: who goes on without one of them is tried in test_faults_actor.py.
+        # Both actors are stopped; test_faults_actor.py stops one of them.
         faulty.survive(*outlasting(faulty, *faulty.actors, "paramserver-0"))
         assert {name: faulty.run.pid(name) for name in pids} == pids
         report = faulty.finish()
-    # They were away, not lost: queues are whole, what was written to them meanwhile is sent again.
+    # The processes were stopped, not lost: queues are intact, and messages written meanwhile are sent again.
     assert report["accounting"]["dropped"] == {}
     assert faulty.lineage() == 1

@@ -1,4 +1,4 @@
-"""The parameter server is killed, moved or cut off: actors go on, the learner publishes again, versions never go back."""
+"""When the parameter server is killed, moved or disconnected, actors continue, the learner publishes again, and versions never decrease."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_the_parameter_server_is_struck_in_every_way(tmp_path: Path) -> None:
         faulty.survive(Fault("cut", PUBLISHING, 2.0))
         faulty.survive(Fault("stall", PUBLISHING, 2.0))
         faulty.survive(Fault("slow", PUBLISHING, 3.0, bytes_per_second=20_000.0))
-        # Versions that nobody takes are replaced, not kept.
+        # Versions that are not taken are replaced rather than kept.
         assert faulty.resident("learner-0") < size + 40 * MEGABYTE
 
         report = faulty.finish()
         assert faulty.reading("learner-0").pid == learner.pid
-    # Frames do not depend on weights: none was lost, and one learner is one lineage.
+    # Frames do not depend on weights: none was lost, and a single learner has a single lineage.
     assert report["accounting"]["dropped"] == {}
     assert faulty.lineage() == 1
 
@@ -41,7 +41,7 @@ def test_replicas_and_their_parent_are_struck(tmp_path: Path) -> None:
         faulty.survive(Fault("move", "paramserver-2"))
         faulty.survive(Fault("cut", parent, 2.0))
         faulty.survive(Fault("stall", parent, 2.0))
-        # The root and the learner at once: replicas wait for their parent, and follow the new lineage.
+        # The root and the learner are killed together: replicas wait for their parent, then follow the new lineage.
         faulty.survive(Fault("kill", "paramserver-0"), Fault("kill", "learner-0"))
         report = faulty.finish()
     assert set(report["accounting"]["dropped"]) <= {"learner_restart"}

@@ -1,4 +1,5 @@
-"""The replay service is killed, stopped, moved or cut off: the learner waits once, goes on with online unrolls, and replays again."""
+"""When the replay service is killed, stopped, moved or disconnected, the learner waits once, continues with online unrolls, and replays
+again."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def _learner(faulty: FaultyRun) -> Samples | None:
 
 
 def _replays(faulty: FaultyRun, beyond: float = 0.0) -> float:
-    """Wait until more unrolls than these were replayed; how many were."""
+    """Wait until more unrolls than ``beyond`` were replayed; returns their number."""
 
     def num_replayed() -> float:
         samples = _learner(faulty)
@@ -59,16 +60,16 @@ def test_the_replay_service_is_struck_in_every_way_and_then_the_learner(tmp_path
             Fault("lose", REPLAYING, 2.0, bytes_per_second=20_000.0),
             Fault("move", "replay-0"),
         ):
-            # It trains on meanwhile: that is what recovery means to the soak.
+            # The learner trains meanwhile: this is what the soak counts as recovery.
             faulty.survive(fault)
             replayed = _replays(faulty, replayed + 200)
         samples = _learner(faulty)
         assert samples is not None
         assert total(samples, metric_names.REPLAY_TIMEOUTS.name) >= 1
         assert faulty.reading("learner-0").pid == learner.pid
-        # A learner that starts again begins new episodes.
+        # A learner that restarts begins new episodes.
         faulty.survive(Fault("kill", "learner-0"))
-        _replays(faulty, 200)  # the count begins anew with the process
+        _replays(faulty, 200)  # the count restarts with the process
         report = faulty.finish()
     assert set(report["accounting"]["dropped"]) <= {"learner_restart"}
     assert 0.0 < report["replay"]["fraction"] <= 0.5

@@ -1,4 +1,4 @@
-"""The shipped experiments of the gymnasium suite to their ends: several minutes each."""
+"""The shipped experiments of the gymnasium suite run to their ends, which takes several minutes each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The sockets of real processes under 10,000 fuzzed messages, foreign protocols and half-open connections, beside an honest run.
+"""The sockets of real processes receive 10,000 fuzzed messages, foreign protocols and half-open connections, beside an honest run.
 
-benchmarks/fuzz/sockets.py is the same with a million against each.
+benchmarks/fuzz/sockets.py does the same with a million messages for each socket.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from benchmarks.fuzz.sockets import attack, parse
 
 ARGUMENTS = "--messages 2500 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 100 --deaf 0"
 SHORT_OF_A_MILLION = {"memory flat"}
-"""Memory still grows to its level in so short a time."""
+"""In so short a time memory still grows to its usual level."""
 
 
 def test_strangers_change_nothing_but_counters(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Learners as pods have them: started by nobody who knows the others, started again whenever they end, with a disk of their own."""
+"""Learners as in pods: started independently, restarted whenever they end, each with its own disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_run_that_is_over_stays_until_the_signal(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{services.ports[2]}"
         for service in ("paramserver", "actor"):
             services.start(service, *(["--actor.index", "0"] if service == "actor" else []))
-        for _ in range(2):  # started again, as after a node's end, it finds that there is nothing to do, and stays too
+        for _ in range(2):  # restarted, as after the end of a node, it finds nothing to do and stays too
             learner = services.start("learner", *STAYS, "--stop.env_frames", "5000")
             until(lambda: RUN_IS_OVER in (page(f"{url}/readyz") or ""), "the run to be over")
             assert probe(f"{url}/healthz")
@@ -40,7 +40,7 @@ def test_a_signal_before_the_end_is_obeyed_at_once(tmp_path: Path) -> None:
 
 
 class Shards:
-    """Two shards under the variables that the chart sets."""
+    """Two shards with the environment variables that the chart sets."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._monkeypatch = folder, monkeypatch
@@ -52,7 +52,7 @@ class Shards:
         for name, value in {**variables, "TORCHELASTIC_RUN_ID": group}.items():
             self._monkeypatch.setenv(name, value)
         words = {
-            "run_dir": self._folder / f"run-{rank}",  # a pod's own disk: only that of shard 0 holds checkpoints
+            "run_dir": self._folder / f"run-{rank}",  # a pod has its own disk; only that of shard 0 holds checkpoints
             "learner.shards": 2,
             "learner.port": self.unrolls[rank],
             "learner.paramserver": address(self.paramserver),
@@ -66,7 +66,7 @@ class Shards:
 
 
 def test_a_shard_that_waits_alone_says_so_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And prints no stack traces of torch's own, at every attempt."""
+    """It prints none of torch's stack traces, which would come with every attempt."""
     shards = Shards(tmp_path, monkeypatch)
     with shards.start(1, "new") as alone:
         until(lambda: "waiting for shard 0" in alone.output or not alone.is_running(), "the second shard to wait")
@@ -93,10 +93,10 @@ def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, mo
                 with shards.start(0, "new") as first:
                     until(lambda: all(probe(f"{url}/readyz") for url in shards.metrics), "both shards to train")
                     until((tmp_path / "run-0" / "metrics.jsonl").exists, "a point of the curve")
-                    # An upgrade replaces one of them: the other must not take that for the end of the run, and stay behind.
+                    # An upgrade replaces one shard: the other must not mistake this for the end of the run, and keep running.
                     assert second.stop(signal.SIGTERM) == 0, second.output
                     assert first.wait() == 0, first.output
-                    assert ("resumed" in second.output) == (start > 0)  # from a disk that is not its own
+                    assert ("resumed" in second.output) == (start > 0)  # from the checkpoint of shard 0
 
 
 def test_shards_of_two_versions_never_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Each service, asked to stop before and after each other, with peers that live, are gone, hang or sleep: in order, with exit code 0."""
+"""Each service is stopped before and after each other one, with peers that run, are gone, hang or are stopped: it ends with exit code 0."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_one_after_the_other(tmp_path: Path, order: tuple[str, ...]) -> None:
         services.until_trained()
         for service in order:
             services.stop(service)
-        checkpoint = left_in_order(run_dir)  # the only one: written because it was asked to stop
+        checkpoint = left_in_order(run_dir)  # the only checkpoint, written because of the request to stop
         assert checkpoint.learner_updates > 0
         assert processes_of(run_dir) == []
         assert_free(services.ports)
 
-        if order[-1] == "learner":  # it had to do without anybody: what it left can be gone on with
+        if order[-1] == "learner":  # it stopped after all other services, and what it left can be resumed
             before = read_report(run_dir)
             services.start("learner", "--resume", "true", "--stop.env_frames", "1")
             assert services.processes["learner"].wait() == 0, services.output()
@@ -51,7 +51,7 @@ def test_alone_with_peers_that_are_gone(tmp_path: Path, service: str, words: tup
     with Services(tmp_path / "run") as services:
         process = services.start(service, *words)
         services.until_announced(service)
-        for _ in range(2):  # as an impatient platform may
+        for _ in range(2):  # an impatient platform may repeat its signal
             os.kill(process.pid, number)
         assert process.wait() == 0, process.output
         assert "Traceback" not in process.output
@@ -62,7 +62,7 @@ def test_alone_with_peers_that_are_gone(tmp_path: Path, service: str, words: tup
 
 @pytest.fixture
 def hung_server() -> Iterator[socket.socket]:
-    """Takes connections and never says a word, as a process that hangs does."""
+    """A server that accepts connections but never answers, like a process that hangs."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(SECONDS)
         yield server
@@ -79,19 +79,19 @@ def test_an_actor_whose_peers_hang(tmp_path: Path, hung_server: socket.socket, w
 
 
 def test_while_its_peers_sleep(tmp_path: Path) -> None:
-    """Stopped processes keep their connections: what is sent to them goes nowhere, and nobody may wait for it."""
+    """Stopped processes keep their connections: messages to them are not delivered, and no process may wait for that."""
     run_dir = tmp_path / "run"
     with Services(run_dir, "--actor.weights_timeout_seconds", "3600") as services:
         services.start_all()
         services.until_trained()
         pids = {service: services.processes[service].pid for service in SERVICES}
         os.kill(pids["paramserver"], signal.SIGSTOP)
-        services.until_starved()  # the actor waits for weights, as long as it was told to
+        services.until_starved()  # the actor waits for weights as long as its setting says
         os.kill(pids["learner"], signal.SIGSTOP)
         services.stop("actor")
         os.kill(pids["learner"], signal.SIGCONT)
         services.stop("learner")
-        os.kill(pids["paramserver"], signal.SIGTERM)  # kept for when it wakes
+        os.kill(pids["paramserver"], signal.SIGTERM)  # delivered when it continues
         os.kill(pids["paramserver"], signal.SIGCONT)
         assert services.processes["paramserver"].wait() == 0
         left_in_order(run_dir)

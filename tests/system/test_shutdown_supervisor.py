@@ -1,4 +1,4 @@
-"""``herd train`` asked to stop, or ended, in every way that a machine and a person know."""
+"""``herd train`` is stopped, or killed, in every way that occurs on a real machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEVER = ("--learner.checkpoint_interval_seconds", "3600")
 
 
 class Attached:
-    """``herd train`` in a session of its own, on a terminal or with its output in a pipe."""
+    """``herd train`` in its own session, with its output on a terminal or in a pipe."""
 
     def __init__(self, run_dir: Path, output: int, *, terminal: bool) -> None:
         self.run_dir = run_dir
@@ -45,7 +45,7 @@ class Attached:
         )
 
     def until_trained(self, reader: int) -> list[psutil.Process]:
-        """Wait for a learning curve, reading what it says meanwhile; returns its children."""
+        """Wait for a learning curve while reading the output; returns the run's children."""
 
         def trained() -> bool:
             assert self.process.poll() is None
@@ -66,7 +66,7 @@ class Attached:
 
 @contextlib.contextmanager
 def attached(run_dir: Path, reader: int, writer: int, *, terminal: bool) -> Iterator[tuple[Attached, list[psutil.Process]]]:
-    """A run that trains; ``reader`` is where its output arrives."""
+    """A run that trains; its output can be read from ``reader``."""
     run = Attached(run_dir, writer, terminal=terminal)
     os.close(writer)
     try:
@@ -76,31 +76,31 @@ def attached(run_dir: Path, reader: int, writer: int, *, terminal: bool) -> Iter
 
 
 def test_a_closed_terminal(tmp_path: Path) -> None:
-    """Nobody can be told anything any more: every write to a closed terminal fails. The checkpoint is written all the same."""
+    """Every write to a closed terminal fails, so nothing can be printed. The checkpoint is still written."""
     reader, writer = pty.openpty()
     with attached(tmp_path / "run", reader, writer, terminal=True) as (run, children):
-        os.close(reader)  # the kernel sends SIGHUP to whoever is in the foreground
+        os.close(reader)  # the kernel sends SIGHUP to the foreground processes
         assert run.finish() == 0
         assert_nobody_left(children)
     assert left_in_order(tmp_path / "run").learner_updates > 0
 
 
 def test_ctrl_c_at_a_terminal_and_a_reader_that_went_away(tmp_path: Path) -> None:
-    """A run is worth more than its output: it goes on without a reader, and stops cleanly when asked."""
+    """A run matters more than its output: it continues without a reader, and stops cleanly on request."""
     reader, writer = os.pipe()
     with attached(tmp_path / "run", reader, writer, terminal=False) as (run, children):
         os.close(reader)
         actor = pid_of(run.run_dir, "actor-0")
         assert actor is not None
-        os.kill(actor, signal.SIGSTOP)  # nobody trains meanwhile
-        # Past the next line of output, which is due every ten seconds; the curve goes on five times a second.
+        os.kill(actor, signal.SIGSTOP)  # no training meanwhile
+        # Past the next line of output, which is due every ten seconds; the curve has five points a second.
         num_points = len(read_points(run.run_dir))
         until(lambda: len(read_points(run.run_dir)) >= num_points + 60, "a line of output without a reader")
         os.kill(actor, signal.SIGCONT)
         frames = read_points(run.run_dir)[-1]["env_frames"]
         until(lambda: read_points(run.run_dir)[-1]["env_frames"] > frames + 5_000, "training without a reader")
         assert run.process.poll() is None
-        os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: to the whole group, which the children are not in
+        os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: to the whole process group, which does not contain the children
         assert run.finish() == 0
         assert_nobody_left(children)
     assert left_in_order(tmp_path / "run").learner_updates > 0
@@ -134,7 +134,7 @@ def test_a_learner_asked_directly_ends_the_run_and_an_actor_is_replaced(tmp_path
 
 
 def test_a_killed_supervisor_takes_its_children_along_and_the_run_can_be_taken_up(tmp_path: Path) -> None:
-    """SIGKILL leaves no time for anything: no orphan may hold ports or go on writing where the next run does."""
+    """SIGKILL leaves no time for cleanup: no orphan may keep ports or write files that the next run writes."""
     run_dir = tmp_path / "run"
     with Run(run_dir, *WORDS, "--learner.checkpoint_interval_seconds", "0.5") as run:
         run.until(lambda: newest_checkpoint_name(run_dir) is not None, "a checkpoint")

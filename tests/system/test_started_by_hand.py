@@ -1,4 +1,4 @@
-"""Processes that nobody supervises: what they leave behind, and how they end."""
+"""Processes without a supervisor: which files they leave, and how they end."""
 
 from __future__ import annotations
 

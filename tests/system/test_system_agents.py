@@ -1,4 +1,4 @@
-"""``herd train`` with two agents: a learner each under one supervisor, one parameter server, actors dealt to both."""
+"""``herd train`` with two agents: a learner each under one supervisor, one parameter server, and actors divided between both."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.system.whole_runs import RANDOM_CATCH, Run, herd, metrics, read_point
 AGENTS = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--learner.log_interval_seconds", "0.5")
 LEASES = "herd_paramserver_agent_leased_indices"
 STOP = 20_000
-"""Env frames; learning takes more."""
+"""Env frames of a run; learning would need more."""
 
 
 def newest(directory: Path) -> dict[str, Any]:
-    """Point of an agent's curve."""
+    """The newest point of an agent's curve."""
     return [{"env_frames": 0, "episode_return_mean_100": None}, *read_points(directory)][-1]
 
 
@@ -42,10 +42,10 @@ def test_both_agents_learn_and_a_finished_one_leaves_its_actors_to_the_other(tmp
     reports = [read_report(agent) for agent in agents]
     assert not (run_dir / "report.json").exists()
     for number in range(2):
-        assert f"agent {number}: " in run.output  # the live view's row
-        assert str(agents[number] / "report.json") in run.output  # the summary
+        assert f"agent {number}: " in run.output  # the row of the live view
+        assert str(agents[number] / "report.json") in run.output  # printed in the summary
 
-    # Agent 0 is past this stop already and ends at once. Agent 1 begins anew.
+    # Agent 0 is already past this stop and ends at once. Agent 1 starts from the beginning.
     for path in (agents[1] / "checkpoints").iterdir():
         path.rename(run_dir / path.name)
     (agents[1] / "metrics.jsonl").unlink()

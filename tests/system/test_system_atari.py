@@ -1,4 +1,4 @@
-"""One real Breakout run through all processes, and every command that reads what it left."""
+"""One real Breakout run through all processes, followed by every command that reads its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_breakout_from_training_to_video(tmp_path: Path) -> None:
     run_dir = tmp_path / "breakout"
     words = ("--actor.count", "1", "--actor.environments", "8", "--learner.batch_size", "8", "--learner.log_interval_seconds", "1")
     report = train(run_dir, "--stop.env_frames", "10000", *words, file="experiments/breakout.yaml")
-    assert report["env_frames"] == 4 * report["agent_steps"]  # frames are the emulator's
+    assert report["env_frames"] == 4 * report["agent_steps"]  # frames are counted in the emulator
     assert 10_000 <= report["env_frames"] < 10_000 + 8 * 20 * 4
     assert report["accounting"]["dropped"] == {}
     assert report["frames_per_second"] > 0
@@ -29,7 +29,7 @@ def test_breakout_from_training_to_video(tmp_path: Path) -> None:
     assert task["mean_env_frames"] <= 1200
     assert scores["runs"][0]["env_frames"] == report["env_frames"]
     assert scores["protocol"]["differs_from_training"] == ["max_episode_frames"]
-    # Where there is no terminal the table is on stdout alone, and the files are named last.
+    # Without a terminal, stdout contains only the table, and the files are named last.
     spoken = herd("evaluate", run_dir, "--episodes", "1", "--env.max_episode_frames", "400", "--output", tmp_path / "short")
     assert spoken.stdout.split()[-2:] == [str(tmp_path / "short.json"), str(tmp_path / "short.csv")]
 
@@ -57,7 +57,8 @@ def test_three_games_have_one_agent_and_even_frames(tmp_path: Path) -> None:
     report = train(run_dir, "--stop.env_frames", "6000", *words, file="experiments/atari-3games-quick.yaml")
     assert list(report["tasks"]) == ["boxing", "breakout", "crazy_climber"]
     frames = [task["env_frames"] for task in report["tasks"].values()]
-    # The last message, of two unrolls of each game, may be half consumed; what starts a game is not counted: 1 step in a hundred or more.
+    # The last message, with two unrolls of each game, may be partly consumed. Steps that start a game are not counted: 1 step in a hundred
+    # or more.
     assert max(frames) - min(frames) <= 2 * 20 * 4 + 0.02 * max(frames)
     assert report["task_frames_spread"] == (max(frames) - min(frames)) * 3 / sum(frames)
     assert all("human_normalised" in task for task in report["tasks"].values())

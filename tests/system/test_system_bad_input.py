@@ -1,4 +1,4 @@
-"""What the user got wrong is one line on standard error and exit code 2, whichever process notices, and changes nothing."""
+"""Every mistake of the user gives one line on standard error and exit code 2, whichever process notices it, and changes nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_services_say_it_in_one_line(
 
 
 def test_what_only_a_child_notices_is_said_in_its_one_line(catch_run: Path, tmp_path: Path) -> None:
-    """A damaged checkpoint: the command has started everything by the time the learner opens it."""
+    """A damaged checkpoint: the command has started all processes by the time the learner opens it."""
     run_dir = tmp_path / "run"
     done = herd("train", "--resume", "--run_dir", _damaged_copy(catch_run, run_dir), "--stop.env_frames", "100000")
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""A whole run with CURVE on every connection: it trains, strangers contribute nothing, and no secret is written anywhere."""
+"""A whole run with CURVE on every connection: it trains, unauthorised clients contribute nothing, and no secret is written anywhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def process_of(run_dir: Path, name: str) -> psutil.Process:
 
 
 def assert_nowhere(secrets: dict[str, str], run_dir: Path) -> None:
-    """In no file of the run."""
+    """Check that the secrets are in no file of the run."""
     for file in run_dir.rglob("*"):
         if file.is_file():
             text = file.read_bytes()
@@ -55,7 +55,7 @@ def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Pa
     with ExitStack() as stack:
         run = stack.enter_context(Run(run_dir, *words))
         run.until(lambda: run.env_frames() > 0, "first frames behind CURVE")
-        # Their index is the run's own actor's and the next one, their settings are the run's: only the keys are not.
+        # These actors use the index of the run's own actor and the next one, and the run's settings; only their keys are different.
         at = ["--actor.learner", f"tcp://127.0.0.1:{learner_port}", "--actor.paramserver", f"tcp://127.0.0.1:{paramserver_port}"]
         base = ["--config", str(run_dir / "config.yaml"), *at]
         unknown = ["--security.curve_keys", str(stranger_keys), "--security.curve_client", "stranger", "--actor.index", "0"]
@@ -72,7 +72,7 @@ def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Pa
         for name, index in (("unknown", 0), ("clear", 1)):
             seen = metrics(elsewhere / name, f"actor-{index}")
             assert seen
-            assert total(seen, "herd_actor_env_frames_total") == 0  # it never had weights to act on
+            assert total(seen, "herd_actor_env_frames_total") == 0  # it never got weights to act on
             assert total(seen, "herd_wire_received_bytes_total") == 0
         said_unknown, said_clear = (stranger.output for stranger in strangers)
         assert "does not know this client's key (client-stranger)" in said_unknown
@@ -87,7 +87,7 @@ def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Pa
     assert played > 0
     assert report["learner_updates"] > 20
     log = (run_dir / "logs" / "learner-0.log").read_text()
-    assert log.count("refused a client with an unknown key") <= 2  # once a minute
+    assert log.count("refused a client with an unknown key") <= 2  # at most one line a minute
     secrets = secrets_of(keys) | secrets_of(stranger_keys)
     assert len(secrets) == 3
     assert_nowhere(secrets, run_dir)

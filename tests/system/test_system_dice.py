@@ -1,4 +1,4 @@
-"""DiCE in real processes: the bandit hands out temperatures, is killed, and every game is accounted for."""
+"""DiCE in real processes: the bandit sends temperatures and is killed, and every game is accounted for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.system.whole_runs import CATCH, Process, herd, metrics, pid_of, read_
 
 DICE = CATCH.replace("catch", "dice-catch")
 Account = dict[int, tuple[int, float]]
-"""By tile: games, and the sum of their returns."""
+"""Number of games and sum of their returns, by tile."""
 
 
 def _bandit(run_dir: Path) -> dict[str, Any]:
@@ -31,7 +31,8 @@ def _bandits_account(run_dir: Path) -> Account:
 
 
 def _actors_account(run_dir: Path, *, dropped: bool = True) -> tuple[Account, int]:
-    """By tile, with or without the games that no bandit was told of; and how many it may or may not have counted."""
+    """Games by tile, with or without those that were never reported, and the number of games that the bandit may or may not have
+    counted."""
     games: Counter[int] = Counter()
     returns: Counter[int] = Counter()
     unconfirmed = 0
@@ -46,12 +47,12 @@ def _actors_account(run_dir: Path, *, dropped: bool = True) -> tuple[Account, in
 
 
 def _differ_by_at_most(unconfirmed: int, told: Account, counted: Account) -> bool:
-    """A bandit counts each game that it was told of, but perhaps the last few, whose confirmation an actor did not wait for."""
+    """A bandit counts every reported game, except perhaps the last few, for whose confirmation an actor did not wait."""
     assert counted.keys() <= told.keys()
     missing = {
         tile: (games - counted.get(tile, (0, 0.0))[0], returns - counted.get(tile, (0, 0.0))[1]) for tile, (games, returns) in told.items()
     }
-    # A game of Catch returns 1 or -1.
+    # The return of a game of Catch is 1 or -1.
     assert all(games >= 0 and abs(returns) <= games for games, returns in missing.values())
     return sum(games for games, _ in missing.values()) <= unconfirmed
 
@@ -65,7 +66,7 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
     run_dir = tmp_path / "dice"
     words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
     quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
-    # Long games, few at once: while the bandit is away their reports wait, and few if any are dropped.
+    # Games are long and few run at once: while the bandit is away their reports wait, and few if any are dropped.
     long = ("--env.frame_height", "40", "--actor.environments", "8", "--learner.batch_size", "8")
     with Process(tmp_path / "out", "herd.cli.main", *words, *quick, *long) as run:
 
@@ -76,7 +77,7 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
         until(lambda: frames() > 10_000, "learning begins")
         before = pid_of(run_dir, "bandit-0")
         assert before is not None
-        # An orderly end, so that what it counted is on disk: the accounts must agree to the last game.
+        # The bandit ends in order, so its counts are on disk: the accounts must agree to the last game.
         os.kill(before, signal.SIGTERM)
         at_the_kill = frames()
         until(lambda: frames() > at_the_kill + 5_000, "learning goes on")
@@ -89,15 +90,15 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
     bandits = _bandits_account(run_dir)
     told, unconfirmed = _actors_account(run_dir, dropped=False)
     assert _differ_by_at_most(unconfirmed, told, bandits)
-    assert len(bandits) >= 10  # temperatures, not one
-    # The learner knows of the games whose unrolls it took: all but those of the last, unfinished unrolls.
+    assert len(bandits) >= 10  # there are several temperatures
+    # The learner knows the games whose unrolls it took: all except those in the last, unfinished unrolls.
     learner = _learners_account(run_dir)
     report = read_report(run_dir)
     assert sum(games for games, _ in learner.values()) == report["episode_return"]["episodes"]
     played, _ = _actors_account(run_dir)
     assert all(games <= played[tile][0] for tile, (games, _) in learner.items())
     missing = sum(games for games, _ in played.values()) - report["episode_return"]["episodes"]
-    assert 0 <= missing <= 2 * 8  # games of two messages at most
+    assert 0 <= missing <= 2 * 8  # at most the games of two messages
 
     evaluated = herd("evaluate", run_dir, "--episodes", "20", "--json")
     assert evaluated.returncode == 0, evaluated.stderr
@@ -133,7 +134,7 @@ def test_a_stopped_and_killed_bandit_costs_a_bounded_wait(tmp_path: Path) -> Non
 
     bandits = _bandits_account(run_dir)
     actors, _ = _actors_account(run_dir)
-    # What it had counted since its last snapshot is lost with it, and nothing is counted twice.
+    # Counts since the last snapshot are lost with the process, and nothing is counted twice.
     assert all(games <= actors[tile][0] for tile, (games, _) in bandits.items())
     assert sum(games for games, _ in bandits.values()) > 0
     read_report(run_dir)
@@ -143,6 +144,6 @@ def test_burn_in_and_reuse_count_every_frame_once(tmp_path: Path) -> None:
     recurrent = ("--network.core", "lstm", "--network.core_size", "16", "--algorithm.burn_in", "10")
     report = train(tmp_path / "run", *recurrent, "--learner.sample_reuse", "2", "--stop.env_frames", "20000", file=DICE)
     assert report["sample_reuse"] == 2.0
-    # A batch has 32 unrolls of 20 new rows, nine in ten of which are steps: a game of nine steps and the row that starts the next.
+    # A batch has 32 unrolls of 20 new rows. Nine in ten rows are steps: a game has nine steps and a row that starts the next game.
     steps_per_batch = report["env_frames"] / (report["learner_updates"] / 2)
     assert steps_per_batch == pytest.approx(32 * 20 * 0.9, rel=0.02)

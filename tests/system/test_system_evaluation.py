@@ -1,4 +1,4 @@
-"""A whole run with an evaluator: it follows the run from beside it, and the last checkpoint is evaluated before the command ends."""
+"""A whole run with an evaluator, which follows the run; the last checkpoint is evaluated before the command ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.system.whole_runs import herd, train
 
 def test_a_run_is_evaluated_while_it_learns_and_at_its_end(tmp_path: Path) -> None:
     run_dir = tmp_path / "catch"
-    # As long as it takes the evaluator to start on a busy machine does not matter: the last version is played whatever came before it.
+    # The evaluator may start late on a busy machine: the last version is evaluated in any case.
     words = ("--evaluation.interval_seconds", "0.5", "--evaluation.episodes", "10", "--evaluation.final", "true")
     report = train(run_dir, "--stop.env_frames", "60000", *words)
     points = [json.loads(line) for line in (run_dir / "evaluation.jsonl").read_text().splitlines()]
     updates = [point["learner_updates"] for point in points]
-    assert updates == sorted(set(updates))  # no version twice
+    assert updates == sorted(set(updates))  # no version is evaluated twice
     last = points[-1]
     assert (last["learner_updates"], last["env_frames"], last["lineage"]) == (report["learner_updates"], report["env_frames"], 1)
     assert last["tasks"]["catch"]["episodes"] == 10

@@ -1,4 +1,4 @@
-"""Environments in processes of their own through real runs: ViZDoom, and DeepMind Lab's stand-in (tests/envs/stand_in)."""
+"""Environments in separate processes in real runs: ViZDoom, and the stand-in for DeepMind Lab (tests/envs/stand_in)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = ("--network.core_size", "16", "--network.torso", "shallow", "--env.frame
 
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in, where `herd` looks for the Lab."""
+    """Makes the stand-in importable for `herd`."""
     monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(STAND_IN)]))
 
 

@@ -1,4 +1,4 @@
-"""Environments of gymnasium's and of other packages through real processes, and what `herd train` refuses about them."""
+"""Environments of gymnasium and of other packages in real processes, and the mistakes that `herd train` refuses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from tests.system.whole_runs import ROOT, herd, train
 
 RANDOM_MINIGRID = 0.3
-"""Above random play's mean return, 0.18, of 100 games."""
+"""Above the mean return of random play over 100 games, 0.18."""
 
 
 def test_cartpole_trains_and_is_watched(tmp_path: Path) -> None:
-    """That it is learned from vectors is tested in tests/learner/test_learner_vectors.py."""
+    """tests/learner/test_learner_vectors.py tests that the agent learns from vectors."""
     report = train(tmp_path / "run", "--stop.env_frames", "8000", file="cartpole")
     assert list(report["tasks"]) == ["CartPole-v1"]
     watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2")
@@ -26,7 +26,7 @@ def test_a_minigrid_room_trains(tmp_path: Path) -> None:
     report = train(tmp_path / "run", "--stop.env_frames", "5000", file="minigrid-empty")
     [(task, counted)] = report["tasks"].items()
     assert (task, counted["env_frames"] >= 5_000) == ("minigrid:MiniGrid-Empty-5x5-v0", True)
-    # Games end at 100 steps, and one that reaches the goal returns up to 1.
+    # Games end after 100 steps; the return of a game that reaches the goal is at most 1.
     assert counted["episode_return"]["episodes"] > 5_000 / 100 / 2
     assert 0.0 <= counted["episode_return"]["mean_last_100"] < 1.0
 

@@ -1,4 +1,4 @@
-"""Whole runs whose actions the inference service chooses."""
+"""Whole runs in which the inference service chooses the actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_recurrent_agent_learns_through_it(tmp_path: Path) -> None:
 
 
 def test_temperatures_and_two_agents_go_through_one_of_two_processes(tmp_path: Path) -> None:
-    """DiCE's temperatures reach the policy: the learner reads, in the unrolls, those that the service sampled at."""
+    """DiCE's temperatures reach the policy: the unrolls contain the temperatures with which the service sampled."""
     run_dir = tmp_path / "run"
     words = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--inference.replicas", "2", *CENTRAL)
     with Run(run_dir, *words, "--loss.kind", "dice", "--bandit.port", "0") as run:
@@ -37,7 +37,7 @@ def test_temperatures_and_two_agents_go_through_one_of_two_processes(tmp_path: P
 
         run.until(lambda: all(frames(agent) > 6_000 for agent in agents), "both agents to learn")
         acted = [total(metrics(run_dir, f"inference-{number}"), "herd_inference_agent_steps_total") for number in range(2)]
-        assert min(acted) > 0  # actors are dealt to both
+        assert min(acted) > 0  # both processes serve actors
         assert run.stop(signal.SIGTERM) == 0, run.output
     for agent in agents:
         report = read_report(agent)

@@ -1,4 +1,4 @@
-"""Whole runs over ``::1``: unrolls, weights, keys, metrics, status; shards, on a machine without IPv4."""
+"""Whole runs over ``::1``: unrolls, weights, keys, metrics and status, and shards on a machine without IPv4."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_run_over_ipv6_alone(tmp_path: Path) -> None:
 
 
 def test_two_shards_train_on_a_machine_without_ipv4(tmp_path: Path) -> None:
-    """torch.distributed chooses some of its addresses by the machine's name, so the names are of IPv6 too."""
+    """torch.distributed derives some addresses from the machine's name, so the names resolve to IPv6 only."""
     hosts = tmp_path / "hosts"
     hosts.write_text(f"::1 localhost {socket.gethostname()}\n")
     machine = f"ip link set lo up && ip address del 127.0.0.1/8 dev lo && mount --bind {hosts} /etc/hosts"

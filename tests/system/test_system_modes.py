@@ -1,4 +1,4 @@
-"""Every way to run that the settings offer, each as a short run of real processes on Catch."""
+"""Every mode that the settings offer, each as a short run of real processes on Catch."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_the_next_batch_is_prepared_ahead(tmp_path: Path) -> None:
     report = train(tmp_path / "run", *LEARNING, *words, "--actor.environments", "24")
     accounting = report["accounting"]
     assert accounting["generated"] == accounting["consumed"] + accounting["in_flight"]
-    # What is prepared is trained on: at the end no more is under way than the credit and one batch.
+    # Prepared batches are trained on: at the end, no more is in flight than the credit and one batch.
     assert accounting["in_flight"] <= 3 * 32 * 20
     assert accounting["dropped"] == {}
     assert report["env_frames"] == accounting["consumed"]
-    # Every batch of 24 fresh unrolls is trained on twice, and none is skipped.
+    # Every batch of 24 fresh unrolls is used twice, and none is skipped.
     assert report["env_frames"] == pytest.approx(report["learner_updates"] / 2 * 24 * 20 * 0.9, rel=0.03)
     assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
 
@@ -42,7 +42,7 @@ def test_credit_before_the_unroll_bounds_policy_lag(tmp_path: Path) -> None:
     words = ("--actor.credit", "before_unroll", "--learner.max_policy_lag", "3", "--learner.batch_size", "16")
     report = train(tmp_path / "run", *SHORT, *words, "--actor.count", "1", "--actor.environments", "16")
     assert 0 < report["policy_lag"]["max"] <= 3
-    # The lease keeps the bound, not the bin: an unroll is dropped only where its weights were late by a whole update.
+    # Credit enforces the bound, rather than dropping: an unroll is dropped only if its weights were late by a whole update.
     assert set(report["accounting"]["dropped"]) <= {"stale"}
     assert report["accounting"]["dropped"].get("stale", 0) <= 0.05 * report["accounting"]["generated"]
 
@@ -65,7 +65,7 @@ def test_a_recurrent_agent_over_lz4(tmp_path: Path) -> None:
         "--actor.compression",
         "lz4",
     )
-    # Six of six seeds end above 0.97 so; by RMSProp at its paper's rate one in six learns nothing in this time.
+    # With these settings six of six seeds end above 0.97; with RMSProp at its paper's rate, one in six learns nothing in this time.
     learning = ("--optimizer.kind", "adam", "--optimizer.learning_rate", "2e-3", "--stop.env_frames", "240000")
     report = train(tmp_path / "run", *words, *learning)
     assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
@@ -76,7 +76,7 @@ def test_two_tasks_over_zstd_with_weights_in_bfloat16(tmp_path: Path) -> None:
     report = train(tmp_path / "run", *SHORT, *words, "--learner.weights_dtype", "bfloat16")
     assert set(report["tasks"]) == {"catch", "catch_instructed"}
     catch, instructed = report["tasks"]["catch"], report["tasks"]["catch_instructed"]
-    # Environments are dealt in turn: both tasks get half.
+    # Environments are assigned in turn, so both tasks get half of the frames.
     assert abs(catch["env_frames"] - instructed["env_frames"]) <= 0.02 * report["env_frames"]
     assert min(task["episode_return"]["episodes"] for task in report["tasks"].values()) > 100
     points = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -86,18 +86,20 @@ def test_two_tasks_over_zstd_with_weights_in_bfloat16(tmp_path: Path) -> None:
     checkpoint = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
     model = load_checkpoint(checkpoint).tensors["model"]
-    assert {str(tensor.dtype) for tensor in model.values()} == {"torch.float32"}  # what is published in bfloat16 is learned in float32
+    # weights are published in bfloat16, but trained in float32
+    assert {str(tensor.dtype) for tensor in model.values()} == {"torch.float32"}
 
 
 def test_the_instruction_is_understood(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--stop.env_frames", "400000")
     report = train(tmp_path / "run", *words, "--optimizer.schedule", "constant")
-    # The instruction flips the reward's sign in half of the games: who ignores it gets 0, whatever it plays; five standard errors.
+    # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0. The bound is five standard errors
+    # away.
     assert report["tasks"]["catch_instructed"]["episode_return"]["mean_last_100"] > 0.5
 
 
 def test_actors_without_an_index_lease_one(tmp_path: Path) -> None:
-    """As a cluster starts them: services by hand, two alike replicas of the actor."""
+    """As in a cluster: services are started separately, with two identical replicas of the actor."""
     learner, paramserver = free_ports(2)
     run_dir = tmp_path / "run"
     words: tuple[str | Path, ...] = ("--config", CATCH, "--run_dir", run_dir)
@@ -110,7 +112,7 @@ def test_actors_without_an_index_lease_one(tmp_path: Path) -> None:
             all_of_them.enter_context(Process(tmp_path / f"actor{number}.out", "herd_actor", *words, "--actor.index", "null"))
             for number in range(2)
         ]
-        # The parameter server last: actors wait for it.
+        # The parameter server starts last, so actors wait for it.
         server = all_of_them.enter_context(Process(tmp_path / "paramserver.out", "herd_paramserver", *words))
         until(lambda: None not in {pid_of(run_dir, "actor-0"), pid_of(run_dir, "actor-1")}, "two actors with indices 0 and 1")
         learning = all_of_them.enter_context(Process(tmp_path / "learner.out", "herd_learner", *words))
@@ -131,4 +133,4 @@ def test_actors_without_an_index_lease_one(tmp_path: Path) -> None:
     report = read_report(run_dir)
     assert report["accounting"]["dropped"] == {}
     state = load_checkpoint(run_dir / "checkpoints" / f"{report['learner_updates']:012d}").state
-    assert sorted(account[0] for account in state["ledger"]["accounts"]) == [0, 1]  # both sent unrolls
+    assert sorted(account[0] for account in state["ledger"]["accounts"]) == [0, 1]  # both have sent unrolls

@@ -1,4 +1,4 @@
-"""A population of real processes, whose controller, members and parameter server are killed while copies are made."""
+"""A population of real processes; controller, members and parameter server are killed while copies are made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SWEEP = {
 }
 WORDS = (
     *("--agents", str(NUM_MEMBERS), "--sweep", json.dumps(SWEEP), "--optimizer.schedule", "constant", "--actor.count", str(NUM_MEMBERS)),
-    # A number that always differs between members: all of them soon play perfectly, and would have nothing left to copy.
+    # This number always differs between members. Returns would not: all members soon play perfectly, and nothing would be copied.
     *("--population.strategy", "pbt", "--population.fitness", "frames_per_second", "--population.fitness_episodes", "100"),
     *("--population.burn_in_env_frames", "2000", "--population.threshold", "0.01", "--population.report_interval_seconds", "0.2"),
     *("--population.port", "0", "--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "1"),
@@ -33,7 +33,7 @@ def _copies(run: Run) -> list[Copy]:
 
 
 def _kill(run: Run, process: str) -> None:
-    """And wait until its successor is there."""
+    """Kill a process and wait for its successor."""
     pid = pid_of(run.run_dir, process)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -86,7 +86,7 @@ def _check(run_dir: Path) -> None:
     assert set(ended) <= set(decided)
     lineages = Lineages(events)
     for agent in range(NUM_MEMBERS):
-        report: dict[str, Any] = read_report(run_dir / "agents" / str(agent))  # after a look at its ledger
+        report: dict[str, Any] = read_report(run_dir / "agents" / str(agent))  # ``read_report`` also checks the ledger
         recorded = [Copy(**copy) for copy in report["population"]["ancestry"]]
         assert recorded == lineages.ancestry(agent)
         settings = report["population"]["settings"]

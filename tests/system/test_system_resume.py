@@ -1,4 +1,4 @@
-"""A run that is stopped goes on where it was, as one run."""
+"""A run that is stopped can be resumed, and counts as one run."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
     with Run(run_dir, "--learner.log_interval_seconds", "0.5", "--env.reward_scales", "1,1000") as run:
         run.until(has_learned, "a learning curve")
         assert run.stop(signal.SIGINT) == 0, run.output
-        assert "ended (" not in run.output  # nothing had to be killed or restarted
+        assert "ended (" not in run.output  # no process had to be killed or restarted
     before, points_before, lineage_before = read_report(run_dir), read_points(run_dir), lineage(run_dir)
     checkpoint = newest_checkpoint(run_dir / "checkpoints")
     assert checkpoint is not None
     state = load_checkpoint(checkpoint).state
     assert checkpoint.name == f"{before['learner_updates']:012d}"
-    # The checkpoint, the report and the curve's last point are of one moment.
+    # The checkpoint, the report and the last point of the curve belong to the same moment.
     assert (state["statistics"]["env_frames"], state["ledger"]["consumed"]) == (before["env_frames"], before["env_frames"])
     assert points_before[-1]["env_frames"] == before["env_frames"]
     by_task = {name: task["env_frames"] for name, task in before["tasks"].items()}
@@ -51,13 +51,13 @@ def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
         values = [point[name] for point in points]
         assert values == sorted(values), name
         assert values[len(points_before)] >= values[len(points_before) - 1] > 0
-    # It goes on from the checkpoint, not from 0, and not far beyond what was asked for.
+    # The run resumes from the checkpoint, not from 0, and does not go far beyond the requested frames.
     updates = after["learner_updates"] - before["learner_updates"]
     assert 30_000 <= after["env_frames"] - before["env_frames"] <= updates * 32 * 20
     assert after["env_frames"] < more + 32 * 20
     assert after["wall_seconds"] > before["wall_seconds"]
     assert after["episode_return"]["episodes"] > before["episode_return"]["episodes"]
-    # What had arrived before the checkpoint and was not learned from is accounted for; the report said how much that was.
+    # Frames that arrived before the checkpoint and were not trained on are accounted for; the report stated their number.
     assert before["accounting"]["in_flight"] == state["ledger"]["in_flight"]
     assert after["accounting"]["dropped"].get("learner_restart", 0) == state["ledger"]["in_flight"]
     assert after["accounting"]["generated"] > state["ledger"]["generated"]
@@ -66,7 +66,7 @@ def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
         assert task["env_frames"] > saved["consumed"]
     assert lineage(run_dir) == lineage_before + 1
     assert load_checkpoint(run_dir / "checkpoints" / f"{after['learner_updates']:012d}").state["lineage"] == lineage_before + 1
-    # `resume` was about that start only, and the extended stop condition is part of the run now.
+    # `resume` applied only to that start; the extended stop condition is now part of the run.
     config = (run_dir / "config.yaml").read_text()
     assert "resume: true" not in config
     assert f"env_frames: {more}" in config

@@ -1,4 +1,4 @@
-"""A learner of two shards in real processes: it learns, and loses, starves and stops a shard."""
+"""A learner of two shards in real processes: it learns, and recovers when a shard is killed, starved or stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pids(run_dir: Path) -> tuple[int | None, ...]:
 def test_two_shards_learn_and_their_accounts_are_one(tmp_path: Path) -> None:
     report = train(tmp_path / "run", *SHARDS, "--stop.env_frames", "150000")
     assert report["episode_return"]["mean_last_100"] > RANDOM_CATCH
-    # The global batch is that of one learner: 32 unrolls of 20 rows, nine in ten of which are steps.
+    # The global batch equals that of one learner: 32 unrolls of 20 rows, nine in ten of which are steps.
     assert report["env_frames"] / report["learner_updates"] == pytest.approx(32 * 20 * 0.9, rel=0.02)
     assert report["accounting"]["dropped"] == {}
     assert report["sample_reuse"] == 1.0
@@ -46,10 +46,10 @@ def have_no_pid_of(run: Run, before: Iterable[int | None]) -> bool:
 
 
 def test_a_killed_and_a_stopped_shard_take_the_group_back_to_the_checkpoint(tmp_path: Path) -> None:
-    # Two tasks: the accounts of each are those of both shards, before and after.
+    # With two tasks, each task's accounts are the sums over both shards, before and after.
     with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "5", "--env.reward_scales", "1,1000") as run:
         run.until(lambda: run.env_frames() > 10_000, "learning begins")
-        # Shard 0 leads the group: its absence is noticed by others than the absence of shard 1.
+        # Shard 0 leads the group, so different processes notice its absence and that of shard 1.
         for victim, number in (("learner-0", signal.SIGKILL), ("learner-1", signal.SIGSTOP), ("learner-0", signal.SIGSTOP)):
             before, pid = pids(run.run_dir), pid_of(run.run_dir, victim)
             assert pid is not None
@@ -74,7 +74,7 @@ def test_a_parameter_server_that_outlived_the_run_directory_gets_a_newer_lineage
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
         (run.run_dir / "lineage.json").unlink()
-        # Begun anew, it opens lineage 1 again, hears that the server holds that, and goes beyond.
+        # Started without a checkpoint, the learner opens lineage 1 again, hears that the server already holds it, and goes beyond.
         run.until(lambda: held() > (2.0, 20.0), "actors get weights of the new lineage")
         assert run.stop() == 0, run.output
     read_report(run.run_dir)
@@ -92,7 +92,7 @@ def test_a_starving_shard_is_waited_for(tmp_path: Path) -> None:
         assert feeder is not None
         os.kill(feeder, signal.SIGSTOP)
         started = starved_seconds()
-        # Twice as long as a dead shard would be waited for.
+        # This is twice as long as the time limit for a dead shard.
         run.until(lambda: starved_seconds() > started + 10.0, "nobody feeds the second shard")
         again = run.env_frames()
         os.kill(feeder, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A run without keys on a machine with other users: they know its settings and its ports, and not its token."""
+"""A run without keys on a shared machine: other users know its settings and ports, but not its token."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_stranger_contributes_nothing_and_a_process_with_the_token_does(tmp_pa
         for name, index in (("none", 7), ("a guess", 8)):
             seen = metrics(elsewhere / name, f"actor-{index}")
             assert seen
-            assert total(seen, "herd_actor_env_frames_total") == 0  # it never had weights to act on
+            assert total(seen, "herd_actor_env_frames_total") == 0  # it never got weights to act on
             assert total(seen, "herd_wire_received_bytes_total") == 0
         assert run.stop() == 0
         assert "Traceback" not in run.output

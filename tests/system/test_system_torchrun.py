@@ -1,4 +1,4 @@
-"""Learner shards started by torchrun, one agent per host as in a cluster, and a shard that is killed there."""
+"""Learner shards started by torchrun, one agent per host as in a cluster; one shard is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEARNERS = ("learner-0", "learner-1")
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Iterator[list[Process]]:
-    """Two torchrun agents with a shard each, a parameter server and an actor; nothing stays behind."""
+    """Two torchrun agents with one shard each, a parameter server and an actor; all are stopped at the end."""
     rendezvous, weights, *unrolls = free_ports(4)
     shared = ("--config", CATCH, "--run_dir", tmp_path / "run")
     addresses = json.dumps([f"tcp://127.0.0.1:{port}" for port in unrolls])
@@ -40,7 +40,7 @@ def agents(tmp_path: Path) -> Iterator[list[Process]]:
             yield started
         finally:
             for process in psutil.Process().children(recursive=True):
-                process.kill()  # an agent's shards would outlive it
+                process.kill()  # an agent's shards would survive SIGKILL
 
 
 def test_shards_of_two_agents_learn_and_survive_a_kill(tmp_path: Path, agents: list[Process]) -> None:
@@ -61,7 +61,7 @@ def test_shards_of_two_agents_learn_and_survive_a_kill(tmp_path: Path, agents: l
     until(lambda: env_frames() > again + 10_000, "learning goes on")
     first = pid_of(run_dir, "learner-0")
     assert first is not None
-    os.kill(first, signal.SIGTERM)  # to one of them: they stop together
+    os.kill(first, signal.SIGTERM)  # sent to one shard: they stop together
     assert [agent.wait() for agent in agents] == [0, 0]
     report = read_report(run_dir)
     assert report["env_frames"] >= again + 10_000

@@ -1,4 +1,4 @@
-"""docs/two-machines.md: its commands by hand, each machine in a folder of its own, and what its Compose file is made of."""
+"""The commands of docs/two-machines.md, with a folder for each machine, and the contents of its Compose file."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ PAGE = (ROOT / "docs" / "two-machines.md").read_text()
 COMPOSE = ROOT / "compose"
 PROGRAMS: dict[str, Service] = {service.name: service for service in SERVICES}
 MEMBERS = ("learner-1", "learner-2", "learner-3")
-"""The learners of a population besides the first."""
+"""The learners of a population, except the first."""
 ALWAYS = {"paramserver", "learner", "actor"}
 
 
 def blocks(title: str) -> list[str]:
-    """Of the page: those that begin with this comment, without it."""
+    """The page's code blocks that begin with this comment, without the comment."""
     return re.findall(rf"```sh\n# {title}\n(.*?)```", PAGE, re.DOTALL)
 
 
 class Machine:
-    """A folder that stands for a machine. Use as a context manager: nothing stays behind."""
+    """A folder that stands for a machine. Use as a context manager, which ends its processes."""
 
     def __init__(self, folder: Path, replaced: dict[str, str]) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Machine:
             process.wait()
 
     def start(self, command: str, *words: str) -> subprocess.Popen[bytes]:
-        """A command of the page, with its addresses and ports replaced."""
+        """Start a command of the page, with its addresses and ports replaced."""
         for old, new in self._replaced.items():
             command = command.replace(old, new)
         environ = environment()
@@ -75,7 +75,7 @@ class Machine:
         return process
 
     def said(self) -> str:
-        """By all of its processes."""
+        """The output of all processes of the machine."""
         return "\n".join(file.read_text() for file in sorted(self.folder.glob("*.out")))
 
 
@@ -102,7 +102,7 @@ def test_two_machines_train_together(tmp_path: Path) -> None:
         report = read_report(trainer.folder / "runs" / "two")
         assert report["env_frames"] >= 20_000
         assert list((trainer.folder / "runs" / "two" / "checkpoints").iterdir())
-        # Nothing of the run is on the player but what the actor says of itself, and no key of the servers.
+        # The player has nothing of the run except what the actor reports about itself, and no key of the servers.
         assert not (player.folder / "runs" / "two" / "checkpoints").exists()
         assert {file.name for file in (player.folder / "keys").iterdir()} == {"server.public", "client-actor-player.secret"}
 
@@ -120,7 +120,7 @@ def test_the_compose_file_is_one() -> None:
 
 
 def read_settings(name: str, experiment: Path = ROOT / CATCH, *, environ: Mapping[str, str] = MappingProxyType({})) -> RunSettings:
-    """What a container makes of an experiment; ``environ``: that of the shell of docker compose."""
+    """The settings that a container reads from an experiment; ``environ`` is the environment of docker compose."""
     service = services()[name]
     files, words = split_arguments(service["command"], file_option="--config")
     assert files == [Path("/etc/herd/experiment.yaml")]
@@ -132,12 +132,12 @@ def read_settings(name: str, experiment: Path = ROOT / CATCH, *, environ: Mappin
 
 
 def program_of(name: str) -> str:
-    """Of a service of the Compose file."""
+    """The program of a service in the Compose file."""
     return "learner" if name in MEMBERS else name
 
 
 def dockerfile_variables(service: str) -> dict[str, str]:
-    """HERD_ variables of its image."""
+    """The HERD_ variables set in a service's image."""
     return dict(re.findall(r"(HERD_\w+)=(\S+)", (ROOT / "services" / service / "Dockerfile").read_text()))
 
 
@@ -188,7 +188,7 @@ def test_what_is_mounted_is_there() -> None:
 
 
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
-    """With the rules beside it, as they are mounted."""
+    """The rules lie beside the configuration, as they are mounted."""
     shutil.copy(COMPOSE / "prometheus.yaml", tmp_path)
     for rules in yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["rule_files"]:
         shutil.copy(ROOT / "helm" / "herd" / "files" / rules, tmp_path)

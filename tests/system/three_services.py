@@ -1,4 +1,4 @@
-"""Parameter server, learner and actor of Catch without a supervisor, as a cluster runs them, and what they leave behind."""
+"""Parameter server, learner and actor of Catch without a supervisor, as in a cluster, and checks of the files that they leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def address(port: int) -> str:
 
 
 class Services:
-    """Starts services one by one under one configuration. Use as a context manager: nothing stays behind."""
+    """Starts services one by one with the same configuration. Use as a context manager, which ends them."""
 
     def __init__(self, run_dir: Path, *words: str, learner_port: int | None = None, paramserver_port: int | None = None) -> None:
         self.run_dir = run_dir
@@ -51,7 +51,7 @@ class Services:
             process.__exit__()
 
     def start(self, service: str, *words: str) -> Process:
-        """Start one; the words are settings of this process alone."""
+        """Start a service; the words are additional settings of this process only."""
         settings = [word for key, value in self._settings.items() for word in (f"--{key}", str(value))]
         output = self.run_dir.with_name(f"{self.run_dir.name}-{service}.out")
         process = Process(output, f"herd_{service}", "--config", CATCH, "--run_dir", self.run_dir, *settings, *self._words, *words)
@@ -63,7 +63,7 @@ class Services:
             self.start(service, *words, *(["--actor.index", "0"] if service == "actor" else []))
 
     def until_announced(self, service: str) -> None:
-        """Wait until its constructor is through: it will now do its work."""
+        """Wait until the process has announced itself: from now on it does its work."""
         self._until(lambda: pid_of(self.run_dir, f"{service}-0") is not None, f"{service} to announce itself")
 
     def until_trained(self, env_frames: int = 5_000) -> None:
@@ -71,7 +71,7 @@ class Services:
         self._until(lambda: any(point["env_frames"] >= env_frames for point in read_points(self.run_dir)), "frames to be trained on")
 
     def until_starved(self) -> None:
-        """Wait until the learner gets nothing to train on any more."""
+        """Wait until the learner gets no more unrolls to train on."""
 
         def starved() -> bool:
             frames = [point["env_frames"] for point in read_points(self.run_dir)[-3:]]
@@ -80,14 +80,14 @@ class Services:
         self._until(starved, "the learner to starve")
 
     def stop(self, service: str, number: int = signal.SIGTERM) -> None:
-        """Ask one to stop, and see that it does so in order."""
+        """Stop a service, and check that it ends in order."""
         process = self.processes[service]
         assert process.is_running(), process.output
         assert process.stop(number) == 0, process.output
         assert "Traceback" not in process.output
 
     def output(self) -> str:
-        """Of all."""
+        """The output of all services."""
         return "\n".join(process.output for process in self.processes.values())
 
     def _until(self, condition: Any, what: str) -> None:
@@ -99,13 +99,13 @@ class Services:
 
 
 def left_in_order(run_dir: Path) -> Checkpoint:
-    """The checkpoint of a run that ended cleanly: checkpoint, report and curve are of one moment."""
+    """Check that the run ended cleanly: checkpoint, report and curve belong to the same moment. Returns the checkpoint."""
     report = read_report(run_dir)
     path = newest_checkpoint(run_dir / "checkpoints")
     assert path is not None
     checkpoint = load_checkpoint(path)
     state, ledger = checkpoint.state, dict(checkpoint.state["ledger"])
-    del ledger["accounts"], ledger["tasks"]  # the report shows tasks elsewhere
+    del ledger["accounts"], ledger["tasks"]  # the report lists tasks elsewhere
     assert checkpoint.learner_updates == state["learner_updates"] == report["learner_updates"]
     assert state["statistics"]["env_frames"] == report["env_frames"] == read_points(run_dir)[-1]["env_frames"]
     assert ledger == {name: frames for name, frames in report["accounting"].items() if name != "unattributed"}
@@ -115,13 +115,13 @@ def left_in_order(run_dir: Path) -> Checkpoint:
 
 
 def assert_free(ports: Iterable[int]) -> None:
-    """Nobody listens there any more, and the next run may."""
+    """Check that the ports are free, so that the next run can use them."""
     for port in ports:
         socket.create_server(("127.0.0.1", port)).close()
 
 
 def assert_nobody_left(processes: Iterable[psutil.Process], *, seconds: float = SECONDS) -> None:
-    """All of them end; one that only waits for a lazy init to collect it has ended."""
+    """Wait until all processes have ended; a zombie that init has not collected yet counts as ended."""
 
     def alive() -> list[psutil.Process]:
         return [process for process in processes if _is_alive(process)]

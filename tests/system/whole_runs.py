@@ -1,4 +1,4 @@
-"""Whole runs in real processes over loopback: started, looked at from outside, signalled."""
+"""Whole runs in real processes over loopback: starts them, observes them from outside, and sends signals."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.patience import patient
 ROOT = Path(__file__).parents[2]
 CATCH = "experiments/catch.yaml"
 SECONDS = patient(300.0)
-"""For whatever takes seconds on a free machine: others may be using it."""
+"""Deadline for things that take seconds on an idle machine."""
 RANDOM_CATCH = -0.2
-"""Above random play's mean return over 100 games on a board of five columns: -0.6, standard error 0.08."""
+"""Above random play's mean return over 100 games on a board of five columns, which is -0.6 with a standard error of 0.08."""
 
 
 def environment() -> dict[str, str]:
-    """This process's, without settings that would change what is tested."""
+    """This process's environment, without settings that would change the tests."""
     return {name: value for name, value in os.environ.items() if not name.startswith("HERD_")}
 
 
@@ -40,7 +40,7 @@ def herd(*words: str | Path, timeout: float = SECONDS, folder: Path = ROOT) -> s
 
 
 def train(run_dir: Path, *words: str, file: str = CATCH) -> dict[str, Any]:
-    """Run ``herd train`` until it stops by itself; returns a report whose ledger balances."""
+    """Run ``herd train`` until it stops by itself; returns its report after checking that the ledger balances."""
     done = herd("train", file, "--run_dir", run_dir, "--learner.threads", "1", *words)
     assert done.returncode == 0, done.stderr + done.stdout
     assert [line for line in done.stderr.splitlines() if not line.startswith("herd: resumes from ")] == []
@@ -50,7 +50,7 @@ def train(run_dir: Path, *words: str, file: str = CATCH) -> dict[str, Any]:
 
 
 def read_report(run_dir: Path) -> dict[str, Any]:
-    """report.json, after a look at its ledger."""
+    """Return report.json after checking that its ledger balances."""
     report: dict[str, Any] = json.loads((run_dir / "report.json").read_text())
     accounting = report["accounting"]
     assert accounting["generated"] == accounting["consumed"] + accounting["in_flight"] + sum(accounting["dropped"].values())
@@ -60,7 +60,7 @@ def read_report(run_dir: Path) -> dict[str, Any]:
     by_task = [task["accounting"] for task in report["tasks"].values()]
     assert all(own["generated"] == own["consumed"] + own["in_flight"] + sum(own["dropped"].values()) for own in by_task)
     assert [own["consumed"] for own in by_task] == [task["env_frames"] for task in report["tasks"].values()]
-    # What nobody can tell the task of is dropped, and listed.
+    # Frames whose task is unknown are dropped, and listed separately.
     rest = accounting.get("unattributed", {"generated": 0, "dropped": {}})
     assert accounting["generated"] == sum(own["generated"] for own in by_task) + rest["generated"]
     assert accounting["in_flight"] == sum(own["in_flight"] for own in by_task)
@@ -70,7 +70,7 @@ def read_report(run_dir: Path) -> dict[str, Any]:
 
 
 def read_points(run_dir: Path) -> list[dict[str, Any]]:
-    """The learning curve so far; a line being written is left out."""
+    """The learning curve so far, without a line that is still being written."""
     try:
         text = (run_dir / "metrics.jsonl").read_text()
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def read_points(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def pid_of(run_dir: Path, process: str) -> int | None:
-    """The process that announced itself under this name last; None before any did."""
+    """Process id of the process that last announced itself under this name; None if there was none."""
     try:
         return int(json.loads((run_dir / "processes" / f"{process}.json").read_text())["pid"])
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def pid_of(run_dir: Path, process: str) -> int | None:
 
 
 def metrics(run_dir: Path, process: str) -> Samples:
-    """Of a process that has announced itself; nothing where it does not answer."""
+    """The metrics of a process that has announced itself; empty if it does not answer."""
     try:
         announced = json.loads((run_dir / "processes" / f"{process}.json").read_text())
         return scrape(f"{metrics_address(announced)}/metrics")
@@ -96,20 +96,20 @@ def metrics(run_dir: Path, process: str) -> Samples:
 
 
 def newest_checkpoint_name(run_dir: Path) -> str | None:
-    """Learner updates of the newest checkpoint on disk; None before the first."""
+    """Name of the newest checkpoint on disk, its number of learner updates; None before the first."""
     return max((path.name for path in (run_dir / "checkpoints").glob("[0-9]" * 12)), default=None)
 
 
 def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS) -> None:
-    """For what has no event to wait for: another process's files and counters."""
+    """Poll for conditions that have no event to wait for, such as another process's files and counters."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)  # a look reads a whole curve or asks a process for its metrics
+        time.sleep(0.1)  # each check reads a whole curve or scrapes a process
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that the kernel gives to outgoing connections: they stay free while a process starts."""
+    """Free ports below the range that the kernel uses for outgoing connections, so that they stay free while a process starts."""
     held: list[socket.socket] = []
     while len(held) < count:
         with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Process:
-    """One command in the background, its output in a file. Use as a context manager: nothing stays behind."""
+    """A command in the background, with its output in a file. Use as a context manager, which kills it at the end."""
 
     def __init__(self, output: Path, module: str, *words: str | Path, environ: Mapping[str, str] | None = None) -> None:
         self._output = output
@@ -140,24 +140,24 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the command itself."""
+        """Process id of the command itself."""
         return self._process.pid
 
     @property
     def output(self) -> str:
-        """What it said so far."""
+        """The output so far."""
         return self._output.read_text()
 
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is still running."""
         return self._process.poll() is None
 
     def wait(self) -> int:
-        """Its exit code, once it ends."""
+        """Wait for the end; returns the exit code."""
         return self._process.wait(SECONDS)
 
     def stop(self, number: int = signal.SIGINT) -> int:
-        """Ask it to end; returns its exit code."""
+        """Ask the process to end; returns its exit code."""
         self._process.send_signal(number)
         return self.wait()
 
@@ -173,7 +173,7 @@ class Run(Process):
         )
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something while the run goes on."""
+        """Wait for a condition while the run continues."""
 
         def met() -> bool:
             assert self.is_running(), self.output
@@ -182,15 +182,15 @@ class Run(Process):
         until(met, what)
 
     def until_more_frames(self, more: int) -> None:
-        """Wait until the learner trained on ``more`` frames than now."""
+        """Wait until the learner has trained on ``more`` frames than now."""
         wanted = self.env_frames() + more
         self.until(lambda: self.env_frames() > wanted, f"{more} more frames")
 
     def until_replaced(self, process: str, pid: int) -> None:
-        """Wait until another than ``pid`` is ``process``."""
+        """Wait until ``process`` has announced itself with another id than ``pid``."""
         self.until(lambda: pid_of(self.run_dir, process) not in {None, pid}, f"another {process}")
 
     def env_frames(self) -> int:
-        """Of the curve's newest point."""
+        """The env frames of the curve's newest point."""
         points = read_points(self.run_dir)
         return int(points[-1]["env_frames"]) if points else 0

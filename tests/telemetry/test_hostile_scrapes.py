@@ -1,4 +1,4 @@
-"""Strangers at the metrics port: they hold on, trickle and talk nonsense; scrapes go through and threads stay few."""
+"""Hostile clients at the metrics port hold connections, send slowly or send garbage; scrapes still succeed, and there are few threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ DEADLINE_SECONDS = 60.0
 @pytest.fixture
 def endpoint(monkeypatch) -> Iterator[HttpEndpoint]:
     monkeypatch.setattr(http_endpoint, "MAX_CLIENTS", MAX_CLIENTS)
-    monkeypatch.setattr(http_endpoint._Handler, "timeout", 10 * DEADLINE_SECONDS)  # so that only numbers bound them
+    # so that connections are closed only because there are too many
+    monkeypatch.setattr(http_endpoint._Handler, "timeout", 10 * DEADLINE_SECONDS)
     made = HttpEndpoint("127.0.0.1", 0, {"/metrics": lambda: Reply.line(200, "herd_process_heartbeat_age_seconds 1.0")})
     yield made
     made.close()
@@ -47,7 +48,7 @@ def test_half_open_connections_keep_no_scrape_out(endpoint: HttpEndpoint) -> Non
             assert scrape(f"http://127.0.0.1:{endpoint.port}/metrics") == {("herd_process_heartbeat_age_seconds", ()): 1.0}
         assert held[0].recv(1) == b""
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while num_threads() - before > MAX_CLIENTS:  # those that were told to go may still be going
+        while num_threads() - before > MAX_CLIENTS:  # threads of closed connections may still be ending
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -56,7 +57,7 @@ def test_half_open_connections_keep_no_scrape_out(endpoint: HttpEndpoint) -> Non
     "garbage", [b"\0" * 1000, b"GET " + b"/" * 100_000, b"GET / HTTP/9.9\r\n\r\n", b"\xff\xfe\r\n\r\n", b"A: b\r\n" * 1000]
 )
 def test_garbage_is_answered_or_hung_up_on(endpoint: HttpEndpoint, garbage: bytes) -> None:
-    with connect(endpoint) as stranger, contextlib.suppress(OSError):  # it need not read to the end
+    with connect(endpoint) as stranger, contextlib.suppress(OSError):  # the server may hang up early
         stranger.sendall(garbage)
         stranger.shutdown(socket.SHUT_WR)
         while stranger.recv(4096):
@@ -65,10 +66,10 @@ def test_garbage_is_answered_or_hung_up_on(endpoint: HttpEndpoint, garbage: byte
 
 
 def test_scrapes_that_come_together_wait_in_the_kernel() -> None:
-    """As many as may be answered at once: the sixth was refused before."""
+    """The kernel must queue as many connections as are allowed; it used to refuse the sixth."""
     served = HttpEndpoint("127.0.0.1", 0, {})
     try:
-        # Of a listening socket: tcpi_sacked is how many may wait to be accepted.
+        # For a listening socket, tcpi_sacked is the maximum number of connections that wait to be accepted.
         (most,) = struct.unpack_from("=I", served._server.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28)
     finally:
         served.close()

@@ -1,4 +1,4 @@
-"""Lines of this process and of its libraries in one form; repeated warnings held back."""
+"""Log lines of this process and its libraries have one format; repeated warnings are limited."""
 
 import io
 import json
@@ -102,7 +102,7 @@ def test_keys_of_strangers_do_not_fill_the_memory():
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full, where every write finds a full disk")
 def test_a_full_disk_loses_lines_and_says_how_many():
     class Disk:
-        """The descriptor of a file on a disk that can be full."""
+        """A file descriptor on a disk that can be full."""
 
         def __init__(self, file):
             self.now = file

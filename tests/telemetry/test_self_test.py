@@ -1,4 +1,4 @@
-"""The self-test that ``helm test`` runs: against endpoints that answer as services do."""
+"""The self-test that ``helm test`` runs, against endpoints that answer as services do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Start = Callable[[str], tuple[Telemetry, str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a ready service; its telemetry and its address."""
+    """Yields a function that starts a ready service and returns its telemetry and address."""
     started: list[Telemetry] = []
 
     def start_one(service: str) -> tuple[Telemetry, str]:
@@ -30,7 +30,7 @@ def start() -> Iterator[Start]:
 
 
 class Time:
-    """A clock that only ``pause`` moves; ``then`` happens during the n-th pause."""
+    """A clock that advances only in ``pause``; the n-th function of ``then`` is called during the n-th pause."""
 
     def __init__(self, *then: Callable[[], object]) -> None:
         self.now = 0.0
@@ -87,7 +87,7 @@ def test_a_service_that_is_not_ready_is_named_and_waited_for(start: Start, capsy
     assert watch([learner_url], [bandit_url], 60.0, clock=time, pause=time.pause)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"not ready: {bandit_url}"
-    assert len(lines) == 2  # what has not changed is said once
+    assert len(lines) == 2  # an unchanged state is printed once
 
 
 def test_gives_up_when_the_time_is_over(start: Start) -> None:

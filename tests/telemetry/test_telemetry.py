@@ -1,4 +1,4 @@
-"""Metrics out of the catalogue, the budget of series, and the three pages over HTTP."""
+"""Metrics of the catalogue, the limit on the number of series, and the three pages over HTTP."""
 
 import errno
 import re
@@ -35,7 +35,7 @@ def samples_of(telemetry):
 
 
 def touch_everything(telemetry, task_names=("pong",)):
-    """Make every series that the catalogue gives to this service."""
+    """Create every series that the catalogue defines for this service."""
     for metric in names.CATALOGUE:
         if telemetry.service not in metric.services or metric in {
             names.PROCESS_INFO,
@@ -46,7 +46,7 @@ def touch_everything(telemetry, task_names=("pong",)):
         }:
             continue
         make = {names.CounterMetric: telemetry.counter, names.GaugeMetric: telemetry.gauge, names.HistogramMetric: telemetry.histogram}
-        # Whatever is played, the deepest network has 15 layers, and a loss names at most 32 numbers.
+        # For any game, the deepest network has 15 layers, and a loss names at most 32 metrics.
         most = min({"layer": 15, "name": 32, "term": 32}.get(label, len(task_names)) for label in metric.labels) if metric.labels else 1
         for value in metric.values or task_names[:most]:
             make[type(metric)](metric, **dict.fromkeys(metric.labels, value))
@@ -66,7 +66,8 @@ def test_an_actor_stays_within_its_budget_of_series_even_with_every_label_value_
     touch_everything(telemetry)
     lines = samples_of(telemetry)
     assert sum(line.startswith("herd_") for line in lines) == len(lines), "a foreign collector joined the registry"
-    central = [line for line in lines if re.match("herd_actor_inference_(?!seconds)", line)]  # only where a service chooses its actions
+    # only used if an inference service chooses the actions
+    central = [line for line in lines if re.match("herd_actor_inference_(?!seconds)", line)]
     assert len(lines) - len(central) <= ACTOR_SERIES_BUDGET, "\n".join(lines)
 
 

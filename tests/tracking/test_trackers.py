@@ -27,7 +27,7 @@ def point(frames: int, value: float) -> dict[str, Any]:
 
 
 SESSIONS = [[(0, 1.0), (100, 0.9), (200, 0.8), (300, 0.7)], [(250, 0.75), (350, 0.65)]]
-"""The second goes on from a checkpoint at 200 frames: what the first one did after that is in no policy."""
+"""The second session resumes from a checkpoint at 200 frames; later points of the first one do not belong to any policy."""
 
 
 def write(settings: RunSettings, run_dir: Path) -> None:
@@ -39,7 +39,7 @@ def write(settings: RunSettings, run_dir: Path) -> None:
         viewers.close(patient(60))
 
 
-@pytest.mark.filterwarnings("ignore")  # of the reader's dependencies
+@pytest.mark.filterwarnings("ignore")  # the reader's dependencies warn
 def test_tensorboard_reads_one_curve_from_two_sessions(tmp_path: Path) -> None:
     write(RunSettings(logging=LoggingSettings(tensorboard=True)), tmp_path)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  warns as it loads
@@ -55,7 +55,7 @@ def test_tensorboard_reads_one_curve_from_two_sessions(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.filterwarnings("ignore")  # of a package of others
+@pytest.mark.filterwarnings("ignore")  # a third-party package warns
 def test_wandb_offline_leaves_files_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     settings = RunSettings(name="pong7", logging=LoggingSettings(wandb="offline", wandb_project="games"))
@@ -75,7 +75,7 @@ def test_wandb_offline_leaves_files_of_one_run(tmp_path: Path, monkeypatch: pyte
 
 
 def records_of(data: bytes) -> Iterator[bytes]:
-    """LevelDB's log format: blocks of 32 KiB with parts of records; header of a part: checksum, length, kind (1 whole, 2-4 parts)."""
+    """LevelDB's log format: blocks of 32 KiB with parts of records. A part's header has checksum, length and kind (1 whole, 2-4 parts)."""
     at, whole = 7, b""  # after wandb's own header
     while at + 7 <= len(data):
         if 32_768 - at % 32_768 < 7:
@@ -96,7 +96,7 @@ def history_of(record: Any) -> dict[str, float]:
 
 
 class Stuck:
-    """A viewer that does not answer before it is let."""
+    """A tracker that does not answer until it is released."""
 
     name = "stuck"
 
@@ -125,7 +125,7 @@ def test_a_viewer_that_hangs_never_makes_the_learner_wait(log: io.StringIO) -> N
     assert viewer.taken == list(range(MOST_WAITING + 1))
     assert "a viewer is too slow: a point was left out" in log.getvalue()
     assert "cannot close" in log.getvalue()
-    viewers.close(patient(30))  # a second time, as when a run is over and its process ends later
+    viewers.close(patient(30))  # called again when the process ends, after the end of the run
 
 
 def test_viewers_that_break_cost_their_own_points_only(log: io.StringIO, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_an_account_is_known_by_its_key(tmp_path: Path) -> None:
     assert not is_logged_in({})
     assert not is_logged_in(home)
     assert is_logged_in({"WANDB_API_KEY": "0" * 40})
-    # What `wandb login` leaves, of a server of one's own.
+    # `wandb login` leaves such a file for a private server.
     (tmp_path / "elsewhere").write_text(f"machine wandb.example.org\n  login user\n  password {'0' * 40}\n")
     (tmp_path / "elsewhere").chmod(0o600)
     assert is_logged_in({**home, "NETRC": str(tmp_path / "elsewhere")})

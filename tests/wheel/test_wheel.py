@@ -1,4 +1,4 @@
-"""The wheel, installed into an environment of its own and used in an empty folder. Needs no network: nothing is resolved or isolated."""
+"""The wheel, installed into a new environment and used in an empty folder. Needs no network: nothing is resolved or isolated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made as it is for publishing: of the source distribution, not of the checkout."""
+    """The wheel, built as for publishing: from the source distribution, not from the checkout."""
     source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     with tarfile.open(build("sdist", ROOT, source)) as archive:
         archive.extractall(source, filter="data")
@@ -50,14 +50,14 @@ def build(target: str, source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ``bin`` of an environment with the wheel in it, which sees this one's packages but not its checkout."""
+    """The ``bin`` folder of an environment with the wheel, which sees this environment's packages but not its checkout."""
     environment = tmp_path_factory.mktemp("environment")
     venv.create(environment)
     python = environment / "bin" / "python"
     install: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
     subprocess.run(install, check=True, capture_output=True, timeout=patient(SECONDS))
     (packages,) = (environment / "lib").glob("python*/site-packages")
-    # Added by a line of a .pth file, so that no .pth file in there is read: one names the checkout.
+    # A .pth file adds this folder itself, so that .pth files inside it are not read: one of them names the checkout.
     (packages / "others.pth").write_text(f"{Path(np.__file__).parents[1]}\n")
     return environment / "bin"
 

@@ -1,4 +1,4 @@
-"""Strategies for what a stranger may send: noise, and valid messages with anything done to them."""
+"""Strategies for what a hostile client may send: noise, and valid messages that were changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EDITS = st.lists(
     min_size=1,
     max_size=3,
 )
-"""Kind, position and byte of each."""
+"""Edits as (kind, position, byte)."""
 NUMBERS = st.sampled_from([0, 1, -1, 2, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])
 VALUES = st.one_of(
     NUMBERS,
@@ -27,7 +27,7 @@ VALUES = st.one_of(
 
 
 def edited(data: bytes, edits: Sequence[tuple[str, int, int]]) -> bytes:
-    """``data`` after edits (kind, position, byte)."""
+    """Return ``data`` after the edits (kind, position, byte)."""
     result = bytearray(data)
     for kind, position, byte in edits:
         where = position % max(1, len(result))
@@ -47,7 +47,7 @@ def edited(data: bytes, edits: Sequence[tuple[str, int, int]]) -> bytes:
 
 
 def with_field(header: bytes, key: int, value: object) -> bytes:
-    """A header of which one field, of a list's last element where it is a list of maps, holds something else."""
+    """A header with one field replaced, or a field of the last element if the chosen field is a list of maps."""
     try:
         fields = msgpack.unpackb(header)
     except (ValueError, msgpack.UnpackException):
@@ -69,7 +69,7 @@ def with_field(header: bytes, key: int, value: object) -> bytes:
 
 @st.composite
 def mutated_frames(draw: st.DrawFn, valid: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Frames of noise, or of one of the ``valid`` messages: as it is, or edited, mistyped, shortened, reordered or mixed with another."""
+    """Frames of noise, or of one of the ``valid`` messages: unchanged, or edited, mistyped, shortened, reordered or mixed with another."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.lists(st.binary(max_size=64), min_size=1, max_size=4))
     frames = [bytes(frame) for frame in draw(st.sampled_from(list(valid)))]

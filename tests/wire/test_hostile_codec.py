@@ -1,4 +1,4 @@
-"""Any bytes in: a valid message out, or MalformedMessage with a line that can be logged; never anything else."""
+"""Any bytes decode to a valid message, or raise MalformedMessage with a line that can be logged; nothing else happens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOLDEN = {
     for path in sorted((Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}").iterdir())
 }
 LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
-"""Of the golden unrolls."""
+"""Frames of the golden unrolls."""
 
 
 def assert_decodes_or_is_malformed(header: bytes) -> None:
@@ -82,7 +82,7 @@ def test_every_map_decodes_or_is_malformed(header: dict[object, object], kind: s
     for candidate in (header, {**header, "type": kind}):
         try:
             packed = msgpack.packb(candidate)
-        except (OverflowError, ValueError):  # more than 64 bits
+        except (OverflowError, ValueError):  # the value needs more than 64 bits
             return
         assert_decodes_or_is_malformed(packed)
 
@@ -94,12 +94,12 @@ def test_every_map_decodes_or_is_malformed(header: dict[object, object], kind: s
         b"\xc7\x00\xff",  # a timestamp without contents
         b"\xd6\xff\x00\x00\x00\x00",
         b"\x81\xa4type\xc7\x00\x05",
-        b"\x81\xc4\x00\xa7goodbye",  # bytes for a key
-        b"\x81\x90\xc0",  # a list for a key
+        b"\x81\xc4\x00\xa7goodbye",  # bytes as a key
+        b"\x81\x90\xc0",  # a list as a key
         b"\x82\xa4type\xa7goodbye\xa4type\xa7goodbye\xff",  # trailing bytes
-        b"\xdc\x10\x00" * 1000,  # lists in lists, each announcing 4,096 elements
-        b"\x81\xa0" * 2000,  # maps in maps
-        b"\xa4\xff\xfe\xfd\xfc",  # no UTF-8
+        b"\xdc\x10\x00" * 1000,  # nested lists, each of which announces 4,096 elements
+        b"\x81\xa0" * 2000,  # nested maps
+        b"\xa4\xff\xfe\xfd\xfc",  # invalid UTF-8
         b"\xa3\xed\xa0\x80",  # half of a surrogate pair
         b"",
     ],
@@ -111,7 +111,8 @@ def test_the_corners_of_messagepack_are_malformed(header: bytes) -> None:
 
 @pytest.mark.parametrize("unit", [b"\x80", b"\x90", b"\x81\xa0\x80", b"\xa1x", b"\xcb" + bytes(8)])
 def test_the_largest_header_costs_a_bounded_multiple_of_its_size(unit: bytes) -> None:
-    """Small things take most: an empty map is one byte on the wire and 64 in memory, one in a map 20 times its 3."""
+    """Small values cost the most: an empty map takes one byte on the wire and 64 in memory, and a map with one entry 20 times its 3
+    bytes."""
     rows = [b"\xdc\x10\x00" + unit * 4096] * (MAX_HEADER_BYTES // (3 + 4096 * len(unit)))
     header = b"\x81\xa4type\xdc" + len(rows).to_bytes(2, "big") + b"".join(rows)
     tracemalloc.start()
@@ -127,7 +128,7 @@ def test_the_largest_header_costs_a_bounded_multiple_of_its_size(unit: bytes) ->
 @pytest.mark.parametrize("announced", [109, 600, 4096])
 @pytest.mark.parametrize("num_lists", [1000, 6000])
 def test_elements_that_a_list_announces_and_lacks_cost_no_memory(announced: int, num_lists: int) -> None:
-    """Lists in lists, three bytes each: room for what they announce would be 30 MB for 3 kB, and 20 ms."""
+    """Nested lists of three bytes each: allocating what they announce would cost 30 MB and 20 ms for 3 kB."""
     header = (b"\xdc" + announced.to_bytes(2, "big")) * num_lists
     tracemalloc.start()
     try:

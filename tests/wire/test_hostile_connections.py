@@ -1,4 +1,4 @@
-"""Connections that libzmq alone would let eat memory or descriptors."""
+"""Connections that could exhaust memory or descriptors if only libzmq handled them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + byt
 
 
 class Kernel:
-    """Stands for what the kernel knows."""
+    """Stands in for the kernel's knowledge of connections."""
 
     def __init__(self) -> None:
         self.open: dict[int, Probe] = {}
@@ -67,13 +67,13 @@ def test_one_too_many_costs_who_was_there_longest_without_being_introduced(kerne
     table = kernel.table()
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)
-        table.delivered(descriptor, 10, 1)  # anybody can say something
+        table.delivered(descriptor, 10, 1)  # any client can send something
     table.introduced(1)
     kernel.connect(table, 4)
     assert kernel.shut == [2]
     for descriptor in (3, 4):
         table.introduced(descriptor)
-    kernel.connect(table, 5)  # everybody else has been introduced
+    kernel.connect(table, 5)  # all other connections have been introduced
     assert kernel.shut == [2, 5]
     assert (len(table), table.num_cut) == (3, {"crowd": 2, "unread": 0})
 
@@ -92,7 +92,7 @@ def test_who_holds_most_unread_is_cut_off(kernel: Kernel) -> None:
 
 
 def test_who_has_not_authenticated_may_have_little_unread(kernel: Kernel) -> None:
-    """However much the others may: a greeting of the server has gone to it, and no word that it is let in."""
+    """The limit for authenticated connections does not matter: the server has sent this client a greeting, but has not admitted it."""
     table = kernel.table(max_unread_bytes=1 << 30, welcome_bytes=240)
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)
@@ -123,7 +123,7 @@ def test_what_came_out_as_messages_is_not_held_against_anybody(kernel: Kernel) -
 def test_nobody_saves_up_an_overhead_that_was_not_there(kernel: Kernel) -> None:
     table = kernel.table()
     kernel.connect(table, 1)
-    for turn in range(1, 200):  # 3 bytes a message on the wire
+    for turn in range(1, 200):  # a message takes 3 bytes on the wire
         kernel.receive(1, turn * 3)
         table.delivered(1, 1, 1)
         table.look()
@@ -133,7 +133,7 @@ def test_nobody_saves_up_an_overhead_that_was_not_there(kernel: Kernel) -> None:
 
 
 def test_heartbeats_add_up_to_nothing(kernel: Kernel) -> None:
-    """A connection on which nothing else comes for a year."""
+    """A connection that carries nothing but heartbeats for a year."""
     table = kernel.table(max_unread_bytes=100)
     kernel.connect(table, 1)
     for day in range(365):
@@ -150,7 +150,7 @@ def test_a_number_that_is_used_again_is_another_connection(kernel: Kernel) -> No
     table.look()
     kernel.connect(table, 1, "after")
     assert table.unread_bytes == 0
-    kernel.open[1] = Probe("a third", 5000)  # nobody told of the change
+    kernel.open[1] = Probe("a third", 5000)  # the change was not reported
     table.look()
     assert (len(table), kernel.shut, table.unread_bytes) == (0, [], 0)
 
@@ -173,7 +173,7 @@ def test_the_kernel_tells_of_a_real_connection_and_ends_it() -> None:
             client.sendall(bytes(100))
             assert accepted.recv(100, socket.MSG_WAITALL | socket.MSG_PEEK) == bytes(100)
             assert probe(accepted.fileno()) == Probe(client.getsockname(), 100)
-            shut(accepted.fileno(), ("127.0.0.1", 1))  # somebody else: nothing happens
+            shut(accepted.fileno(), ("127.0.0.1", 1))  # another peer's address: nothing happens
             client.settimeout(DEADLINE_SECONDS)
             accepted.sendall(b"still here")
             assert client.recv(10) == b"still here"
@@ -184,14 +184,14 @@ def test_the_kernel_tells_of_a_real_connection_and_ends_it() -> None:
 
 
 def is_reset(peer: socket.socket) -> bool:
-    """Wait until the connection is gone; an end in order would leave this side of it open, and the other waiting for it."""
+    """Wait until the connection is reset. An orderly end would leave this side open, with the other side waiting for it."""
     poller = select.poll()
     poller.register(peer, 0)
     return any(events & select.POLLHUP for _, events in poller.poll(DEADLINE_SECONDS * 1000))
 
 
 def test_of_a_connection_that_was_ended_the_kernel_keeps_nothing() -> None:
-    """Neither the answers that its peer did not read nor the wait for the peer to hang up as well."""
+    """Neither answers that the peer did not read remain, nor does the kernel wait for the peer to close."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
         with accepted:
@@ -207,12 +207,12 @@ def test_of_a_connection_that_was_ended_the_kernel_keeps_nothing() -> None:
 
 
 def until(condition: Callable[[], bool], router: Router) -> None:
-    """Turn the server until ``condition`` holds."""
+    """Drive the server until ``condition`` holds."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         router.receive()
-        time.sleep(0.01)  # its looks are a tenth of a second apart
+        time.sleep(0.01)  # the server checks connections every tenth of a second
 
 
 def port_of(router: Router) -> int:
@@ -235,14 +235,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def shake_hands(router: Router, identity: bytes = b"raw") -> socket.socket:
-    """A raw peer that has got through ZMTP's handshake."""
+    """A raw peer that has completed ZMTP's handshake."""
     peer = socket.create_connection(("127.0.0.1", port_of(router)), timeout=DEADLINE_SECONDS)
     greet(peer, identity)
     return peer
 
 
 def greet(peer: socket.socket, identity: bytes) -> None:
-    """ZMTP's handshake over a new connection."""
+    """Do ZMTP's handshake on a new connection."""
     ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER\x08Identity" + struct.pack(">I", len(identity)) + identity
     peer.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
     received = b""
@@ -251,7 +251,7 @@ def greet(peer: socket.socket, identity: bytes) -> None:
 
 
 def send_what_goes(peer: socket.socket, data: bytes, router: Router) -> int:
-    """Send without ever waiting for the other side, and turn the server meanwhile; how many bytes went before it hung up."""
+    """Send without blocking while driving the server; returns the number of bytes sent before it hung up."""
     peer.setblocking(False)
     deadline = time.monotonic() + DEADLINE_SECONDS
     rest = memoryview(data)
@@ -271,14 +271,14 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
     frame = b"\x03" + struct.pack(">Q", MEBIBYTE) + bytes(MEBIBYTE)
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router:
         with shake_hands(router) as peer:
-            # Six times what all peers may have unread: were it not cut off, all of it would go.
+            # This is six times what all peers together may have unread; without the cut, all of it would be sent.
             assert send_what_goes(peer, 64 * frame, router) > 2 * len(frame)
             until(lambda: router.connections.num_cut["unread"] == 1, router)
             assert is_reset(peer)
             assert (len(router.connections), router.connections.unread_bytes) == (0, 0)
         with shake_hands(router, b"another") as peer:
             peer.sendall(b"\x00\x02hi")
-            until(lambda: router.bytes_in == 2, router)  # and of what never ended nothing came out
+            until(lambda: router.bytes_in == 2, router)  # incomplete data was never delivered
 
 
 def test_who_asks_and_reads_no_answer_is_let_go(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_who_asks_and_reads_no_answer_is_let_go(context: Context, monkeypatch: p
         while is_connected:
             assert time.monotonic() < deadline, "it waits for ever"
             try:
-                peer.send(b"\x00\x02hi")  # it lives: no heartbeat is missed
+                peer.send(b"\x00\x02hi")  # the peer is alive, so no heartbeat is missing
             except (ConnectionResetError, BrokenPipeError):
                 is_connected = False
             Poller(router).poll(0.01)
@@ -299,10 +299,11 @@ def test_who_asks_and_reads_no_answer_is_let_go(context: Context, monkeypatch: p
 
 
 def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
-    """Send, and return when libzmq has all of it as messages that ``router`` has not read.
+    """Send, and return when libzmq holds everything as messages that ``router`` has not read.
 
-    ZeroMQ's one thread takes bytes from the kernel and makes messages of them before it turns to the next socket. So when the kernel has
-    nothing left, and after that something has come through to another router, all messages are there.
+    ZeroMQ's only I/O thread reads bytes from the kernel and turns them into messages before it serves the next socket. So once the
+    kernel
+    holds nothing, and after that a message has reached another router, all messages are there.
     """
     servers_side = {probe(descriptor).peer: descriptor for descriptor in router.connections._connections}  # type: ignore[union-attr]
     expected = {}
@@ -324,7 +325,7 @@ def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
 @pytest.mark.parametrize("num_greedy", [1, 3])
 @pytest.mark.parametrize("max_burst", [MAX_BURST, MESSAGES_PER_TURN], ids=["bandit", "learner"])
 def test_a_peer_that_sends_flat_out_is_heard_in_turn(context: Context, max_burst: int, num_greedy: int) -> None:
-    """Between two messages of a peer that wait, each other peer has one message served, however many it has sent."""
+    """Between two waiting messages of a peer, each other peer has one message served, however many it has sent."""
     order: list[bytes] = []
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, ExitStack() as stack:
         meters = ServerMeters(Telemetry("bandit", "run"))
@@ -345,7 +346,7 @@ def test_a_peer_that_sends_flat_out_is_heard_in_turn(context: Context, max_burst
 
 @pytest.mark.parametrize("says", [b"", b"\x00\x07garbage"])
 def test_connections_that_nobody_introduced_make_room(context: Context, says: bytes) -> None:
-    """Half-open ones, and those that have said something which no service took."""
+    """Such connections are half-open, or have sent something that no service accepted."""
 
     def stranger(router: Router) -> socket.socket:
         if not says:
@@ -355,7 +356,7 @@ def test_connections_that_nobody_introduced_make_room(context: Context, says: by
         return peer
 
     def serve(router: Router) -> bool:
-        """As a service does: it takes what it understands."""
+        """Accept only messages that are understood, as a service does."""
         received = router.receive()
         is_honest = received is not None and bytes(received[1][0]) == b"hello"
         if is_honest:
@@ -381,7 +382,7 @@ def test_connections_that_nobody_introduced_make_room(context: Context, says: by
             until(lambda: router.connections.num_cut["crowd"] >= 22 + 30, router)
             assert len(router.connections) <= 8
             assert b"honest" not in router.connections.departures()
-            while not dealer.connected:  # it looks at its connection ten times a second
+            while not dealer.connected:  # the dealer checks its connection ten times a second
                 assert dealer.receive() is None
                 assert time.monotonic() < deadline, "it does not see its connection"
                 time.sleep(0.01)
@@ -390,7 +391,7 @@ def test_connections_that_nobody_introduced_make_room(context: Context, says: by
 
 
 def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its message may come out before the server has looked at how the connection before it ended."""
+    """Its message may arrive before the server has noticed the end of the previous connection."""
 
     def hear() -> bool:
         is_heard = router.receive() is not None
@@ -403,12 +404,12 @@ def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: C
         first.sendall(b"\x00\x05hello")
         wait_for(hear)
         number = next(number for number in range(1000) if (found := probe(number)) is not None and found.peer == first.getsockname())
-        while (filler := os.dup(first.fileno())) < number:  # so that no smaller number is free
+        while (filler := os.dup(first.fileno())) < number:  # so that no lower number is free
             stack.callback(os.close, filler)
         os.close(filler)
         second = stack.enter_context(socket.socket())
         monkeypatch.setattr(router, "_look", lambda: None)
-        first.shutdown(socket.SHUT_RDWR)  # frees the server's descriptor and not the client's
+        first.shutdown(socket.SHUT_RDWR)  # frees the server's descriptor, but not the client's
         wait_for(lambda: not is_open(number))
         second.connect(("127.0.0.1", port_of(router)))
         greet(second, b"second")
@@ -432,7 +433,7 @@ def test_a_message_of_very_many_frames_comes_out_short_enough_to_refuse(context:
             time.sleep(0.01)
         assert MAX_SLICES + 1 < len(received[1]) < MAX_SLICES + 10
         assert router.bytes_in >= 5001
-        peer.sendall(b"\x00\x02hi")  # the stream is in step behind it
+        peer.sendall(b"\x00\x02hi")  # the stream is still in step after it
         while (received := router.receive()) is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -465,10 +466,10 @@ def test_who_was_heard_over_a_connection_that_ended_is_told_once(kernel: Kernel)
     table.speaks(1, b"one")
     table.speaks(1, b"one")
     table.speaks(2, b"two")
-    table.speaks(7, b"nobody")  # gone, or not over TCP
+    table.speaks(7, b"nobody")  # the connection is gone, or does not use TCP
     for descriptor in (1, 3, 7):
         table.closed(descriptor)
     assert table.departures() == [b"one"]
     assert table.departures() == []
-    kernel.connect(table, 2, "another")  # the number is used again
+    kernel.connect(table, 2, "another")  # the descriptor is used again
     assert table.departures() == [b"two"]

@@ -1,4 +1,5 @@
-"""What makes libzmq 4.3.5 abort its process must not be reachable from the network. In processes of their own: an abort ends them."""
+"""Inputs that make libzmq 4.3.5 abort must not be reachable from the network. The tests use separate processes, which an abort would
+end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several connections of one name: the newest counts, and a name is a claim like any other."""
+"""Several connections with one name: the newest counts, and a name proves nothing by itself."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def router() -> Iterator[Router]:
 
 
 def heard(router: Router) -> tuple[bytes, list[bytes]]:
-    """The next message."""
+    """Return the next message."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (received := router.receive()) is None:
         assert time.monotonic() < deadline

@@ -1,6 +1,8 @@
-"""Every in-process target of benchmarks/fuzz under a thousand mutations of valid messages: its one error or a value, accounts intact.
+"""Every in-process target of benchmarks/fuzz gets a thousand mutations of valid messages: it gives a value or its one error, and the
+accounts
+stay intact.
 
-``python -m benchmarks.fuzz`` does the same by the million, guided by coverage.
+``python -m benchmarks.fuzz`` runs millions of mutations, guided by coverage.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ INPUTS = 1000
 
 
 def mutate_bytes(data: bytes, max_bytes: int, random: Random) -> bytes:
-    """A few bytes set, cut out, or repeated."""
+    """Set, delete or repeat a few bytes."""
     result = bytearray(data or b"\0")
     for _ in range(random.randint(1, 3)):
         where = random.randrange(len(result))
@@ -44,4 +46,4 @@ def test_mutated_messages_raise_the_one_error_or_are_answered(target: str) -> No
         )
         function(data)
         if random.random() < 0.2:
-            corpus.append(data)  # several steps away from what is valid
+            corpus.append(data)  # several mutations away from a valid message

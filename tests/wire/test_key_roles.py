@@ -1,4 +1,4 @@
-"""What the key of a learner, an actor, a replica or a viewer may say; keys of other names, and runs without keys, know no roles."""
+"""Which messages the key of a learner, an actor, a replica or a viewer may send; other keys, and runs without keys, have no roles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from herd.wire.sockets import Dealer, Poller, Router, new_context
 from tests.learner.ingest_learner import PEER, Learner
 
 DEADLINE_SECONDS = 60.0
-# The direction of each message is in its class's first line; these are what servers say.
+# The first line of each message class says who sends it; these messages are sent by servers.
 ANSWERS = {
     *("welcome", "ack", "credit", "hello_required", "rejected", "refused", "weights", "not_modified", "published", "slice_wanted"),
     *("stale_publish", "agent_end_noted", "index_leased", "temperatures", "inserted", "sampled", "member_answer", "acted", "state_wanted"),
@@ -127,14 +127,14 @@ def test_keys_from_the_environment_may_have_names() -> None:
 
 
 class Strict:
-    """A socket whose last sender may say nothing."""
+    """A socket whose last sender has no permission."""
 
     def check(self, message: Message) -> None:
         check_role("viewer", message)
 
 
 def test_a_parameter_server_asks_before_its_handler_sees_it() -> None:
-    shell: Any = object.__new__(ParameterServer)  # without a handler, which would be asked next
+    shell: Any = object.__new__(ParameterServer)  # without a handler, which would be called next
     shell._router, shell._upstream = Strict(), None
     with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
         shell._serve(b"peer", [memoryview(encode(PUBLISH)[0])])

@@ -1,4 +1,4 @@
-"""A run without keys and with a token: who shows it gets in, nobody else does, and those who wait outside cost kilobytes."""
+"""A run with a token and without keys: only clients with the token are admitted, and waiting clients cost only kilobytes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_nobody_else_does(stack: ExitStack, caplog: pytest.LogCaptureFixture, se
     caplog.set_level(logging.WARNING, logger="herd.wire")
     context, router = serve(stack, server)
     dealer = dial(stack, router, client)
-    # Of two sides that have no mechanism in common, the second to look finds the connection closed.
+    # If both sides have no mechanism in common, the second one to notice finds the connection closed.
     until(lambda: context.refusals.count(reason) + context.refusals.count("incomplete") > 0, router, dealer)
     until(lambda: dealer.trouble is not None, router, dealer)
     assert not dealer.send([b"hello"])

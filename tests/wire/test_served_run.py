@@ -1,4 +1,4 @@
-"""Which clients a server serves, and what the others are told."""
+"""Which clients a server serves, and how it refuses the others."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ def test_a_strangers_words_are_short_and_steer_no_terminal() -> None:
     mismatch = ServedRun("bandit", "actor.bandit", "p" * 128, "c" * 64, 1).mismatch("\x1b[2J" * 32, 0, "c")
     assert mismatch is not None
     assert "\x1b" not in mismatch[1]
-    Refused(request_id=1, reason=mismatch[1])  # no longer than a reason may be
+    Refused(request_id=1, reason=mismatch[1])  # not longer than a reason may be

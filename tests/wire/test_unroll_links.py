@@ -1,4 +1,4 @@
-"""Which link a message takes. No sockets: clients that are told what credit they have."""
+"""Which link a message takes. There are no sockets: the test gives credit to the clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNROLLS = {"frames": np.zeros((2, 1), np.uint8)}
 
 
 class Client:
-    """Gives credit ``after_polls`` of polling once asked."""
+    """Gets credit ``after_polls`` polls after it has asked."""
 
     def __init__(self, socket: Dealer, *, credit: int = 0, after_polls: int | None = None) -> None:
         self.socket = socket
@@ -45,7 +45,7 @@ class Client:
 
 
 class Clock:
-    """Each look takes 10 ms."""
+    """A clock that advances 10 ms with each call."""
 
     def __init__(self) -> None:
         self.now = 0.0

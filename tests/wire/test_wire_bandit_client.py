@@ -1,4 +1,4 @@
-"""The actor's side of the bandit exchange against a tiny service in a thread of its own, over loopback."""
+"""The actor's side of the bandit exchange against a tiny service in its own thread, over loopback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST_SLOT = 64
 
 
 class Service(threading.Thread):
-    """Hands out 1.5, 2.5, 3.5, ... in the order asked; ``answers`` holds back, ``refusal`` refuses."""
+    """Sends 1.5, 2.5, 3.5, ... in the order of requests. Clearing ``answers`` holds answers back, and ``refusal`` refuses."""
 
     def __init__(self, endpoint: str = "tcp://127.0.0.1:*") -> None:
         super().__init__()
@@ -173,9 +173,9 @@ def test_one_message_is_under_way_and_the_next_carries_what_gathered(service: Se
     finish(client, 1, 1)  # a game of one step
     for _ in range(20):
         client.poll()
-    assert client.num_waiting == 7  # four reports, three questions
+    assert client.num_waiting == 7  # four reports and three requests
     service.answers.set()
-    until(client, lambda: client.is_idle)  # the first is answered when it is sent again
+    until(client, lambda: client.is_idle)  # the first one is answered when it is sent again
     *repeated, last = service.seen
     assert {one.request_id for one in repeated} == {1}
     assert [(one.environment_slot, one.episode_id) for one in last.finished] == [(65, 0), (66, 0), (67, 0), (65, 1)]
@@ -193,7 +193,7 @@ def test_an_outage_costs_one_bounded_wait(service: Service, make: Make) -> None:
     client.begin([0])
     waited = client.waited_seconds - before
     assert waited >= 0.3
-    assert client.inverse_temperatures[0] == 1.5  # the last one
+    assert client.inverse_temperatures[0] == 1.5  # the last temperature is used again
     assert (client.num_reused, client.is_silent) == (1, True)
     for game in range(1, 50):
         finish(client, 0, game)
@@ -205,7 +205,7 @@ def test_an_outage_costs_one_bounded_wait(service: Service, make: Make) -> None:
     until(client, lambda: client.is_idle)
     assert client.num_resent >= 1
     assert not client.is_silent
-    # Sent again under its number, byte for byte; every game is told of once.
+    # The message is repeated byte for byte under its number, and every game is reported once.
     by_number: dict[int, set[bytes]] = {}
     for message, raw in zip(service.seen, service.raw, strict=True):
         by_number.setdefault(message.request_id, set()).add(raw)
@@ -215,7 +215,7 @@ def test_an_outage_costs_one_bounded_wait(service: Service, make: Make) -> None:
     assert [report.episode_id for report in reports] == list(range(50))
     assert [report.reused for report in reports] == [False] + [True] * 49
     assert {report.inverse_temperature for report in reports} == {1.5}
-    # And the game after that has a temperature of its own again.
+    # The next game gets a new temperature again.
     finish(client, 0, 50)
     client.begin([0])
     assert client.num_reused == 50
@@ -236,7 +236,7 @@ def test_a_temperature_that_comes_too_late_is_not_used(service: Service, make: M
 
 def test_a_refusal_is_told_and_nobody_waits_for_it(service: Service, make: Make) -> None:
     service.refusal = "another run"
-    client = make()  # would wait for 20 s
+    client = make()  # it would wait for 20 s
     client.ask(0, 0)
     until(client, lambda: client.refused is not None)
     assert client.refused == "another run"
@@ -250,7 +250,7 @@ def test_a_refusal_is_told_and_nobody_waits_for_it(service: Service, make: Make)
 
 def test_a_game_left_out_of_the_answer_begins_at_once(service: Service, make: Make) -> None:
     service.forgets_slot = FIRST_SLOT
-    client = make()  # would wait for 20 s
+    client = make()  # it would wait for 20 s
     client.ask(0, 0)
     client.ask(1, 0)
     client.begin([0, 1])
@@ -266,7 +266,7 @@ def test_reports_that_wait_are_bounded(service: Service, make: Make) -> None:
     until(client, lambda: len(service.seen) == 1)
     dropped = [finish(client, 0, game) for game in range(MAX_EPISODES + 10)]
     assert dropped[:MAX_EPISODES] == [None] * MAX_EPISODES
-    assert [one.episode_id for one in dropped[MAX_EPISODES:] if one is not None] == list(range(10))  # the oldest
+    assert [one.episode_id for one in dropped[MAX_EPISODES:] if one is not None] == list(range(10))  # the oldest reports
     assert (client.num_dropped, client.num_waiting, client.num_unconfirmed) == (10, MAX_EPISODES + 1, MAX_EPISODES)
     service.answers.set()
     until(client, lambda: client.is_idle)
@@ -316,7 +316,7 @@ def test_the_last_reports_are_waited_for_at_the_end(service: Service, make: Make
     finish(client, 0, 0)
     assert client.drain(DEADLINE_SECONDS)
     assert [report.episode_id for report in service.seen[-1].finished] == [0]
-    assert service.seen[-1].starting == ()  # nobody will play it
+    assert service.seen[-1].starting == ()  # this game will not be played
     service.answers.clear()
     finish(client, 0, 1)
     assert not client.drain(0.05)

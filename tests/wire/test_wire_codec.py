@@ -36,7 +36,7 @@ def filled(num_unrolls: int = U, seed: int = 0) -> dict[str, Array]:
             array[...] = random.normal(size=array.shape)
         elif field.dtype.kind == "b":
             array[...] = random.random(array.shape) < 0.5
-        elif field.name.endswith("frames"):  # sparse: compresses
+        elif field.name.endswith("frames"):  # sparse, so that it compresses
             array[...] = random.integers(0, 255, array.shape) * (random.random(array.shape) < 0.05)
         else:
             array[...] = random.integers(field.minimum or 0, (100 if field.maximum is None else field.maximum) + 1, array.shape)
@@ -104,7 +104,7 @@ def test_contiguous_arrays_are_not_copied() -> None:
 
 @st.composite
 def arrays_of_any_layout(draw: st.DrawFn) -> Array:
-    """0-d, empty, strided, reversed, transposed arrays of every dtype on the wire."""
+    """Arrays of every dtype on the wire: 0-d, empty, strided, reversed and transposed."""
     dtype = DTYPES[draw(st.sampled_from(sorted(DTYPES)))]
     shape = draw(st_numpy.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
     array: Array = draw(
@@ -138,7 +138,7 @@ def test_the_largest_header_fits_the_limit() -> None:
     huge = 2**63 - 1
     episode = EpisodeReport(task_id=huge, environment_slot=huge, episode_id=huge, episode_return=1.5, agent_steps=huge)
     frames = encode(header().model_copy(update={"episodes": (episode,) * MAX_EPISODES}), filled())
-    assert len(frames[0]) <= MAX_HEADER_BYTES / 2  # as the table in docs/messaging.md says
+    assert len(frames[0]) <= MAX_HEADER_BYTES / 2  # the table in docs/messaging.md states this
     message = decode_header(frames[0])
     assert isinstance(message, Unrolls)
     assert len(message.episodes) == MAX_EPISODES
@@ -161,7 +161,7 @@ def changed(changes: dict[str, Any]) -> bytes:
         (b"\x91" * 10_000, "MessagePack"),  # nesting
         (b"\xdd\xff\xff\xff\xff", "MessagePack"),  # an array of 4 G elements
         (b"\xdb\xff\xff\xff\xff", "MessagePack"),  # text of 4 GB
-        (b"\xc4\x01a", "MessagePack"),  # binary: no header has any
+        (b"\xc4\x01a", "MessagePack"),  # binary data, which no header contains
         (b"\xd4\x05a", "MessagePack"),  # an extension type
         (msgpack.packb({1: 2}), "MessagePack"),
         (msgpack.packb({"type": "hell"}), "type"),
@@ -192,7 +192,7 @@ def test_a_bad_header_is_malformed_and_says_where(frame: bytes, reason: str) -> 
 
 
 def bend(index: int, **changes: object) -> tuple[Unrolls, list[Frame]]:
-    """A good message with one array header changed."""
+    """A valid message with one array header changed."""
     frames = as_received(encode(header(), filled()))
     message = decode_header(frames[0])
     assert isinstance(message, Unrolls)
@@ -277,7 +277,7 @@ INTEGERS = [field for field in LAYOUT.fields if field.dtype.kind == "i"]
 
 @given(data=st.data())
 def test_a_range_is_from_its_minimum_to_its_maximum(data: st.DataObject) -> None:
-    """One element at an edge of its range or of its dtype; Python's integers say whether it is within."""
+    """One element is at an edge of its range or of its dtype; Python's integers decide whether it is within."""
     field = data.draw(st.sampled_from(INTEGERS))
     of_dtype = np.iinfo(field.dtype)
     low = int(of_dtype.min) if field.minimum is None else field.minimum
@@ -299,7 +299,7 @@ def test_a_range_is_from_its_minimum_to_its_maximum(data: st.DataObject) -> None
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_large_frames_of_pixels_stay_where_they_came_and_the_rest_is_copied(compression: Compression) -> None:
-    layout = UnrollLayout(10, 2, (84, 84, 1), 3)  # frames of 77,616 bytes, a history of 7,056
+    layout = UnrollLayout(10, 2, (84, 84, 1), 3)  # frames of 77,616 bytes and a history of 7,056
     arrays = layout.allocate(1)
     arrays["frames"][...] = np.arange(11)[:, None, None, None]
     arrays["rewards"][...] = np.arange(10)
@@ -330,7 +330,7 @@ GOOD = {compression: as_received(encode(header(), filled(), compression)) for co
 
 
 def assert_recognising_changes_nothing(frame: bytes) -> None:
-    """The same message, or the same reason, as where arrays are not recognised by their bytes."""
+    """The result, a message or a reason, is the same as without recognising arrays by their bytes."""
     decode_header(GOOD["none"][0])
     recognised = outcome(frame)
     with patch.object(codec, "_with_known_arrays", return_value=None):
@@ -351,7 +351,8 @@ def test_what_only_looks_like_known_arrays_is_not_taken_for_them() -> None:
     shape = fields["arrays"][0]["shape"]
     assert_recognising_changes_nothing(head)
     assert_recognising_changes_nothing(head + b"\0")
-    assert_recognising_changes_nothing(msgpack.packb({"arrays": fields["arrays"], **fields}))  # first, as a client might put it
+    # the arrays come first, as a client might order them
+    assert_recognising_changes_nothing(msgpack.packb({"arrays": fields["arrays"], **fields}))
     assert shape[-1] == 1
     for bent in (1.0, True, -1, "1"):
         arrays = [{**fields["arrays"][0], "shape": [*shape[:-1], bent]}, *fields["arrays"][1:]]
@@ -362,7 +363,7 @@ def test_what_only_looks_like_known_arrays_is_not_taken_for_them() -> None:
     assert_recognising_changes_nothing(msgpack.packb(fields | {str(n): 0 for n in range(40)}))
     known = msgpack.packb(fields["arrays"])
     twice = head.replace(b"\x87", b"\x88", 1) + msgpack.packb("arrays") + known
-    assert msgpack.unpackb(twice) == fields  # the last of two counts
+    assert msgpack.unpackb(twice) == fields  # the second of two values counts
     assert_recognising_changes_nothing(twice)
     deep = b"\x91" * 2000 + b"\x90"
     assert_recognising_changes_nothing(head.replace(known, deep))
@@ -378,7 +379,7 @@ def bombs(expected: int) -> list[tuple[Compression, bytes]]:
         ("lz4", lz4.block.compress(huge, store_size=False)),
         ("zstd", parameters),
         ("zstd", sizeless),
-        ("zstd", good + parameters),  # a second frame behind the right one
+        ("zstd", good + parameters),  # a second frame after the right one
     ]
 
 

@@ -80,7 +80,7 @@ def test_credit_that_is_held_and_not_used_goes_to_who_waits() -> None:
     pool = pool_of(8, A, max_unrolls=8)
     assert pool.on_credit_request(A, 8, 0.0) == [Grant(A, 8)]
     pool.expire(0.0)
-    for second in range(1, 100):  # it lives, and asks, and sends a little
+    for second in range(1, 100):  # it is alive, asks, and sends little
         assert pool.on_credit_request(A, 8, float(second)) == []
         assert pool.expire(float(second)) == []
     assert pool.on_message_received(A, 1, 99.0)
@@ -105,7 +105,7 @@ def test_credit_that_is_used_lasts_as_long_as_it_takes() -> None:
 
 @pytest.mark.parametrize("num_honest", [1, 2, 9])
 def test_who_asks_again_at_once_takes_no_more_than_its_turn(num_honest: int) -> None:
-    """An actor that invents its unrolls needs no time to play: between a request and its grant each of the others sends one message."""
+    """An actor that invents its unrolls plays in no time. Between its request and its grant, each of the others may send one message."""
     flat_out = b"flat out"
     honest = [b"%d" % number for number in range(num_honest)]
     pool = pool_of(8, flat_out, *honest)
@@ -122,7 +122,7 @@ def test_who_asks_again_at_once_takes_no_more_than_its_turn(num_honest: int) -> 
         ask(peer)
     for _ in range(2000):
         peer = granted.popleft().peer
-        # One that was granted before the request may still be on its way, beside one of each other.
+        # A message granted before the request may still be in flight, in addition to one from each other peer.
         assert sent.total() - waits_since.pop(peer) <= num_honest + 1
         assert pool.on_message_received(peer, 4, 0.0)
         granted.extend(pool.on_consumed(4))
@@ -163,13 +163,13 @@ PEERS = st.sampled_from([A, B, C])
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Any sequence of events; a plain model counts beside the pool."""
+    """Any sequence of events, compared with a simple model."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pool = CreditPool(CAPACITY, expires_seconds=5.0)
         self.now = 0.0
-        self.told: dict[bytes, int] = {}  # cumulative grants that the pool announced in the session
+        self.told: dict[bytes, int] = {}  # cumulative grants announced in the current session
         self.sent: dict[bytes, int] = {}
         self.most: dict[bytes, int] = {}
         self.heard: dict[bytes, float] = {}

@@ -31,7 +31,7 @@ from tests.clock import Clock
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
 NO_COMMON_MECHANISM = ("mechanism", "incomplete")
-"""Both sides see that they do not match; the second to look finds the connection closed."""
+"""Both sides notice that they do not match; the second one to notice finds the connection closed."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def dial(
 
 
 def until(condition: Callable[[], bool], server: Server, *dealers: Dealer) -> list[bytes]:
-    """Turn both sides until ``condition`` holds; the headers that the server took meanwhile."""
+    """Drive both sides until ``condition`` holds; returns the headers that the server received meanwhile."""
     poller = Poller(server.router, *dealers)
     taken: list[bytes] = []
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -94,7 +94,7 @@ def until(condition: Callable[[], bool], server: Server, *dealers: Dealer) -> li
 
 
 def ask(server: Server, dealer: Dealer, header: bytes = b"header") -> None:
-    """Get one message through, there and back."""
+    """Send one message, and receive its answer."""
     poller = Poller(server.router, dealer)
     until(lambda: dealer.send([header]), server, dealer)
     while (received := server.router.receive()) is None:
@@ -109,7 +109,7 @@ def ask(server: Server, dealer: Dealer, header: bytes = b"header") -> None:
 
 
 def gets_nowhere(server: Server, dealer: Dealer, *reasons: str, times: int = 2) -> None:
-    """Refused again and again, and nothing of it reaches the server's owner."""
+    """Check that the dealer is refused repeatedly, and that no message reaches the server's owner."""
 
     def failures() -> int:
         return sum(server.count(reason) for reason in reasons)
@@ -128,7 +128,7 @@ def test_both_roles_of_one_process_and_two_clients(contexts: ExitStack, keys: Pa
     other = dial(contexts, server, with_keys(keys, "other"), name="other")
     ask(server, first)
     ask(server, other)
-    # A learner is a server and a client of another server, out of one context.
+    # A learner is a server, and also a client of another server, with the same context.
     root = serve(contexts, with_keys(keys))
     with Dealer(server.context, root.router.endpoint, routing_id="publisher", max_frame_bytes=0) as publisher:
         ask(root, publisher)
@@ -137,7 +137,7 @@ def test_both_roles_of_one_process_and_two_clients(contexts: ExitStack, keys: Pa
 
 
 class Tap:
-    """Forwards one connection and keeps what it sees."""
+    """Forwards one connection and records its bytes."""
 
     def __init__(self, endpoint: str) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -201,7 +201,7 @@ def test_an_unknown_key_gets_nowhere_until_it_is_added(contexts: ExitStack, keys
     gets_nowhere(server, dealer, "unknown_key")
     assert "does not know this client's key (client-default)" in (dealer.trouble or "")
     (keys / "client-stranger.public").write_text((stranger / "client-default.public").read_text())
-    ask(server, dealer)  # without a restart of either side
+    ask(server, dealer)  # neither side restarts
     until(lambda: dealer.connected and dealer.trouble is None, server, dealer)
 
 
@@ -213,13 +213,13 @@ def test_a_key_is_revoked_by_deleting_its_file(contexts: ExitStack, keys: Path) 
     ask(server, kept)
     ask(server, revoked)
     (keys / "client-default.public").unlink()
-    # The connection that is open is not heard any more,
+    # The open connection is no longer served.
     until(lambda: revoked.send([b"late"]) and server.count("revoked") > 0, server, revoked)
     assert until(lambda: revoked.send([b"late"]) and server.count("revoked") > 20, server, revoked) == []
-    # a new one is refused,
+    # A new connection is refused.
     revoked.restart_connection()
     gets_nowhere(server, revoked, "unknown_key")
-    # and nobody else notices.
+    # Other clients are not affected.
     ask(server, kept)
 
 
@@ -284,7 +284,7 @@ def test_keys_from_the_environment(contexts: ExitStack) -> None:
 
 
 def test_a_client_in_the_clear_finds_its_way_back_to_a_server(contexts: ExitStack, keys: Path) -> None:
-    """libzmq gives a connection up for good after some failed handshakes: the client connects again by itself."""
+    """libzmq gives up a connection after several failed handshakes; our client connects again by itself."""
     server = serve(contexts, with_keys(keys))
     endpoint = server.router.endpoint
     dealer = dial(contexts, server, None)
@@ -358,7 +358,7 @@ def test_a_key_rewritten_in_place_counts_within_a_second(keys: Path) -> None:
     new, _ = new_key_pair()
     folder_time = keys.stat()
     (keys / "client-default.public").write_text(new.hex())
-    assert keys.stat().st_mtime_ns == folder_time.st_mtime_ns  # the folder itself does not show it
+    assert keys.stat().st_mtime_ns == folder_time.st_mtime_ns  # the folder's own time does not change
     clients.refresh()
     clock.now += 1.0
     clients.refresh()
@@ -398,7 +398,7 @@ def test_every_reason_has_its_series() -> None:
 
 
 def test_who_shows_no_key_may_have_little_unread(contexts: ExitStack, keys: Path) -> None:
-    """A frame may be long, and who has not authenticated sends none to its end: it is cut off after kilobytes."""
+    """Frames may be long, but an unauthenticated client never completes one: it is cut off after kilobytes."""
     server = serve(contexts, with_keys(keys))
     port = int(server.router.endpoint.rpartition(":")[2])
     honest = dial(contexts, server, with_keys(keys))
@@ -408,7 +408,7 @@ def test_who_shows_no_key_may_have_little_unread(contexts: ExitStack, keys: Path
     command_of_a_mebibyte = b"\x06" + (MEBIBYTE).to_bytes(8, "big")
     stranger.sendall(greeting + command_of_a_mebibyte + bytes(GREETING_BYTES + 1000))
     until(lambda: server.router.connections.num_cut["unread"] == 1, server, honest)
-    # Who has authenticated may have as much under way as a message takes.
+    # An authenticated client may have as much in flight as a message needs.
     until(lambda: honest.send([bytes(MEBIBYTE)] * 2), server, honest)
     until(lambda: server.router.bytes_in >= 2 * MEBIBYTE, server, honest)
     assert server.router.connections.num_cut["unread"] == 1

@@ -1,7 +1,6 @@
-"""Frames of every message of protocol version 2, byte for byte. A change here is a new protocol version, with new files beside these.
+"""Frames of every message of protocol version 2, byte for byte. A change here means a new protocol version, with new files beside these.
 
-``python tests/wire/test_wire_golden.py`` writes the files that are missing: of a new version, or of a new message. What is there never
-changes.
+``python tests/wire/test_wire_golden.py`` writes missing files, for a new version or a new message. Existing files never change.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ UNROLLS = Unrolls(
 
 
 def arrays() -> dict[str, Array]:
-    """Counts up through every field, so that no two elements in a row are equal."""
+    """Every field counts up, so that no two adjacent elements are equal."""
     result = LAYOUT.allocate(2)
     for field in LAYOUT.fields:
         flat = result[field.name].reshape(-1)
@@ -184,7 +183,7 @@ def test_unrolls_are_those_of_the_version() -> None:
 
 @pytest.mark.parametrize("name", ["unrolls", "unrolls_lz4", "unrolls_zstd"])
 def test_unrolls_of_the_version_are_read(name: str) -> None:
-    # Compressed frames are only read: another release of the library may pack the same bytes differently.
+    # Compressed frames are only read, because another release of the library may compress the same bytes differently.
     head, *payload = read(name)
     message = decode_header(head)
     assert isinstance(message, Unrolls)
@@ -198,16 +197,16 @@ def test_unrolls_of_the_version_are_read(name: str) -> None:
 def test_every_message_has_its_golden_file() -> None:
     types = {message.type for message in MESSAGES} | {"unrolls", "unrolls_lz4", "unrolls_zstd"}
     assert {path.stem for path in DIRECTORY.iterdir()} == types
-    # The union's members, less Unrolls.
+    # The members of the union, without Unrolls.
     assert len(MESSAGES) == len(Message.__args__) - 1
 
 
 def test_a_message_of_version_1_is_recognised_as_such() -> None:
-    """R3: whatever names its run is refused by its receiver with one sentence; the rest did not change, or needs a session."""
+    """R3: a message that names its run is refused with one sentence; the other messages did not change, or need a session."""
     recognised: dict[str, OtherProtocol] = {}
     for path in sorted((DIRECTORY.parent / "v1").iterdir()):
         header = bytes.fromhex(path.read_text().split("\n", maxsplit=1)[0])
-        if path.stem == "index_leased":  # an answer: a server of version 1 gives none to what we say
+        if path.stem == "index_leased":  # an answer: a server of version 1 does not answer our messages
             continue
         try:
             decode_header(header)

@@ -1,4 +1,4 @@
-"""What a client makes of failed handshakes; no sockets, a clock that the test turns."""
+"""How a client reacts to failed handshakes; there are no sockets, and the test sets the clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def seconds_until_it_connects(connection: ClientConnection, clock: Clock) -> flo
     while not connection.must_connect():
         clock.now += 0.001
         assert clock.now < started + 2 * LONGEST_DELAY_SECONDS, "it never connects again"
-    assert not connection.must_connect()  # once
+    assert not connection.must_connect()  # only once
     return clock.now - started
 
 
@@ -44,7 +44,7 @@ def seconds_until_it_connects(connection: ClientConnection, clock: Clock) -> flo
 def test_after_every_failure_it_lets_go_and_comes_back_later_each_time(
     connection: ClientConnection, clock: Clock, failure: Handshake
 ) -> None:
-    assert not connection.must_connect()  # the first attempt is the socket's own
+    assert not connection.must_connect()  # the socket makes the first attempt itself
     delay = FIRST_DELAY_SECONDS
     for _ in range(10):
         assert connection.on_handshake(failure)
@@ -117,9 +117,9 @@ def test_a_name_is_tried_over_the_other_version_of_ip_less_and_less_often(clock:
         assert not connection.must_try_other_version()
         clock.now += 0.002
         assert connection.must_try_other_version()
-        assert not connection.must_try_other_version()  # once
+        assert not connection.must_try_other_version()  # only once
         wait = min(2 * wait, LONGEST_VERSION_SECONDS)
-    # Where somebody answers, the handshake may take its time, and so may the pause after one that failed.
+    # If the server answers, the handshake may take its time, and so may the pause after a failed one.
     connection.on_handshake(Handshake.BEGUN)
     clock.now += 1000.0
     assert not connection.must_try_other_version()

@@ -15,7 +15,7 @@ DEADLINE_SECONDS = 20.0
 
 
 class Leaser:
-    """Answers each request with what is next in ``script``: a place, or a reason to refuse."""
+    """Answers each request with the next entry of ``script``: a place, or a reason to refuse."""
 
     def __init__(self, context: Context, lease_seconds: float) -> None:
         self.router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1)
@@ -47,7 +47,7 @@ def leaser(context: Context) -> Iterator[Leaser]:
 
 
 def acquire(lease: IndexLease, leaser: Leaser) -> Place | None:
-    """``acquire`` in a thread of its own, as it blocks; ZeroMQ sockets may move between threads with a barrier between."""
+    """Runs ``acquire`` in its own thread, because it blocks; ZeroMQ sockets may move between threads with a memory barrier."""
     found: list[Place | None] = []
     deadline = time.monotonic() + DEADLINE_SECONDS
     thread = threading.Thread(target=lambda: found.append(lease.acquire(lambda: time.monotonic() < deadline)))
@@ -81,7 +81,7 @@ def test_a_place_is_leased_renewed_and_released(context: Context, leaser: Leaser
 
 
 def test_the_place_that_the_server_gives_at_a_renewal_is_the_one_to_go_to(context: Context, leaser: Leaser) -> None:
-    """R39: the next request names it too."""
+    """R39: the next request names the new place too."""
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
     leaser.script = [Place(0, 7), Place(2, 1), Place(2, 1)]
     assert acquire(lease, leaser) == (0, 7)

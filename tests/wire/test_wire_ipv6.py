@@ -1,4 +1,4 @@
-"""Sockets over both versions of IP."""
+"""Sockets over IPv4 and IPv6."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = "::1 only-six\n127.0.0.1 only-four\n::1 both\n127.0.0.1 both\n"
 
 
 def reach(bound: str, host: str) -> None:
-    """Send a message to ``host`` of a server at ``bound``; returns when it is there."""
+    """Send a message to ``host`` for a server at ``bound``; returns when it has arrived."""
     with (
         new_context(environ={}) as context,
         Router(context, f"tcp://{bound}:*", max_frame_bytes=1024) as router,

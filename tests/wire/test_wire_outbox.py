@@ -33,7 +33,7 @@ def test_nothing_is_sent_without_session_or_credit() -> None:
     assert outbox.next_to_send() is None
     outbox.begin_hello(1)
     assert outbox.next_to_send() is None
-    outbox.on_credit(Credit(granted_unrolls=10))  # of a session that is gone
+    outbox.on_credit(Credit(granted_unrolls=10))  # from a session that has ended
     assert outbox.on_welcome(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=1))
     assert outbox.next_to_send() is None
     assert outbox.wanted_unrolls(5) == 2
@@ -97,10 +97,11 @@ OTHER = b"other"
 
 
 class LinkMachine(RuleBasedStateMachine):
-    """One actor, one learner, and a link that breaks: what is under way is lost, in each direction a different part.
+    """One actor, one learner, and a link that breaks: messages in flight are lost, independently in each direction.
 
-    The learner follows docs/messaging.md; another actor competes for credit. It may restart with its deduplication map, or go back to
-    an older one.
+    The learner follows docs/messaging.md; another actor competes for credit. The learner may restart with its deduplication map, or with
+    an
+    older one.
     """
 
     def __init__(self) -> None:
@@ -118,7 +119,7 @@ class LinkMachine(RuleBasedStateMachine):
         self.ever_accepted: set[int] = set()
         self.say_hello()
 
-    # The actor.
+    # -- the actor
     def say_hello(self) -> None:
         self.request_id += 1
         self.outbox.begin_hello(self.request_id)
@@ -170,7 +171,7 @@ class LinkMachine(RuleBasedStateMachine):
                 self.say_hello()
         self.flush()
 
-    # The learner.
+    # -- the learner
     def answer(self, grants: list[Grant]) -> None:
         self.down.extend(Credit(granted_unrolls=granted) for peer, granted in grants if peer == PEER)
 
@@ -223,10 +224,10 @@ class LinkMachine(RuleBasedStateMachine):
         self.now += seconds
         self.answer(self.pool.expire(self.now))
 
-    # Faults.
+    # -- faults
     @rule(up=st.integers(0, 3), down=st.integers(0, 3))
     def link_breaks(self, up: int, down: int) -> None:
-        """Only the first ``up`` and ``down`` messages under way arrive; the next go over a new connection."""
+        """Only the first ``up`` and ``down`` messages in flight arrive; later ones use a new connection."""
         self.up = deque(list(self.up)[:up])
         self.down = deque(list(self.down)[:down])
 
@@ -245,7 +246,7 @@ class LinkMachine(RuleBasedStateMachine):
         self.went_back |= len(self.checkpoint[1]) < len(self.accepted)
         self.last, self.accepted = self.checkpoint[0], list(self.checkpoint[1])
 
-    # Promises.
+    # -- promises
     @invariant()
     def accepted_once_and_in_order(self) -> None:
         assert self.accepted == sorted(set(self.accepted))
@@ -261,7 +262,7 @@ class LinkMachine(RuleBasedStateMachine):
         assert self.outbox.num_unacked <= CAPACITY + 3
 
     def teardown(self) -> None:
-        """Let everything work: whatever was put must arrive."""
+        """Without further faults, everything that was put must arrive."""
         self.pool.on_goodbye(OTHER)
         self.say_hello()
         for _ in range(1000):

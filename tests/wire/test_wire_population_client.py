@@ -1,4 +1,4 @@
-"""A member's reports: how often they go out, what a lost answer costs, and which order is believed."""
+"""A member's reports: how often they are sent, what happens when an answer is lost, and which order is accepted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from herd.wire.population_client import PopulationClient
 
 
 class _Dealer:
-    """A socket by hand."""
+    """A socket controlled by the test."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self.sent: list[MemberReport] = []
@@ -63,7 +63,7 @@ def _order(number: int) -> Order:
 def test_it_reports_the_newest_standing_once_an_interval(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
     client, dealer, now = parts
     client.poll()
-    assert dealer.sent == []  # nothing to say yet
+    assert dealer.sent == []  # there is nothing to report yet
     client.standing = _standing(1)
     client.poll()
     client.poll()
@@ -96,8 +96,9 @@ def test_an_order_is_of_the_newest_answer_and_none_is_taken_back(parts: tuple[Po
     now[0] += 1.0
     client.poll()
     late = dealer.sent[-1].request_id - 1
-    dealer.answer(MemberAnswer(request_id=late, order=_order(3)))  # to the report before
-    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=_order(4)), b"more")  # with a payload: none of ours
+    dealer.answer(MemberAnswer(request_id=late, order=_order(3)))  # answers the previous report
+    # has a payload, so it is not a valid answer
+    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=_order(4)), b"more")
     client.poll()
     assert client.order == _order(7)
     dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))

@@ -1,4 +1,4 @@
-"""R8 to R10 of docs/messaging.md: what every client does with a request, whatever it asks."""
+"""R8 to R10 of docs/messaging.md: how every client handles a request, whatever it asks for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from herd.wire.retrying import CONNECTING_SECONDS, RetryingRequest
 
 
 class Line:
-    """Stands for a DEALER, and the clock beside it."""
+    """Stands in for a DEALER, with a clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -61,7 +61,7 @@ def seconds_until_sent(line: Line, request: RetryingRequest) -> float:
 @pytest.mark.parametrize("renumbers", [True, False])
 def test_it_is_sent_once_and_again_with_doubling_delays_until_it_is_answered(line: Line, renumbers: bool) -> None:
     request = make(line, renumbers=renumbers)
-    assert not request.advance()  # nothing was asked
+    assert not request.advance()  # no request was made
     request.begin()
     assert request.advance()
     assert not request.advance()

@@ -20,7 +20,7 @@ def dial(context: Context, endpoint: str, routing_id: str = "peer", *, high_wate
 
 
 def until(condition: Callable[[], bool], poller: Poller) -> None:
-    """Call ``condition`` until it holds, waking at every message."""
+    """Call ``condition`` until it holds, waking up for every message."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
@@ -28,7 +28,7 @@ def until(condition: Callable[[], bool], poller: Poller) -> None:
 
 
 def exchange(router: Router, dealer: Dealer, parts: list[bytes]) -> list[bytes]:
-    """Send ``parts`` to the router and back; what the dealer receives."""
+    """Send ``parts`` to the router and back; returns what the dealer receives."""
     poller = Poller(router, dealer)
     until(lambda: dealer.send(parts), poller)
     while (received := router.receive()) is None:
@@ -81,7 +81,7 @@ def test_unknown_peers_cannot_be_reached(context: Context) -> None:
 def test_queues_are_bounded(context: Context) -> None:
     with bind(context, high_water_mark=2) as router, dial(context, router.endpoint, high_water_mark=2) as dealer:
         until(lambda: dealer.send([b"x"]), Poller(router))
-        # 1 MiB each: what the kernel's buffers take in is a few messages, and nobody reads.
+        # Messages of 1 MiB: the kernel's buffers hold only a few, and the messages are not read.
         sent = sum(dealer.send([bytes(1 << 20)]) for _ in range(200))
         assert sent < 100
 
@@ -98,7 +98,7 @@ def test_a_frame_beyond_the_limit_closes_the_connection_and_nothing_else(context
                 received.add(bytes(message[1][0]))
             return header in received
 
-        until(lambda: arrived(b"small", bad), poller)  # over the connection after the closed one
+        until(lambda: arrived(b"small", bad), poller)  # over the connection that replaces the closed one
         until(lambda: arrived(b"good", good), poller)
         assert received == {b"small", b"good"}
 
@@ -138,7 +138,7 @@ def test_a_waker_wakes_a_poller_from_another_thread(context: Context) -> None:
         thread.start()
         assert poller.poll(DEADLINE_SECONDS) == {waker}
         thread.join()
-        for _ in range(100_000):  # far more than the pipe holds: never blocks
+        for _ in range(100_000):  # far more than the pipe holds, but it never blocks
             waker.wake()
         assert poller.poll(0.0) == {waker}
         waker.clear()
@@ -147,4 +147,4 @@ def test_a_waker_wakes_a_poller_from_another_thread(context: Context) -> None:
         poller.unregister(waker)
         assert poller.poll(0.0) == set()
     waker.close()
-    waker.wake()  # nobody to wake
+    waker.wake()  # there is no poller to wake

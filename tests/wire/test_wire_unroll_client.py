@@ -1,4 +1,4 @@
-"""The client against a learner that follows docs/messaging.md, over loopback. Both are pumped by one thread."""
+"""The client against a learner that follows docs/messaging.md, over loopback. One thread drives both."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ DEADLINE_SECONDS = 20.0
 
 
 class Learner:
-    """The learner's rules, and nothing else of it. ``last`` and ``accepted`` outlive a restart, as a checkpoint would make them."""
+    """Follows the learner's rules, and does nothing else. ``last`` and ``accepted`` survive a restart, as with a checkpoint."""
 
     def __init__(self, endpoint: str = "tcp://127.0.0.1:*", *, capacity: int = 2 * E) -> None:
         self.capacity = capacity
         self.last: dict[int, int] = {}
         self.accepted: list[int] = []
-        """What ``marked`` wrote into the messages, in the order of acceptance."""
+        """The values that ``marked`` wrote into the messages, in the order of acceptance."""
         self.episodes: list[EpisodeReport] = []
         self.generated_frames = 0
         self.reject: set[int] = set()
@@ -60,7 +60,7 @@ class Learner:
         self.incarnations: dict[bytes, int] = {}
 
     def stop(self) -> None:
-        """Die with whatever is unread; returns when the port is free."""
+        """Die without reading what has arrived; returns when the port is free."""
         self.router.close()
         self.context.destroy(linger=0)
 
@@ -85,7 +85,7 @@ class Learner:
             self.send(peer, Credit(granted_unrolls=granted))
 
     def consume(self) -> None:
-        """Take everything off the queue."""
+        """Take everything from the queue."""
         self.announce(self.pool.on_consumed(self.pool.held))
 
     def handle(self, peer: bytes, message: Message, frames: list[memoryview]) -> None:
@@ -168,7 +168,7 @@ def connect(
 
 
 def marked(value: int) -> dict[str, Array]:
-    """A message's arrays that say which message they are, in every frame."""
+    """Arrays with the number of their message in every frame."""
     arrays = LAYOUT.allocate(E)
     arrays["frames"][...] = value % 256
     arrays["episode_id"][...] = value
@@ -237,7 +237,7 @@ def test_credit_bounds_what_is_under_way(learner: Learner, context: Context) -> 
 
 
 def test_every_actor_gets_its_turn(learner: Learner, context: Context) -> None:
-    clients = [connect(context, learner.endpoint, index=index) for index in range(5)]  # credit for two of them
+    clients = [connect(context, learner.endpoint, index=index) for index in range(5)]  # there is credit for two of them
     num_sent = [0] * len(clients)
 
     def turn() -> bool:
@@ -255,7 +255,7 @@ def test_every_actor_gets_its_turn(learner: Learner, context: Context) -> None:
     for index, client in enumerate(clients):
         assert [value for value in learner.accepted if value // 100 == index] == [100 * index + number for number in range(20)]
         client.close()
-    # First come, first served: while all want credit, nobody is far ahead.
+    # Credit is given in order of arrival: while all want credit, no client gets far ahead.
     counts = np.cumsum([[value // 100 == index for index in range(5)] for value in learner.accepted], axis=0)
     assert np.ptp(counts[:50], axis=1).max() <= 5
 
@@ -263,7 +263,7 @@ def test_every_actor_gets_its_turn(learner: Learner, context: Context) -> None:
 def test_a_learner_that_restarts_on_its_port_gets_every_message_once(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     value = 0
-    for num_unread in (0, 1, 2):  # messages that the dying learner had received from the network and not read
+    for num_unread in (0, 1, 2):  # messages that the dying learner had received but not read
         for _ in range(3):
             learner.consume()
             send(value, client, learner)
@@ -275,7 +275,7 @@ def test_a_learner_that_restarts_on_its_port_gets_every_message_once(learner: Le
         for _ in range(min(num_unread, 1)):
             client.send_unrolls(marked(value), num_frames=1)
             value += 1
-        if num_unread == 2:  # taken, but the acknowledgement dies with the learner
+        if num_unread == 2:  # the message was taken, but the acknowledgement is lost with the learner
             until(lambda value=value: learner.accepted[-1:] == [value - 1], learner)  # type: ignore[misc]
         learner.restart()
         until(lambda: client.num_unacked == 0, learner, client)
@@ -290,7 +290,7 @@ def test_a_learner_restored_from_an_old_checkpoint_is_followed(learner: Learner,
         send(value, client, learner)
         until(lambda: client.num_unacked == 0, learner, client)
         learner.consume()
-    learner.last[client.incarnation] = 1  # messages 2 and 3 were acknowledged after the checkpoint: they cannot come again
+    learner.last[client.incarnation] = 1  # messages 2 and 3 were acknowledged after the checkpoint, so they cannot be sent again
     learner.restart()
     send(3, client, learner)
     until(lambda: client.num_unacked == 0, learner, client)
@@ -311,7 +311,7 @@ def test_a_learner_at_another_address_gets_what_is_unacknowledged(learner: Learn
 
 
 def greet(client: UnrollClient, learner: Learner, now: list[float]) -> None:
-    """Move the clock on until the first hello has left: without a connection it is tried again every 10 ms."""
+    """Advance the clock until the first hello has been sent; without a connection it is retried every 10 ms."""
     while "hello" not in learner.seen:
         now[0] += 0.001
         client.poll()
@@ -321,10 +321,10 @@ def greet(client: UnrollClient, learner: Learner, now: list[float]) -> None:
 def test_a_forgotten_session_is_opened_again_and_nothing_is_lost(learner: Learner, context: Context) -> None:
     now = [0.0]
     client = connect(context, learner.endpoint, clock=lambda: now[0])
-    greet(client, learner, now)  # from here on the clock stands still: no timeout helps
+    greet(client, learner, now)  # from here on the clock stands still, so no timeout can help
     client.request_credit(E)
     until(lambda: client.has_credit(E), learner, client)
-    learner.pool.expire(time.monotonic() + 61.0)  # silent for too long
+    learner.pool.expire(time.monotonic() + 61.0)  # the client has been silent for too long
     now[0] += 0.2
     client.send_unrolls(marked(1), num_frames=1)
     until(lambda: client.num_unacked == 0, learner, client)

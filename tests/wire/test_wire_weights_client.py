@@ -1,4 +1,4 @@
-"""Client and publisher against a tiny parameter server, over loopback. One thread pumps all of them."""
+"""Client and publisher against a tiny parameter server, over loopback. One thread drives all of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEADLINE_SECONDS = 20.0
 
 
 class Server:
-    """Keeps one version, in however many slices were put into ``held``."""
+    """Keeps one version, in as many slices as were put into ``held``."""
 
     def __init__(self) -> None:
         self.held: tuple[Version, list[bytes]] | None = None
@@ -52,7 +52,7 @@ class Server:
         self.context.destroy(linger=0)
 
     def restart(self) -> None:
-        """Come back with nothing."""
+        """Restart without any weights."""
         self.stop()
         self.held = None
         self.start(self.endpoint)
@@ -126,7 +126,7 @@ def until(condition: Callable[[], bool], server: Server, *pumps: Callable[[], ob
 
 
 def pull(client: WeightsClient, server: Server, have: Version | None) -> WeightsFrame | None:
-    """One request until its answer."""
+    """Send one request, and wait for its answer."""
     client.request(have)
     found: list[WeightsFrame] = []
 
@@ -160,7 +160,7 @@ def test_a_second_request_waits_for_the_first(server: Server, client: WeightsCli
     assert client.pending
     client.request((9, 9))
     frame = pull(client, server, (9, 9))
-    assert frame is not None  # the answer to the first
+    assert frame is not None  # the answer to the first request
     requests = [message.have for message in server.seen if isinstance(message, GetWeights)]
     assert requests == [None]
 
@@ -171,7 +171,7 @@ def test_an_empty_server_is_not_asked_in_a_loop(server: Server, client: WeightsC
         assert pull(client, server, None) is None
     elapsed = time.monotonic() - start
     assert client.held is None
-    assert elapsed >= 2 * 0.25  # the pause between 'I have nothing' and the next question
+    assert elapsed >= 2 * 0.25  # the pause after an answer without weights
 
 
 def test_damaged_weights_are_dropped_and_asked_for_again(server: Server, client: WeightsClient) -> None:
@@ -180,7 +180,7 @@ def test_damaged_weights_are_dropped_and_asked_for_again(server: Server, client:
     client.request(None)
     until(lambda: client.num_malformed == 1, server, client.poll)
     assert client.pending
-    server.digests = [payload_digest(b"w"), payload_digest(b"w")]  # one frame too few
+    server.digests = [payload_digest(b"w"), payload_digest(b"w")]  # one frame is missing
     until(lambda: client.num_malformed == 2, server, client.poll)
     server.digests = None
     frame = pull(client, server, None)
@@ -234,12 +234,12 @@ def test_the_owner_of_a_loop_may_sleep_until_there_is_something_to_ask(server: S
     until(lambda: bool(server.seen), server, ask)
     assert client.rest_seconds > 0.1  # an answer wakes the loop
     until(lambda: not client.pending, server, client.poll)
-    assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)  # nothing newer: no sooner than this
+    assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)  # nothing newer: the next request is not due before this pause
     now[0] += client.rest_seconds
     assert client.rest_seconds == 0.0
     server.held = ((1, 6), [b"w"])
     assert pull(client, server, (1, 5)) is not None
-    assert client.rest_seconds == 0.0  # newer weights may have come meanwhile
+    assert client.rest_seconds == 0.0  # newer weights may have arrived meanwhile
     client.close()
 
 
@@ -260,7 +260,7 @@ def test_the_latest_wins(server: Server, publisher: WeightsPublisher) -> None:
     until(lambda: len(server.seen) >= 2, server)
     server.held, server.answers = ((1, 1), [b"1"]), True
     until(lambda: publisher.confirmed, server, publisher.poll)
-    assert server.published == [(1, 0), (1, 49)]  # version 1 was seen and not taken; the 47 between never left
+    assert server.published == [(1, 0), (1, 49)]  # version 1 was received but not taken; the 47 versions between were never sent
     assert len([message for message in server.seen if isinstance(message, PublishSlice)]) == 3
 
 
@@ -283,7 +283,7 @@ def test_a_lost_publication_is_repeated(server: Server, publisher: WeightsPublis
     assert server.published == [(1, 5)]
 
 
-@pytest.mark.parametrize("held", [(3, 5), (4, 0), (3, 4)])  # the last: other weights under the same version
+@pytest.mark.parametrize("held", [(3, 5), (4, 0), (3, 4)])  # the last case has other weights under the same version
 def test_a_learner_that_went_back_learns_of_the_newer_lineage(server: Server, publisher: WeightsPublisher, held: Version) -> None:
     server.held = (held, [b"newer"])
     publisher.publish(3, 4, 0, 1, b"old")
@@ -308,7 +308,7 @@ def test_a_refused_publisher_knows_why(server: Server, publisher: WeightsPublish
 
 
 def test_the_end_is_told_until_it_is_noted_and_nothing_else_any_more(server: Server, publisher: WeightsPublisher) -> None:
-    """R34."""
+    """R34 of docs/messaging.md."""
     publisher.publish(3, 5, 0, 1, b"w")
     until(lambda: publisher.confirmed, server, publisher.poll)
     server.answers = False

@@ -1,9 +1,9 @@
-"""A stand-in for a service: reports to the test over TCP, then behaves as told.
+"""A stand-in for a service: it reports to the test over TCP, then behaves as told.
 
 child.py PORT NAME BEHAVIOUR DIRECTORY [words of the start...]: BEHAVIOUR is one of
-  serve: SIGTERM ends it with code 0; stubborn: ignores SIGTERM; slow: SIGTERM, then ends when the test closes the connection;
-  exit=N: prints a line, ends with code N at once; until=N: ends with code N when the test closes the connection;
-  early: SIGTERM kills it, as a service that does not listen yet; early-later: as serve, but early once it was restarted.
+serve: ends with code 0 on SIGTERM; stubborn: ignores SIGTERM; slow: after SIGTERM, ends when the test closes the connection;
+exit=N: prints a line and ends with code N at once; until=N: ends with code N when the test closes the connection;
+early: SIGTERM kills it, as a service that does not listen yet; early-later: as serve, but as early after a restart.
 A learner that ends with code 0 leaves DIRECTORY/report.json.
 """
 
@@ -34,7 +34,7 @@ def on_term(number, frame):
         end(0)
 
 
-print(f"{name} says hello and {behaviour}", flush=True)  # before the test can know of it and ask for its end
+print(f"{name} says hello and {behaviour}", flush=True)  # printed before the test knows of the child and can ask it to end
 connection = socket.create_connection(("127.0.0.1", int(port)))
 if behaviour != "early":
     signal.signal(signal.SIGTERM, on_term)

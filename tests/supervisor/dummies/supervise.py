@@ -55,7 +55,7 @@ outcome = Supervisor(
     PrintingView(),
     agent_directories=sorted(directories),
     policy=RestartPolicy(first_delay_seconds=0.01, max_failures=3),
-    most_start_seconds=0.0,  # no child here trains
+    most_start_seconds=0.0,  # no child trains here
     grace=Grace(learner_seconds=patient(30.0), others_seconds=patient(1.0)),
 ).run()
 print("outcome:", outcome.exit_code, outcome.message, "|", *outcome.log_lines, flush=True)
