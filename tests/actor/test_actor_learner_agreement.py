@@ -65,7 +65,7 @@ UNROLL_LENGTH = 7  # Catch's games of 5 + 1 steps end at every row sooner or lat
 
 @dataclasses.dataclass
 class Played:
-    """What an actor recorded, and what it saw while it played."""
+    """The unrolls that an actor recorded, and the stacks that it saw while it played."""
 
     settings: RunSettings
     trainer: Trainer

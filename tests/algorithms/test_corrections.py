@@ -1,4 +1,4 @@
-"""What distinguishes the four corrections of Table 2 (the oracle comparison is in test_actor_critic)."""
+"""The differences between the four corrections of Table 2 (test_actor_critic compares them with the oracle)."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_divergence_of_exactly_the_threshold_is_too_much() -> None:
 
 @given(st.lists(st.floats(-30.0, 30.0, width=32), min_size=2, max_size=18), st.sampled_from(RHO_BARS))
 def test_no_divergence_is_below_0_and_a_policy_is_in_its_own_trust_region(logits: list[float], rho_bar: float) -> None:
-    """In float32, where a plain sum gives about -4e-8 for equal policies."""
+    """This is tested in float32, where a plain sum gives about -4e-8 for equal policies."""
     log_policy = torch.tensor(logits).log_softmax(-1)
     for other in (log_policy, implied_log_policy(log_policy, log_policy, rho_bar)):
         assert 0.0 <= float(kl_divergence(log_policy, other)) < 1e-5

@@ -31,8 +31,6 @@ SLOW_SECONDS = patient(60.0)
 
 
 class Server(ServerProcess):
-    """One bandit process."""
-
     def __init__(self, run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> None:
         bandit = BanditSettings(port=port, snapshot_interval_seconds=snapshots, history_interval_seconds=snapshots)
         security = SecuritySettings(curve_keys=keys)

@@ -102,7 +102,7 @@ def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], 
     )
     words = ["--frames_per_second", "250000", "--figures", str(fan_in), "--figures", str(fan_out)]
     report = plan_json(words, capsys)
-    # 3,125 x 448 us = 1.4 cores, at 0.7 each.
+    # 3,125 x 448 us = 1.4 cores, at 70 % utilisation.
     assert report["learners"]["bounds"]["I/O thread"] == 2
     # 97.7 answers x 3,000 us x 2.71 MB.
     assert report["paramservers"]["cores"] == pytest.approx(97.656 * 3000e-6 * 2.709716, rel=1e-3)

@@ -18,8 +18,6 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 class PodPlan(NamedTuple):
-    """One pod to start."""
-
     name: str
     component: str
     image: str

@@ -184,7 +184,7 @@ def test_a_container_sees_its_quota_and_not_the_machines_cpus(podman: Podman, co
 
 
 def test_every_game_runs_in_the_actors_image(podman: Podman, images: dict[str, str]) -> None:
-    """The image contains all libraries of the emulator, even though a larger base image has more packages."""
+    """The image contains all libraries of the emulator, although it lacks the extra packages of a larger base image."""
     program = "import ale_py; from ale_py.vector_env import AtariVectorEnv; print(AtariVectorEnv('pong', num_envs=2).reset()[0].shape)"
     assert podman("run", "--rm", *HARDENED, "--entrypoint", "python", images["actor"], "-c", program).startswith("(2,")
 

@@ -8,8 +8,6 @@ from tests.kube.fake_objects import Json
 
 
 class Kind(NamedTuple):
-    """One kind of object."""
-
     group: str
     version: str
     name: str

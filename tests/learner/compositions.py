@@ -27,8 +27,6 @@ BATCH_SIZE, NUM_REPLAYED = 4, 2
 
 
 class Cell(NamedTuple):
-    """One combination."""
-
     loss: str
     scaling: str
     core: str

@@ -59,7 +59,7 @@ class _Batches:
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if refusal_of(cell) is None], ids=str)
 def test_it_trains(cell: Cell, tmp_path: Path) -> None:
-    """20 updates stay finite and change the weights. In a population, the second half continues from another member's checkpoint."""
+    """20 updates have finite losses and change the weights. In a population, the second ten continue from another member's checkpoint."""
     whole = RunSettings.model_validate({**experiment_of(cell), "run_dir": str(tmp_path)})
     learner = MemberLearner(whole, 0)
     batches = _Batches(learner.settings)

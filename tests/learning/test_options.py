@@ -83,7 +83,7 @@ OPTIONS = {
 
 
 def updated(words: str) -> dict[str, torch.Tensor]:
-    """Weights after two updates."""
+    """Train two updates and return the weights."""
     settings = load_settings([], [*BASE.split(), *words.split()], {})
     trainer = trainer_of(settings)
     for seed in range(2):

@@ -17,8 +17,6 @@ ALERT_RULES = FILES / "alert-rules.yaml"
 
 
 class Target(NamedTuple):
-    """One query of one panel."""
-
     row: str
     panel: str
     expression: str

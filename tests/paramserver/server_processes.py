@@ -15,8 +15,6 @@ from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess
 
 
 class Server(ServerProcess):
-    """One paramserver process."""
-
     def __init__(self, run_dir: Path, *, port: int = 0, upstream: str | None = None) -> None:
         own = ParamserverSettings(port=port, upstream=upstream, index_lease_seconds=2.0)
         super().__init__("paramserver", RunSettings(name="pong", run_dir=run_dir, paramserver=own))

@@ -43,8 +43,6 @@ def settings_of(run_dir: Path, **changes: Any) -> RunSettings:
 
 
 class Server(ServerProcess):
-    """One controller process."""
-
     def __init__(self, run_dir: Path) -> None:
         super().__init__("population", settings_of(run_dir))
 

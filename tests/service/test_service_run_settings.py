@@ -1,4 +1,4 @@
-"""What a run directory records about the settings of every start."""
+"""A run directory records the settings of every start."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_closed_terminal(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_at_a_terminal_and_a_reader_that_went_away(tmp_path: Path) -> None:
-    """A run matters more than its output: it continues without a reader, and stops cleanly on request."""
+    """The run continues when its output has no reader, and stops cleanly on request."""
     reader, writer = os.pipe()
     with attached(tmp_path / "run", reader, writer, terminal=False) as (run, children):
         os.close(reader)

@@ -92,7 +92,7 @@ def test_who_holds_most_unread_is_cut_off(kernel: Kernel) -> None:
 
 
 def test_who_has_not_authenticated_may_have_little_unread(kernel: Kernel) -> None:
-    """The limit for authenticated connections does not matter: the server has sent this client a greeting, but has not admitted it."""
+    """Its limit does not depend on that of authenticated clients: the server has sent it a greeting, but has not admitted it."""
     table = kernel.table(max_unread_bytes=1 << 30, welcome_bytes=240)
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)
