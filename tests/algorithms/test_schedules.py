@@ -31,8 +31,7 @@ def test_an_unknown_schedule_is_refused() -> None:
 def test_warm_up_and_fall_follow_the_lines_between_their_corners() -> None:
     warmup, end = 40, 190
     found = [learning_rate_at_update(n, learning_rate=5e-4, warmup_updates=warmup, schedule_updates=end) for n in range(end + 20)]
-    # Update n + 1 of the warm-up lies on the line from 0 to the full rate. Update n + 1 after it lies on the line that starts at the full
-    # rate.
+    # Update n + 1 of the warm-up lies on the line from 0 to the full rate; update n + 1 after it lies on the line that starts there.
     rising = np.interp(np.arange(1, warmup + 1), [0, warmup], [0.0, 5e-4])
     falling = np.interp(np.arange(warmup, end + 20), [warmup, end], [5e-4, 0.0])
     np.testing.assert_allclose(found, np.concatenate([rising, falling]), rtol=1e-12, atol=1e-18)

@@ -68,8 +68,7 @@ def test_two_feeders_keep_a_real_learner_of_two_shards_busy(capsys: pytest.Captu
     assert main(["bench", "learner", CATCH, *words, "--learner.shards", "2", "--learner.threads", "1"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["repeats"] == 2
-    # Every unroll has 20 steps of one frame, and every batch has 32 unrolls. A scrape reads the counters one after the other while they
-    # grow.
+    # Every unroll has 20 steps of one frame; every batch has 32 unrolls. A scrape reads the counters one by one while they grow.
     assert report["frames_per_second"] == pytest.approx(640 * report["updates_per_second"], rel=0.4)
     phases = report["phase_milliseconds"]
     assert all(phases[phase] > 0 for phase in ("agree", "assemble", "forward_backward", "optimizer", "publish"))

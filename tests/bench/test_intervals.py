@@ -15,8 +15,7 @@ NAN = float("nan")
 def test_a_curve_is_the_mean_of_the_points_in_each_window() -> None:
     frames = np.array([0.0, 5.0, 10.0, 11.0, 20.0, 31.0, 40.0, 43.0])
     returns = np.array([9.0, 1.0, 3.0, NAN, 5.0, 8.0, 8.0, 2.0])
-    # (0, 10]: 1 and 3; (10, 20]: 5; (20, 30]: empty, so interpolated between its neighbours; (30, 40] and everything beyond the end: 8, 8,
-    # 2.
+    # (0, 10]: 1 and 3; (10, 20]: 5; (20, 30]: empty, so interpolated between its neighbours; (30, 40] and everything beyond: 8, 8, 2.
     assert windowed(frames, returns, total=40.0, windows=4).tolist() == [2.0, 5.0, 5.5, 6.0]
     with pytest.raises(ValueError, match="no curve"):
         windowed(frames[:2], np.array([1.0, NAN]), total=40.0, windows=4)

@@ -30,8 +30,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests that do not apply: tests of processes where no pod runs or for another kind of run, otherwise tests of objects
-    alone."""
+    """Deselect tests that do not apply: tests of processes if no pod runs or for another kind of run, otherwise tests of objects."""
     of_run = {"agents": "test_cluster_agents.py", "population": "test_cluster_population.py"}.get(
         os.environ.get("CLUSTER_RUN", ""), "test_cluster_release.py"
     )

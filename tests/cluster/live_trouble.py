@@ -23,8 +23,7 @@ def hint(pods: Sequence[Pod]) -> str:
 
 
 def describe(cluster: Cluster, release: str) -> str:
-    """List the pods with state and reason, then the last log lines of those that are not ready. Never raises if something cannot be
-    read."""
+    """List the pods with state and reason, then the last log lines of those that are not ready. Never raises on a failed request."""
     try:
         pods = release_pods(cluster, release)
     except KubeError as error:

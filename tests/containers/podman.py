@@ -35,8 +35,7 @@ class CommandError(AssertionError):
 
 
 class Podman:
-    """Storage under ``folder``. Use it as a context manager: at the end containers and networks are removed, and the folder too, unless
-    ``keep_images``."""
+    """Storage under ``folder``, as a context manager: containers and networks are removed, and the folder too, unless ``keep_images``."""
 
     def __init__(self, folder: Path, *, keep_images: bool = False) -> None:
         self._folder = folder

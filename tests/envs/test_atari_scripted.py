@@ -16,8 +16,7 @@ from herd.envs.suites.atari.settings import AtariSettings
 
 
 class ScriptedEmulators:
-    """A scripted environment. Each entry of ``steps`` is (reward, game_over, lives, frames); each entry of ``resets`` is (lives,
-    frames)."""
+    """A scripted environment. Entries of ``steps`` are (reward, game_over, lives, frames); entries of ``resets`` are (lives, frames)."""
 
     def __init__(self, steps: list[tuple[int, bool, int, int]], resets: list[tuple[int, int]]) -> None:
         self.steps, self.resets = iter(steps), iter(resets)

@@ -23,8 +23,7 @@ DICE_REFERENCES: dict[str, dict[str, Any]] = {
     "video_pinball": {"random": 0.0},
     "double_dunk": {"world_record": 21.0},
 }
-"""Where DiCE's tables differ much from ours: a digit is missing in Battle Zone's 2,360; no other source has 0 for Video Pinball's
-16,256.9."""
+"""Large errors in DiCE's tables: Battle Zone's 2,360 lacks a digit, and Video Pinball has 0, where other sources have 16,256.9."""
 
 
 def column(table: str, name: str) -> dict[str, float]:
@@ -114,8 +113,7 @@ def test_printed_saber_is_ours_with_the_papers_references(agent: str, mean: floa
 
 
 def test_lasers_own_medians_are_not_those_of_its_table() -> None:
-    """Table 1 of LASER says 431, 370 and 448 %: these come from curves, the best of a sweep at any time. Its table 2 gives other
-    medians."""
+    """Table 1 of LASER says 431, 370 and 448 %, from curves, as the best of a sweep at any time. Its table 2 gives other medians."""
     for agent, median, printed in (("laser_200m", 454.91, 431), ("laser_shared_50m", 364.96, 370), ("laser_shared_200m", 412.40, 448)):
         ours = found(column("atari57", agent), dict(atari_scores()))["median"]
         assert ours == pytest.approx(median, abs=0.006)

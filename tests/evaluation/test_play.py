@@ -181,8 +181,7 @@ def test_the_policy_is_told_of_every_row_what_an_actor_tells_it() -> None:
     play = play_of(ScriptedGames([[4]], [0], life_lost_at=2), note)
     for _ in range(7):
         play.step()
-    # Rows: start of a game, a middle row, after a lost life, a middle row, last observation (terminated), start of the next game, a middle
-    # row.
+    # Rows: start of a game, middle row, after a lost life, middle row, last observation (terminated), start of the next, middle row.
     assert [row[0] for row in told] == [True, False, True, False, True, True, False]
     assert [row[1] for row in told] == [-1, 1, -1, 1, -1, -1, 1]
     assert [row[2] for row in told] == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]

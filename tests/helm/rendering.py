@@ -58,8 +58,7 @@ def render_ci(name: str, *words: str, engine: str = NEWEST) -> list[Object]:
 
 
 def render_all(*words: str) -> list[Object]:
-    """Render every component: those of a run of one agent with several shards, and the population, which only runs of several agents
-    have."""
+    """Render every component: those of a run of one agent with several shards, and the population, which needs several agents."""
     population = render_ci("population-values.yaml", *words)
     return render_ci("multi-learner-values.yaml", *words) + [
         each for each in population if each["metadata"]["labels"].get("app.kubernetes.io/component") == "population"

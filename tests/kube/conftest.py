@@ -1,5 +1,4 @@
-"""A release on a fake API server, for unit tests and for whole commands. Without the kubernetes package these tests fail rather than
-skip."""
+"""A release on a fake API server, for unit tests and whole commands. Without the kubernetes package these tests fail, not skip."""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ def _below(api_version: str) -> str:
 
 
 def _openapi(below: str) -> Json:
-    """A schema in which every kind accepts ``fieldValidation``, so that clients leave validation to the server; the kinds have no
-    content."""
+    """A schema without content in which every kind accepts ``fieldValidation``, so that clients leave validation to the server."""
     paths = {
         f"/{below}/{plural}/{{name}}": {
             "patch": {

@@ -208,8 +208,7 @@ class Simulation(RuleBasedStateMachine):
         self.checkpoint = (json.dumps(self.ledger.snapshot().as_json()), list(self.consumed))
 
     def learner_restarts(self, draw: Draw) -> None:
-        """Restart from the checkpoint. Answers of the dead learner may still arrive; messages that it had not read may or may not be
-        lost."""
+        """Restart from the checkpoint. Answers of the dead learner may still arrive; unread messages may or may not be lost."""
         if not self.learner_may_die:
             return  # in half of the runs, where no frame may be lost
         for wire in self.wires.values():

@@ -243,8 +243,7 @@ def test_nothing_is_missing_where_nothing_was_skipped() -> None:
 
 
 def test_what_was_skipped_is_remembered_by_who_was_skipped() -> None:
-    """The checkpoint is written between the hello that skipped messages and the next message: the next learner allows for the same
-    frames."""
+    """The checkpoint comes between the hello that skipped messages and the next message: the next learner allows for the same frames."""
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
     ledger.on_hello(ACTOR, oldest_sequence=5)

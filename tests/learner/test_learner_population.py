@@ -300,8 +300,7 @@ def test_fitness_is_of_the_newest_games_once_there_are_enough() -> None:
 
 
 def test_human_normalised_fitness_is_the_mean_over_tasks_each_capped() -> None:
-    """(s - random) / (human - random) is 1.5, capped to 1, for the first task and 0.25 for the second. The mean is over tasks, not
-    games."""
+    """(s - random) / (human - random) is 1.5 (capped to 1) for the first task and 0.25 for the second. The mean is over tasks."""
     references = {
         "a": ReferenceScores(task="a", random=10.0, human=20.0, world_record=None, minimal_actions=None),
         "b": ReferenceScores(task="b", random=-4.0, human=4.0, world_record=None, minimal_actions=None),

@@ -1,5 +1,4 @@
-"""Clipping by the history of norms, and a learning rate that follows the policy: the rules by hand, their effect in a trainer, and a
-resume."""
+"""Clipping by the history of norms, and a learning rate that follows the policy: rules by hand, effect in a trainer, and resume."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ def _batch(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
 
 
 def _unrolls(settings: RunSettings, *, far: float) -> dict[str, NDArray[Any]]:
-    """All rows are valid. Replayed rows were played by a policy that is ``far`` from any untrained network's, the others by a uniform
-    policy, which is close to the network's own."""
+    """All rows are valid. ``far`` is the distance of the policy that played the replayed rows; the others were played uniformly."""
     arrays = unrolls_of(settings)
     arrays["row_valid"][...] = True
     arrays["behaviour_logits"][...] = 0.0

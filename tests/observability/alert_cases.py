@@ -64,8 +64,8 @@ def no_pods(component: str) -> dict[str, None]:
 
 
 def silent(alert: str, counter: str, pod: str, what: str, quiet: str, unasked: Mapping[str, str], **labels: str) -> tuple[Case, ...]:
-    """Cases for a counter that stops (``what``). The alert fires, except in the case ``quiet``, which has the series ``unasked``, or if
-    the run lacks the service."""
+    """Cases for a counter that stops (``what``). The alert is quiet in the case ``quiet`` with the series ``unasked``, and without the
+    service."""
     stands = {key(counter, pod, **labels): stays(9, LONG)}
     return (
         Case(alert, what, stands, fires=(RUN,)),

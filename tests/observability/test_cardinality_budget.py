@@ -26,8 +26,7 @@ LAYERS = [str(number) for number in range(1, 16)]
 """The layers of the deep network with a ReLU, and the one that mixes in side inputs."""
 TILES = [str(number) for number in range(39)]
 ADDED_BY_PROMETHEUS = 5
-"""Added to every target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling,
-scrape_series_added."""
+"""Series per target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling, scrape_series_added."""
 TARGET_LABELS = {"job", "instance", "namespace", "release", "component", "pod"}
 EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, names.PROCESS_CPU, names.HEARTBEAT_AGE, names.WEIGHTS_AGE}
 STATISTICS = ["mean", "median", "mean_capped", "interquartile_mean", "saber_mean", "saber_median"]

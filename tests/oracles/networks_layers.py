@@ -57,8 +57,7 @@ def max_pool(images: Array) -> Array:
 
 
 def rectify(values: Array, norm: Norm = None) -> Array:
-    """ReLU of [N, F] or [N, C, H, W], followed by the layer norm if there is one: over all axes but N, with a gain and an offset for
-    each unit."""
+    """ReLU of [N, F] or [N, C, H, W], then the layer norm if there is one: over all axes but N, with gain and offset for each unit."""
     if norm is None:
         return relu(values)
     gain, offset = norm

@@ -10,8 +10,7 @@ Mask = NDArray[np.bool_]
 
 
 def rewards(planes: NDArray[np.uint8], game_reset: Mask, *, grid: tuple[int, int], cell: int) -> Array:
-    """Rewards [T, B, Y, X] of planes [T+1, B, H, W, C]: absolute differences of intensities in [0, 1], averaged over pixels and
-    channels."""
+    """Rewards [T, B, Y, X] of planes [T+1, B, H, W, C]: differences of intensities in [0, 1], averaged over pixels and channels."""
     num_rows, batch, height, width, channels = planes.shape
     top, left = (height - grid[0] * cell) // 2, (width - grid[1] * cell) // 2
     out = np.zeros((num_rows - 1, batch, *grid))

@@ -73,8 +73,7 @@ def n_step_returns(*, discounts: Array, rewards: Array, values: Array) -> Array:
 
 
 def lambda_returns(*, discounts: Array, rewards: Array, values: Array, lambda_: float) -> Array:
-    """The forward view of TD(lambda) over the unroll, [T, B]: n-step returns weighted by (1 - lambda) lambda^(n-1); the longest gets the
-    rest."""
+    """Forward view of TD(lambda) over the unroll, [T, B]: n-step returns weighted by (1 - lambda) lambda^(n-1), the rest to the longest."""
     num_steps, batch_size = rewards.shape
     returns = np.zeros((num_steps, batch_size))
     for b in range(batch_size):

@@ -109,8 +109,7 @@ class Asker:
         return self.receive()[0]
 
     def lease(self, holder: str, index: int | None = None) -> tuple[Message, int]:
-        """Ask for an index as clients do, with a new request id each time, until there is an answer; returns it and the number of
-        requests."""
+        """Ask for an index, as clients do with a new request id each time, until it is answered; returns answer and number of requests."""
         first, ask_at = self._request_id + 1, 0.0
         answers: list[Message] = []
 

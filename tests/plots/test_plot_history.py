@@ -47,8 +47,7 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -
 
 
 def test_points_that_a_resumed_run_went_back_on_are_dropped(tmp_path: Path) -> None:
-    # A checkpoint at 80 frames and 4 s; killed after 200 frames. The first new point has 130 frames: fewer than before, but at a later
-    # time.
+    # A checkpoint at 80 frames and 4 s; killed after 200 frames. The first new point has fewer frames (130) at a later time.
     lines = [point(40, 2), point(80, 4), point(120, 6, 1), point(160, 8, 2), point(200, 10, 3), point(130, 5, 7), point(170, 7, 8)]
     run = read_run(run_directory(tmp_path, lines))
     assert run.env_frames.tolist() == [40, 80, 130, 170]

@@ -85,8 +85,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def test_the_line_of_the_best_leads_through_its_ancestors(run_dir: Path) -> None:
-    """The line is 0 until 400, then 1 from its 300 to 700, then 2 from its 600: the weights of 2 have 400 + 400 + 400 frames behind
-    them."""
+    """The line is 0 until 400, then 1 from its 300 to 700, then 2 from its 600: 400 + 400 + 400 frames led to the weights of 2."""
     history = read_population(run_dir)
     assert history.best.number == 2
     assert [tuple(segment) for segment in history.descent(2)] == [(0, 0.0, 400, 0.0), (1, 300.0, 700, 400.0), (2, 600.0, np.inf, 800.0)]

@@ -79,8 +79,7 @@ def test_each_number_moves_for_itself_at_a_third_either_way_as_likely() -> None:
 
 
 def test_up_and_down_undo_each_other() -> None:
-    """The paper says "our multiplication is unbiased", unlike 1.2 and 0.8: the mean of the logarithm stays constant over a long random
-    walk."""
+    """The paper: "our multiplication is unbiased", unlike 1.2 and 0.8. The mean of the logarithm stays constant over a long walk."""
     ends = []
     for seed in range(400):
         random, settings = Random(seed), {"loss.entropy_cost": 1.0}

@@ -58,8 +58,7 @@ class FaultyRun:
         return [name for name in self.run.children if name.startswith("actor")]
 
     def survive(self, *faults: Fault) -> float:
-        """Inject the faults together and lift each after its time; returns the seconds until recovery. All promises are checked
-        meanwhile."""
+        """Inject the faults together and lift each after its time; returns the seconds until recovery. Promises are checked meanwhile."""
         survived = self._soak.survive(faults)
         assert survived is not None, f"nothing runs that could be hit by {faults}"
         assert survived.faults == faults

@@ -1,5 +1,4 @@
-"""When the replay service is killed, stopped, moved or disconnected, the learner waits once, continues with online unrolls, and replays
-again."""
+"""When the replay service is killed, stopped, moved or cut off, the learner waits once, uses online unrolls, then replays again."""
 
 from __future__ import annotations
 

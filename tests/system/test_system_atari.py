@@ -57,8 +57,7 @@ def test_three_games_have_one_agent_and_even_frames(tmp_path: Path) -> None:
     report = train(run_dir, "--stop.env_frames", "6000", *words, file="experiments/atari-3games-quick.yaml")
     assert list(report["tasks"]) == ["boxing", "breakout", "crazy_climber"]
     frames = [task["env_frames"] for task in report["tasks"].values()]
-    # The last message, with two unrolls of each game, may be partly consumed. Steps that start a game are not counted: 1 step in a hundred
-    # or more.
+    # The last message, with two unrolls of each game, may be partly consumed. The 1 % of steps or more that start games do not count.
     assert max(frames) - min(frames) <= 2 * 20 * 4 + 0.02 * max(frames)
     assert report["task_frames_spread"] == (max(frames) - min(frames)) * 3 / sum(frames)
     assert all("human_normalised" in task for task in report["tasks"].values())

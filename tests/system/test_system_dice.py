@@ -31,8 +31,7 @@ def _bandits_account(run_dir: Path) -> Account:
 
 
 def _actors_account(run_dir: Path, *, dropped: bool = True) -> tuple[Account, int]:
-    """Games by tile, with or without those that were never reported, and the number of games that the bandit may or may not have
-    counted."""
+    """Games by tile, with or without those never reported, and the number of games that the bandit may or may not have counted."""
     games: Counter[int] = Counter()
     returns: Counter[int] = Counter()
     unconfirmed = 0

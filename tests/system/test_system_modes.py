@@ -93,8 +93,7 @@ def test_two_tasks_over_zstd_with_weights_in_bfloat16(tmp_path: Path) -> None:
 def test_the_instruction_is_understood(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--stop.env_frames", "400000")
     report = train(tmp_path / "run", *words, "--optimizer.schedule", "constant")
-    # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0. The bound is five standard errors
-    # away.
+    # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.
     assert report["tasks"]["catch_instructed"]["episode_return"]["mean_last_100"] > 0.5
 
 

@@ -111,8 +111,7 @@ def test_the_corners_of_messagepack_are_malformed(header: bytes) -> None:
 
 @pytest.mark.parametrize("unit", [b"\x80", b"\x90", b"\x81\xa0\x80", b"\xa1x", b"\xcb" + bytes(8)])
 def test_the_largest_header_costs_a_bounded_multiple_of_its_size(unit: bytes) -> None:
-    """Small values cost the most: an empty map takes one byte on the wire and 64 in memory, and a map with one entry 20 times its 3
-    bytes."""
+    """Small values cost the most: an empty map is one byte on the wire and 64 in memory; a map with one entry, 3 and 60."""
     rows = [b"\xdc\x10\x00" + unit * 4096] * (MAX_HEADER_BYTES // (3 + 4096 * len(unit)))
     header = b"\x81\xa4type\xdc" + len(rows).to_bytes(2, "big") + b"".join(rows)
     tracemalloc.start()

@@ -1,5 +1,4 @@
-"""Inputs that make libzmq 4.3.5 abort must not be reachable from the network. The tests use separate processes, which an abort would
-end."""
+"""Inputs that make libzmq 4.3.5 abort must not be reachable from the network. An abort would end the tests' separate processes."""
 
 from __future__ import annotations
 
