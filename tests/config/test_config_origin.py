@@ -1,4 +1,4 @@
-"""A checkpoint records which run it belongs to; a foreign one is refused with a clear message."""
+"""A checkpoint of another run, network or environment is refused, and the error names the differences."""
 
 from __future__ import annotations
 

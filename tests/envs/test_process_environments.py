@@ -28,7 +28,7 @@ from tests.patience import patient
 
 pytestmark = pytest.mark.processes
 SCRIPT = '''
-"""Frames are [seed % 251, steps, task], H W C = 2 3 3. The action says what happens; tasks are folders of notes."""
+"""Frames are [seed % 251, steps, task], H W C = 2 3 3. The action decides what happens; a task is a folder with its files."""
 import os
 import signal
 import subprocess
@@ -75,11 +75,11 @@ class Scripted:
         if action == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         if action == MEET:
-            # A pipe with a name opens when both of its ends do: only if two are here at one time.
+            # A named pipe opens only once both ends are opened, so two processes must be here at the same time.
             mode = os.O_RDONLY if os.path.exists(os.path.join(self.task, "reads")) else os.O_WRONLY
             os.close(os.open(os.path.join(os.path.dirname(self.task), "pipe"), mode))
         if action == ENGINE:
-            engine = subprocess.Popen(["sleep", "1000"], close_fds=False)  # as a program in C would start one
+            engine = subprocess.Popen(["sleep", "1000"], close_fds=False)  # inherits descriptors, as from a C program
             with open(os.path.join(self.task, "engine"), "w") as file:
                 file.write(str(engine.pid))
         return Played(self.seen(), 0.5)

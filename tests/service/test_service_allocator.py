@@ -24,7 +24,7 @@ size, resident = 1 << 20, psutil.Process().memory_info
 blocks = [libc.malloc(size) for _ in range(128)]
 for block in blocks:
     ctypes.memset(block, 1, size)
-for block in blocks[::2]:  # the others keep the heap's end where it is
+for block in blocks[::2]:  # the other blocks keep the heap from shrinking
     libc.free(ctypes.c_void_p(block))
 before = resident().rss
 assert return_free_memory()

@@ -43,7 +43,7 @@ def has_devices() -> bool:
 @pytest.mark.processes
 def test_tcp_delivers_over_a_network_that_loses_and_reorders() -> None:
     if not has_devices():
-        pytest.skip("this machine lets nobody make network devices in a namespace")
+        pytest.skip("this machine does not allow network devices in a namespace")
     done = subprocess.run([*NAMESPACE, sys.executable, "-c", TRANSFER], cwd=ROOT, capture_output=True, text=True, check=False, timeout=110)
     assert done.stdout.split() == ["True", "10.99.0.2", "True", "True"], done.stderr
 

@@ -38,7 +38,7 @@ def hang_up(peer):
     peer.close()
 
 def look_away(seconds):
-    time.sleep(seconds)  # the owner of the socket is busy: what libzmq does meanwhile is the point
+    time.sleep(seconds)  # the owner of the socket is busy, and libzmq works alone
 
 def serve(seconds):
     until = time.monotonic() + seconds
