@@ -12,6 +12,6 @@ if __name__ == "__main__":
         exit_code = main("learner", "herd_learner.learner")
     except SystemExit as error:
         exit_code = int(error.code or 0)
-    # Everything is written, so leave without Python's own shutdown. A thread of gloo may still be about to release a tensor, which takes the
-    # interpreter's lock; during the shutdown that aborts the process.
+    # Everything is written, so skip Python's own shutdown. A thread of gloo may still have to release a tensor, for which it needs the
+    # interpreter's lock; during the shutdown that would abort the process.
     os._exit(exit_code)
