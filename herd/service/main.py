@@ -23,4 +23,7 @@ def main(service: ServiceName, module: str) -> int:
     def run(settings: RunSettings, stop: StopRequest) -> None:
         import_module(module).run(settings, stop)
 
-    return run_service(service, run, stop)
+    try:
+        return run_service(service, run, stop)
+    finally:
+        stop.end()

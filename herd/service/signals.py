@@ -38,6 +38,14 @@ class StopRequest:
         """Whether the process was asked to stop."""
         return self._requested
 
+    def end(self) -> None:
+        """Ignore signals from now on, because the process is about to exit.
+
+        Python's shutdown replaces handlers by the default, so a late signal would kill a process that has ended well.
+        """
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  the signature is Python's
         # Nothing else: a handler runs between two bytecodes of the interrupted code, which may hold a lock.
         self._requested = True

@@ -147,3 +147,17 @@ def test_a_service_asked_to_stop_while_it_imports_ends_with_code_0(
     assert "Traceback" not in errors
     if service != "paramserver":
         assert not (tmp_path / "run").exists()  # the run was not started
+
+
+def test_a_signal_during_pythons_shutdown_does_not_change_the_exit_code() -> None:
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):\n"
+        "        kill(pid, number)\n"
+        "late = Late()  # deleted with this module, when Python has replaced the handlers of signals\n"
+        "sys.argv = ['service', '--help']\n"
+        "runpy.run_module('herd_bandit', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=SECONDS, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

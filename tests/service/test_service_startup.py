@@ -51,7 +51,9 @@ def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> Non
 def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
     """This needs a fresh process: the answer must not wait for seconds of imports."""
     code = (
-        "import runpy, sys\n"
+        "import os, runpy, sys\n"
+        "end = os._exit  # a learner calls it\n"
+        "os._exit = lambda code: (print('torch' in sys.modules, flush=True), end(code))\n"
         "sys.argv = ['service', '--seed', 'minus']\n"
         f"try:\n    runpy.run_module('herd_{service}', run_name='__main__')\nfinally:\n    print('torch' in sys.modules)"
     )
