@@ -77,14 +77,15 @@ def _draw_curve(axes: Axes, report: dict[str, Any]) -> None:
 
 def _draw_memory(axes: Axes, report: dict[str, Any]) -> None:
     for number, (name, samples) in enumerate(report["resident"].items()):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour, style = _COLOURS[number % len(_COLOURS)], "-" if number < len(_COLOURS) else ":"
         # One line per incarnation, with gaps between them. An ending process has no memory.
         by_pid: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for at, pid, size in samples:
             if size > 0:
                 by_pid[pid].append((at / 60, size / _MEGABYTE))
         for first, points in enumerate(by_pid.values()):
-            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4, label=name if first == 0 else None)
+            label = name if first == 0 else None
+            axes.plot(*zip(*points, strict=True), color=colour, linestyle=style, linewidth=1.4, label=label)
     axes.set_ylabel("resident memory, MiB")
     axes.set_xlabel("minutes")
     axes.set_xlim(0, report["seconds"] / 60)

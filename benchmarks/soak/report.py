@@ -72,7 +72,7 @@ def _sum_of_ledgers(ledgers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def write_report(folder: Path, report: dict[str, Any]) -> None:
     """Write soak.json and soak.md."""
-    (folder / "soak.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / "soak.json").write_text(json.dumps(report) + "\n")
     (folder / "soak.md").write_text(as_text(report))
 
 
