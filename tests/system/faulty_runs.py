@@ -86,8 +86,14 @@ class FaultyRun:
         return self.monitor.last[process]
 
     def resident(self, process: str) -> int:
-        """Resident bytes in the newest sample of the process's current incarnation."""
-        return self.monitor.record.memory[process][-1].bytes
+        """Resident bytes in the newest sample of the process's current incarnation. A process may train before it is first sampled."""
+
+        def samples() -> list[int]:
+            pid = self.reading(process).pid
+            return [sample.bytes for sample in self.monitor.record.memory.get(process, []) if sample.pid == pid]
+
+        self.until(lambda: bool(samples()), f"a sample of the memory of {process}")
+        return samples()[-1]
 
     def assert_nothing_broken(self) -> None:
         assert self.monitor.record.num_breaches == 0, (self.monitor.record.breaches, self.run.output)
