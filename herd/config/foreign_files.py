@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,15 +19,16 @@ MAX_JSON_BYTES = 256 << 20
 """Size limit of a state in JSON: 65,536 accounts of a learner take 4 MB, 500,000 entries of a bandit 20 MB."""
 
 
-def read_file(path: Path, max_bytes: int) -> bytearray:
-    """Return the contents of a regular file. Never waits for a writer.
+def open_file(path: Path, max_bytes: int) -> BinaryIO:
+    """Open a regular file for reading. Never waits for a writer.
 
     Raises:
         OSError: the file cannot be read, is not a regular file (``EINVAL``), or is larger than ``max_bytes`` (``EFBIG``).
 
     """
     # Non-blocking, so that opening a pipe without a writer returns at once. It has no effect on regular files.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb") as file:
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb")  # noqa: SIM115  the caller closes it
+    try:
         found = os.fstat(file.fileno())
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -35,7 +36,21 @@ def read_file(path: Path, max_bytes: int) -> bytearray:
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
         if found.st_size > max_bytes:
             raise OSError(errno.EFBIG, f"Larger than {max_bytes} bytes", str(path))
-        data = bytearray(found.st_size)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_file(path: Path, max_bytes: int) -> bytearray:
+    """Return the contents of a regular file.
+
+    Raises:
+        OSError: as `open_file`.
+
+    """
+    with open_file(path, max_bytes) as file:
+        data = bytearray(os.fstat(file.fileno()).st_size)
         del data[file.readinto(data) :]
         return data
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from herd.config.draws import Value
-from herd.config.foreign_files import MAX_JSON_BYTES, read_file
+from herd.config.foreign_files import MAX_JSON_BYTES, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 POPULATION = "population"
@@ -128,26 +128,31 @@ def journal_file(run_dir: Path) -> Path:
     return run_dir / POPULATION / JOURNAL
 
 
-def read_journal(path: Path) -> list[Began | Decided | Done | Failed | Returned]:
-    """Return all events in order; none if there is no journal. An incomplete last line of a killed writer is ignored.
+def read_journal(path: Path) -> Iterator[Began | Decided | Done | Failed | Returned]:
+    """Yield all events in order, with one in memory at a time; none if there is no journal.
+
+    An incomplete last line of a killed writer is ignored.
 
     Raises:
         JournalError: the journal cannot be read, or a line is damaged.
     """
     try:
-        text = read_file(path, MAX_JSON_BYTES)
+        with open_file(path, MAX_JSON_BYTES) as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith(b"\n"):
+                    yield _record(line, f"{path}: line {number}")
     except FileNotFoundError:
-        return []
+        return
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror or error}") from error
-    records = []
-    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
-        try:
-            records.append(_RECORD.validate_json(line))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise JournalError(f"{path}: line {number} is damaged: {first['msg']}") from error
-    return records
+
+
+def _record(line: bytes, where: str) -> Began | Decided | Done | Failed | Returned:
+    try:
+        return _RECORD.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise JournalError(f"{where} is damaged: {first['msg']}") from error
 
 
 class Lineages:

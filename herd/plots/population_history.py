@@ -80,7 +80,7 @@ def read_population(run_dir: Path) -> PopulationHistory:
         PlotError: the run is not a population, or its files cannot be read; one line.
     """
     try:
-        events = read_journal(journal_file(run_dir))
+        events = list(read_journal(journal_file(run_dir)))
     except JournalError as error:
         raise PlotError(str(error)) from error
     began = next(iter(events), None)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from herd_population.controller import Controller
 
 from herd.config.population import PopulationSettings
 from herd.wire.messages import Applied, Declined, MemberReport, OwnSetting
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RULES = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=100, burn_in_env_frames=1000)
 SETTINGS = {"optimizer.learning_rate": 1e-3, "loss.entropy_cost": 1e-2}
 
 
-def controller_of(num_members: int = 2, **changes: Any) -> Controller:
-    """The controller of a population that allows every value of `SETTINGS`."""
-    return Controller(
-        RULES, **{"num_members": num_members, "seed": 5, "is_allowed": lambda values: values.keys() == SETTINGS.keys(), **changes}
-    )
+def controller_of(num_members: int = 2, events: Iterable[Any] = (), **changes: Any) -> Controller:
+    """The controller of a population that allows every value of `SETTINGS`, after ``events``."""
+    allows = {"is_allowed": lambda values: values.keys() == SETTINGS.keys()}
+    controller = Controller(RULES, **{"num_members": num_members, "seed": 5, **allows, **changes})
+    for event in events:
+        controller.note(event)
+    return controller
 
 
 def report_of(agent: int, **changes: Any) -> MemberReport:

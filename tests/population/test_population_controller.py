@@ -221,7 +221,7 @@ def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed
     controller = controller_of(4, seed=seed)
     for turn in range(3004):
         if random.random() < 0.05:  # the controller is killed
-            controller = controller_of(4, seed=seed, events=list(journal))
+            controller = controller_of(4, seed=seed, events=journal)
         agent = random.randrange(4) if turn < 3000 else turn - 3000  # at the end, each member reports once more
         if random.random() < 0.01:
             members.go_back(agent)
@@ -232,7 +232,7 @@ def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed
         for event in controller.heard(report):
             journal.append(event)
             if random.random() < 0.05:  # killed after writing to disk, but before updating its own state
-                controller = controller_of(4, seed=seed, events=list(journal))
+                controller = controller_of(4, seed=seed, events=journal)
                 break
             controller.note(event)
         else:

@@ -47,7 +47,7 @@ class Server(ServerProcess):
         super().__init__("population", settings_of(run_dir))
 
     def events(self) -> list[Any]:
-        return read_journal(journal_file(self.settings.directory))
+        return list(read_journal(journal_file(self.settings.directory)))
 
 
 class Member(AskingClient):

@@ -78,7 +78,7 @@ def test_the_shards_of_a_member_copy_together(tmp_path: Path) -> None:
 
 
 def _check(run_dir: Path) -> None:
-    events = read_journal(journal_file(run_dir))
+    events = list(read_journal(journal_file(run_dir)))
     decided = [event.number for event in events if isinstance(event, Decided)]
     ended = [event.number for event in events if isinstance(event, Done | Failed)]
     assert decided == sorted(set(decided))

@@ -1,7 +1,7 @@
 """Turns members' reports into events for the journal and orders for the members. No I/O and no clock.
 
 The whole state follows from the journal and the members' reports since the process started. A controller restarted with the journal
-therefore continues where the previous one ended: `heard` returns events, and `note` applies them once they are on disk.
+therefore continues where the previous one ended: `note` applies each event that is on disk, and `heard` returns new ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from herd.wire.messages import Copied, Order, OwnSetting
 from herd_population.rules import choose_partner, is_better, is_ready, perturbed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from herd.config.population import PopulationSettings
     from herd.config.population_journal import Settings
@@ -50,16 +50,13 @@ class Controller:
         num_members: int,
         seed: int,
         is_allowed: Callable[[Settings], bool],
-        events: Sequence[Event] = (),
     ) -> None:
-        """Restore the state; ``is_allowed`` returns whether a member can have these settings, ``events`` are those of the journal."""
+        """Start without events; ``is_allowed`` returns whether a member can have these settings."""
         self._settings = settings
         self._seed = seed
         self._is_allowed = is_allowed
         self.members = [Member() for _ in range(num_members)]
         self._last_number = 0
-        for event in events:
-            self.note(event)
 
     def objection(self, report: MemberReport) -> str | None:
         """Return why a report is invalid, in one sentence, if its settings or its order number are impossible; None if it is valid."""

@@ -9,6 +9,7 @@ from herd.config.population_journal import Began, JournalError, journal_file, re
 from herd.service.files import append_line, flush_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from herd.config.population_journal import Settings
@@ -18,17 +19,24 @@ if TYPE_CHECKING:
 class Journal:
     """The journal of one run. One process writes it at a time."""
 
-    def __init__(self, run_dir: Path, *, run: str, members: tuple[Settings, ...]) -> None:
-        """Read an existing journal, or start one with the first settings of the ``members``.
+    def __init__(self, run_dir: Path, *, run: str, members: tuple[Settings, ...], note: Callable[[Event], None]) -> None:
+        """Pass the events of an existing journal to ``note`` one at a time, or start one with the first settings of the ``members``.
+
+        The events are not kept: a journal grows as long as the run, and memory must not.
 
         Raises:
             JournalError: it is damaged, belongs to another population, or cannot be written; one line.
         """
         self._path = journal_file(run_dir)
-        self.events: list[Event] = read_journal(self._path)
-        """Events in the journal when this process started."""
+        self.num_events = 0
+        """Number of events in the journal when this process started."""
         began = Began(run=run, members=members)
-        if not self.events:
+        for event in read_journal(self._path):
+            if self.num_events == 0 and event != began:
+                raise JournalError(f"{self._path}: belongs to another run or sweep: resume with its original settings, or start a new run")
+            note(event)
+            self.num_events += 1
+        if self.num_events == 0:
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self.append(began)
@@ -36,9 +44,7 @@ class Journal:
                 flush_directory(run_dir)
             except OSError as error:
                 raise JournalError(f"{self._path}: cannot be written: {error.strerror or error}") from error
-            self.events = [began]
-        elif self.events[0] != began:
-            raise JournalError(f"{self._path}: belongs to another run or sweep: resume with its original settings, or start a new run")
+            self.num_events = 1
 
     def append(self, event: Event) -> None:
         """Add an event.

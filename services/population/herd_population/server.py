@@ -88,21 +88,20 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             raise BadInputError(objection_to_tasks)
         meters = Meters(process.telemetry)
         first = tuple(swept_values(settings.sweep, agent, settings.seed) for agent in range(settings.agents))
-        try:
-            journal = Journal(settings.directory, run=settings.name, members=first)
-        except JournalError as error:
-            raise BadInputError(str(error)) from error
         controller = Controller(
             settings.population,
             num_members=settings.agents,
             seed=settings.seed,
             is_allowed=lambda values: _is_allowed(settings, values),
-            events=journal.events,
         )
+        try:
+            journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
+        except JournalError as error:
+            raise BadInputError(str(error)) from error
         router = open_router(process.context, settings, "population", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
             reports = Reports(process, controller, journal, meters)
-            serve_requests(process, router, reports.answer, meters, stop, events=len(journal.events))
+            serve_requests(process, router, reports.answer, meters, stop, events=journal.num_events)
             process.log.info("stopped")
 
 
