@@ -1,4 +1,4 @@
-# One command each; `make help` lists them. Everything happens in .venv, made on first use.
+# Each target is one command; `make help` lists them. Most use .venv, which is created when it is first needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,9 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 FILE ?= breakout
 SECONDS ?= 120
 TESTS ?= tests
-# Without the tests that need an hour, a cluster or root, which have their own targets.
+# Tests that need an hour, a cluster or root have their own targets.
 ORDINARY := not learning and not soak and not cluster and not containers
-# More workers than cores: tests of processes mostly wait. Neighbours share a worker, and so their fixtures and rendered charts.
+# More workers than cores are used, because tests of processes mostly wait. Neighbouring tests share a worker and its fixtures.
 WORKERS := -n 3 --dist worksteal
 
 # The tests start thousands of processes: compile each module only once.
@@ -27,13 +27,13 @@ dev: $(VENV)/.dev  ## Install what the tests need as well.
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
-check: lint typecheck imports  ## Run after every change: style, types, imports, and all tests that start no processes; about two minutes on two cores.
+check: lint typecheck imports  ## Run after every change: style, types, imports, and tests without processes; about two minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "not processes and $(ORDINARY)"
 
 test: lint typecheck imports  ## Run all checks and tests; about twenty minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "$(ORDINARY)"
 
-test-slow: $(VENV)/.dev  ## Run the tests with half a core for each of two workers, as on a slow machine (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
+test-slow: $(VENV)/.dev  ## Run the tests with half a core for each worker, as on a slow machine (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
 	$(BIN)/python -m pytest -p tests.slow_machine $(WORKERS) -m "$(ORDINARY)" $(TESTS)
 
 test-cluster: $(VENV)/.dev  ## Test the chart on the cluster of KUBECONFIG: install, scale, kill, upgrade, uninstall (CLUSTER_PROCESSES=0: without nodes).
@@ -64,8 +64,8 @@ docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard, rules and requirem
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements
 
-# The variable suppresses an advertisement of the theme's successor, which would count as a warning.
-docs-site: $(VENV)/.dev  ## Build the documentation site into site/: mkdocs; warnings are errors. No page loads anything from another host.
+# NO_MKDOCS_2_WARNING suppresses the theme's advertisement of its successor, which would count as a warning.
+docs-site: $(VENV)/.dev  ## Build the documentation site into site/: mkdocs; warnings are errors. Pages load nothing from other hosts.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean
 
 diagrams:  ## Redraw the diagrams of the documentation (needs Graphviz's dot).
@@ -80,12 +80,12 @@ helm: $(VENV)/.dev  ## Regenerate the chart's schema and README.
 
 # checkov has its own environment, because it pins about fifty packages.
 CHECKOV := $(VENV)-checkov
-helm-security: $(VENV)/.dev  ## Check everything that the chart renders for security findings: checkov.
+helm-security: $(VENV)/.dev  ## Check all rendered manifests for security findings: checkov.
 	test -x $(CHECKOV)/bin/checkov || $(PYTHON) -m venv $(CHECKOV)
 	$(CHECKOV)/bin/python -m pip --disable-pip-version-check install --quiet checkov==3.3.30
 	$(BIN)/python -m helm.tools.chart_security --checkov $(CHECKOV)/bin/checkov
 
-# Each change is made in a copy of the tree, and TESTS must fail; surviving changes are listed.
+# Each change is made in a copy of the tree. Changes with which TESTS still pass are listed.
 MUTANTS := $(VENV)-mutants
 MUTATED ?= herd/wire/outbox.py
 TESTS ?= tests/wire/test_wire_outbox.py
@@ -100,7 +100,7 @@ mutants: $(VENV)/.dev  ## Mutation testing: check that TESTS notice single chang
 		../bin/cosmic-ray init mutants.toml mutants.sqlite && ../bin/cosmic-ray exec mutants.toml mutants.sqlite && \
 		../bin/cr-report --surviving-only --show-diff mutants.sqlite
 
-# The stamps are older than a changed pyproject.toml, which then triggers a new installation.
+# A pyproject.toml that is newer than the stamps triggers a new installation.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 

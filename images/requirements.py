@@ -1,7 +1,7 @@
-"""Which packages an image installs, at which versions: ``python -m images.requirements`` writes the files that the Dockerfiles read.
+"""Writes the requirement files that the Dockerfiles install: ``python -m images.requirements``.
 
-A file holds everything that one service needs, what its needs need in turn included, each pinned to the version of constraints.txt that
-the tests ran with. What needs what is read from the packages installed beside this program, so run it in the development environment.
+A file lists all direct and indirect requirements of one service, pinned to the versions of constraints.txt, with which the tests ran.
+Requirements of packages are read from the installed packages, so run this program in the development environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chart's README.md: ``python -m helm.tools.chart_readme > helm/herd/README.md``. Made from values.yaml's comments."""
+"""Generates the chart's README.md from values.yaml: ``python -m helm.tools.chart_readme > helm/herd/README.md``."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Generated from `values.yaml` by `python -m helm.tools.chart_readme > helm/herd/R
 
 | object | what it runs |
 | --- | --- |
-| Deployment `RELEASE-herd-actor` | actors, as many as you like |
-| Deployment `RELEASE-herd-evaluator` | the evaluator, where the experiment has `evaluation.interval_seconds` |
+| Deployment `RELEASE-herd-actor` | actors |
+| Deployment `RELEASE-herd-evaluator` | the evaluator, if the experiment has `evaluation.interval_seconds` |
 | StatefulSet `RELEASE-herd-learner` | one pod per learner shard |
 | StatefulSet `RELEASE-herd-paramserver` | the parameter server's root |
-| StatefulSet `RELEASE-herd-paramserver-replica` | replicas that actors ask, where there are any |
-| StatefulSet `RELEASE-herd-bandit` | the bandit, where the experiment has one |
-| StatefulSet `RELEASE-herd-replay` | replicas of the replay service, where the experiment has one |
-| StatefulSet `RELEASE-herd-population` | the controller of the population, where the experiment has one |
-| Deployment `RELEASE-herd-inference` | the inference service, where the experiment has `actor.inference: remote` |
+| StatefulSet `RELEASE-herd-paramserver-replica` | replicas of the parameter server, if there are any |
+| StatefulSet `RELEASE-herd-bandit` | the bandit, if the experiment has one |
+| StatefulSet `RELEASE-herd-replay` | the replay service, if the experiment has one |
+| StatefulSet `RELEASE-herd-population` | the population controller, if the experiment has one |
+| Deployment `RELEASE-herd-inference` | the inference service, if the experiment has `actor.inference: remote` |
 
-[docs/kubernetes.md](../../docs/kubernetes.md) explains installation, scaling, keys, upgrades and monitoring. `ci/` holds values for
-usual cases, each rendered and checked by tests. A release that says `herd` in its name gives that name to its objects.
+[docs/kubernetes.md](../../docs/kubernetes.md) explains installation, scaling, keys, upgrades and monitoring. `ci/` contains values for
+usual cases, which the tests render and check. If a release's name contains `herd`, its objects are named RELEASE instead of RELEASE-herd.
 
 ## Values
 """
 
 
 def chart_readme() -> str:
-    """Every value with its default and reason, by section."""
+    """Return the README: every value with its default and reason, by section."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     head = _HEAD.format(
         description=chart["description"], version=chart["version"], app_version=chart["appVersion"], kubernetes=chart["kubeVersion"]

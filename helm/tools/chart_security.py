@@ -1,7 +1,7 @@
-"""``python -m helm.tools.chart_security``: checkov over everything that the chart renders; exit code 1 on any finding not accepted here.
+"""Runs checkov over everything that the chart renders: ``python -m helm.tools.chart_security``. Fails unless all findings are accepted.
 
-checkov runs in an environment of its own (`make helm-security` makes it), named by --checkov. Without an account it gives no
-severities: each accepted check is one that its makers call low, with our reason.
+checkov has its own environment, which `make helm-security` creates and --checkov names. Without an account it reports no severities, so
+``ACCEPTED`` lists checks that its makers rate low, each with our reason.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from helm.tools.fetch_tools import helm_program
 from helm.tools.values_comments import CHART
 
 ACCEPTED = {
-    "CKV_K8S_43": "low: digests are values (image.digest); a chart cannot know those of images that its users build",
-    "CKV_K8S_15": "low: Always asks the registry at every start, of thousands of actors at once; image.pullPolicy sets it",
-    "CKV_K8S_8": "low: only the pod of helm test, which ends by itself and has a time-out",
+    "CKV_K8S_43": "low: users build the images, so the chart cannot know their digests; image.digest sets them",
+    "CKV_K8S_15": "low: with Always, thousands of actors would ask the registry at once; image.pullPolicy sets it",
+    "CKV_K8S_8": "low: only the pod of helm test, which ends by itself and has a timeout",
     "CKV_K8S_9": "low: only the pod of helm test, which accepts no connections",
 }
 ONLY_TEST_POD = frozenset({"CKV_K8S_8", "CKV_K8S_9"})

@@ -1,8 +1,8 @@
-"""The chart as a release publishes it: ``python -m helm.tools.release_chart FOLDER --registry REGISTRY --digests DIGESTS``.
+"""Prepares the chart for a release: ``python -m helm.tools.release_chart FOLDER --registry REGISTRY --digests DIGESTS``.
 
-It copies the chart to FOLDER/herd and fills in what only a release knows: the registry of its images as the default of
-``image.registry``, and for Artifact Hub the images by digest and the changes of this version, from CHANGELOG.md. DIGESTS is a folder with
-a file per service, named after it and holding the digest of its image.
+It copies the chart to FOLDER/herd and sets the registry of the release's images as the default of ``image.registry``. For Artifact Hub it
+adds the images with their digests, and the changes of this version from CHANGELOG.md. DIGESTS is a folder with one file per service, which
+has the service's name and contains the digest of its image.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def release_chart(folder: Path, *, registry: str, digests: dict[str, str], chang
 def main(words: Sequence[str] | None = None) -> int:
     """Write the chart, or print one line with the reason."""
     parser = argparse.ArgumentParser(prog="python -m helm.tools.release_chart", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where to write the folder herd; it must not be there yet")
+    parser.add_argument("folder", type=Path, help="where to write the folder herd, which must not exist")
     parser.add_argument("--registry", required=True, help="registry and path of the images")
-    parser.add_argument("--digests", type=Path, required=True, help="folder with a file per service, its image's digest")
+    parser.add_argument("--digests", type=Path, required=True, help="folder with one file per service: the digest of its image")
     given = parser.parse_args(words)
     try:
         made = release_chart(given.folder, registry=given.registry, digests=read_digests(given.digests), changelog=CHANGELOG.read_text())

@@ -1,7 +1,7 @@
-"""values.schema.json: ``python -m helm.tools.values_schema > helm/herd/values.schema.json``.
+"""Generates values.schema.json: ``python -m helm.tools.values_schema > helm/herd/values.schema.json``.
 
-Made from values.yaml (defaults give types, ``@schema`` lines say more) and, for the experiment, from the settings model. It is draft-07,
-for Helm 3.17 passes over keywords of later drafts in silence. Unknown keys are refused everywhere but inside Kubernetes' own objects.
+Types come from the defaults in values.yaml and its ``@schema`` lines; the experiment's from the settings model. The schema is draft-07,
+because Helm 3.17 silently ignores keywords of later drafts. Unknown keys are refused, except inside Kubernetes' own objects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ACTOR_GROUPS = "actor-groups"
 NUMBER = "^[-+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$"
 WHOLE = "^[-+]?([0-9]+|[0-9]*\\.?[0-9]+[eE]\\+?[0-9]+)$"
 GROUP_NAME = "^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$"
-"""Together with 32 characters of the release and -actor-, a name of this length fits into a label's 63."""
+"""With 32 characters of the release and -actor-, a name of this length fits into the 63 characters of a label."""
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _QUANTITY = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?$"}
 _PODS = {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+%$"}
@@ -35,7 +35,7 @@ BY_NAME: dict[str, dict[str, Any]] = {
     },
     "extraArgs": {"type": "array", "items": {"type": "string", "pattern": "^--"}},
 }
-"""Schemas of values that many components have, by their last name. The API server refuses anything else, but in the midst of an install."""
+"""Schemas of values that many components have, by their last name. The API server would refuse other values only during an install."""
 
 
 def values_schema() -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _definitions() -> dict[str, Any]:
 
 
 def _whole_as_text(schema: Any) -> Any:
-    """Allow `helm --set experiment.stop.env_frames=1e9`, of which Helm makes text."""
+    """Allow `helm --set experiment.stop.env_frames=1e9`, which Helm converts to text."""
     if isinstance(schema, list):
         return [_whole_as_text(item) for item in schema]
     if not isinstance(schema, dict):

@@ -264,7 +264,7 @@ def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None
         (with_values("experiment=learner: 3"), "learner must be a map of settings"),
         (with_values("experiment.population.strategy=pbt"), "learner.persistence.existingClaim"),
         (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
-        (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK is the chart's own"),
+        (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK cannot be set"),
         (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),
         (
             with_values("actor.autoscaling.enabled=true", "actor.autoscaling.minReplicas=9", "actor.autoscaling.maxReplicas=8"),

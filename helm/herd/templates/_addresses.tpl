@@ -1,10 +1,10 @@
-{{/* Who answers where. Short names: the pod's search path completes them with its own namespace first. */}}
+{{/* Addresses of all services. Names are short, because a pod's DNS search path adds its own namespace first. */}}
 
 {{- define "herd.address.paramserver" -}}
 tcp://{{ include "herd.fullname" . }}-paramserver:7200
 {{- end -}}
 
-{{/* Whom actors ask for weights. */}}
+{{/* The address from which actors fetch weights. */}}
 {{- define "herd.address.weights" -}}
 {{- if gt (include "herd.replicas" . | int) 0 -}}
 tcp://{{ include "herd.fullname" . }}-paramserver-replica:7200
@@ -17,13 +17,13 @@ tcp://{{ include "herd.fullname" . }}-paramserver-replica:7200
 tcp://{{ include "herd.fullname" . }}-bandit:7300
 {{- end -}}
 
-{{/* (list $ index): the host name of a replica's pod. */}}
+{{/* (list $ index): the host name of a replay pod. */}}
 {{- define "herd.host.replay" -}}
 {{- $fullname := include "herd.fullname" (index . 0) -}}
 {{- printf "%s-replay-%d.%s-replay" $fullname (index . 1 | int) $fullname -}}
 {{- end -}}
 
-{{/* Every replica's, in order, as JSON. */}}
+{{/* The addresses of all replay pods, in order, as JSON. */}}
 {{- define "herd.addresses.replay" -}}
 {{- $addresses := list -}}
 {{- range $index := until (include "herd.replayReplicas" . | int) -}}
@@ -40,7 +40,7 @@ tcp://{{ include "herd.fullname" . }}-inference:7600
 tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end -}}
 
-{{/* (list $ agent): the StatefulSet of an agent's learner; that of the only agent has no number. */}}
+{{/* (list $ agent): the name of the StatefulSet of an agent's learner. It has no number if there is only one agent. */}}
 {{- define "herd.learner.name" -}}
 {{- $name := printf "%s-learner" (include "herd.fullname" (index . 0)) -}}
 {{- if gt (include "herd.agents" (index . 0) | int) 1 -}}
@@ -50,12 +50,12 @@ tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ agent rank): the host name of a shard's pod. */}}
+{{/* (list $ agent rank): the host name of a learner shard's pod. */}}
 {{- define "herd.host.learner" -}}
 {{- printf "%s-%d.%s-learner" (include "herd.learner.name" .) (index . 2 | int) (include "herd.fullname" (index . 0)) -}}
 {{- end -}}
 
-{{/* The host names of every shard, those of agent 0 first and in the order of ranks, as JSON. */}}
+{{/* The host names of all learner shards, ordered by agent and rank, as JSON. */}}
 {{- define "herd.hosts.learner" -}}
 {{- $hosts := list -}}
 {{- range $agent := until (include "herd.agents" . | int) -}}
@@ -66,7 +66,7 @@ tcp://{{ include "herd.fullname" . }}-population:7500
 {{- $hosts | toJson -}}
 {{- end -}}
 
-{{/* The same as addresses. */}}
+{{/* The addresses of all learner shards, in the same order, as JSON. */}}
 {{- define "herd.addresses.learner" -}}
 {{- $addresses := list -}}
 {{- range include "herd.hosts.learner" . | fromJsonArray -}}
@@ -85,7 +85,7 @@ tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end }}
 {{- end -}}
 
-{{/* (list $ component): of its Service, by the name that the cluster's version has for it. */}}
+{{/* (list $ component): the trafficDistribution of its Service. Kubernetes 1.34 renamed PreferClose to PreferSameZone. */}}
 {{- define "herd.trafficDistribution" -}}
 {{- $renamed := semverCompare ">=1.34-0" (index . 0).Capabilities.KubeVersion.Version -}}
 {{- $component := index . 1 -}}

@@ -1,4 +1,4 @@
-{{/* The experiment file: its text, and the few settings that decide what is rendered. */}}
+{{/* The experiment file, and the settings in it that decide what is rendered. */}}
 
 {{- define "herd.experiment.text" -}}
 {{- with .Values.experiment | default dict -}}
@@ -8,7 +8,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The same as a map, as JSON. */}}
+{{/* The experiment as a map, in JSON. */}}
 {{- define "herd.experiment.map" -}}
 {{- $experiment := .Values.experiment | default dict -}}
 {{- if kindIs "string" $experiment -}}
@@ -20,7 +20,7 @@
 {{- $experiment | toJson -}}
 {{- end -}}
 
-{{/* (list $ section key default): a setting, as text; the run's own are in no section. */}}
+{{/* (list $ section key default): a setting, as text. The section is empty for settings at the top level. */}}
 {{- define "herd.setting" -}}
 {{- $section := include "herd.experiment.map" (index . 0) | fromJson -}}
 {{- with index . 1 -}}
@@ -41,7 +41,7 @@
 {{- include "herd.setting" (list . "" "name" "run") -}}
 {{- end -}}
 
-{{/* Where a process leaves its files; images have /var/lib/herd for their work folder, so that runs/NAME is what it is on a laptop. */}}
+{{/* The run directory. The working directory of images is /var/lib/herd, so it is runs/NAME, as on a laptop. */}}
 {{- define "herd.runDirectory" -}}
 /var/lib/herd/runs/{{ include "herd.run" . }}
 {{- end -}}
@@ -50,7 +50,7 @@
 {{- include "herd.setting" (list . "" "agents" 1) -}}
 {{- end -}}
 
-{{/* "true" where agents are a population; else empty. */}}
+{{/* "true" if the agents are a population; else empty. */}}
 {{- define "herd.hasPopulation" -}}
 {{- if eq (include "herd.setting" (list . "population" "strategy" "none")) "pbt" -}}true{{- end -}}
 {{- end -}}
@@ -71,14 +71,14 @@
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where games are played under temperatures that a bandit hands out; else empty. */}}
+{{/* "true" if a bandit picks temperatures; else empty. */}}
 {{- define "herd.hasBandit" -}}
 {{- $loss := include "herd.setting" (list . "loss" "kind" "impala") -}}
 {{- $ablation := include "herd.setting" (list . "loss" "ablation" "dice") -}}
 {{- if and (eq $loss "dice") (ne $ablation "baseline") -}}true{{- end -}}
 {{- end -}}
 
-{{/* "true" where learners replay what a service keeps for all of them; else empty. */}}
+{{/* "true" if learners replay episodes of a shared service; else empty. */}}
 {{- define "herd.hasReplay" -}}
 {{- if eq (include "herd.setting" (list . "replay" "kind" "none")) "shared" -}}true{{- end -}}
 {{- end -}}
@@ -91,7 +91,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where a service acts for the actors; else empty. */}}
+{{/* "true" if a service chooses actions for the actors; else empty. */}}
 {{- define "herd.hasInference" -}}
 {{- if eq (include "herd.setting" (list . "actor" "inference" "local")) "remote" -}}true{{- end -}}
 {{- end -}}
@@ -104,7 +104,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Fewest actors there may be: links to shards are enough for so many. */}}
+{{/* The smallest possible number of actors. It decides how many links an actor needs so that each shard has one. */}}
 {{- define "herd.fewestActors" -}}
 {{- $sum := 0 -}}
 {{- range include "herd.actor.deployments" . | fromJsonArray -}}
@@ -114,8 +114,8 @@
 {{- end -}}
 
 {{/*
-(list $ component): changes whenever a pod of it would read other settings, which makes it roll. What only a learner reads leaves the
-others alone: a new learning rate is no reason to replace thousands of actors.
+(list $ component): a checksum of the settings that the component reads; when it changes, its pods are replaced. Settings that only learners
+read are excluded for other components, so that a new learning rate does not replace thousands of actors.
 */}}
 {{- define "herd.checksum" -}}
 {{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}

@@ -5,8 +5,8 @@
 {{- end -}}
 
 {{/*
-The release's name if it says herd, else RELEASE-herd. The longest object is FULLNAME-paramserver-replica, and a StatefulSet's name may have
-52 characters before its pods' revision label is too long: so 32. A longer one is cut and told apart by a digest.
+The release's name if it contains herd, else RELEASE-herd. It has at most 32 characters: the longest object is FULLNAME-paramserver-replica,
+and with more than 52 characters in a StatefulSet's name, its pods' revision label is too long. A longer name is cut, and gets a digest.
 */}}
 {{- define "herd.fullname" -}}
 {{- if .Values.fullnameOverride -}}
@@ -22,7 +22,7 @@ The release's name if it says herd, else RELEASE-herd. The longest object is FUL
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ component): what never changes. */}}
+{{/* (list $ component): labels that never change. */}}
 {{- define "herd.selectorLabels" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "herd.name" $root }}
@@ -32,7 +32,7 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* (list $ component): of pods. The chart's version is not among them, for a new one alone is no reason to replace pods. */}}
+{{/* (list $ component): labels of pods. They do not contain the chart's version, because a new chart alone should not replace pods. */}}
 {{- define "herd.podLabels" -}}
 {{- $root := index . 0 -}}
 {{ include "herd.selectorLabels" . }}
@@ -43,7 +43,7 @@ app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* (list $ component): of every object; an empty component for what belongs to all of them. */}}
+{{/* (list $ component): labels of an object. The component is empty for objects that all components share. */}}
 {{- define "herd.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "herd.podLabels" . }}
@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* Names of Secrets that log in to the registry: the chart's own, and those of a chart that this one is part of. As in a pod. */}}
+{{/* The imagePullSecrets of a pod: this chart's and those of a parent chart. */}}
 {{- define "herd.pullSecrets" -}}
 {{- with concat (.Values.image.pullSecrets | default list) (.Values.global.imagePullSecrets | default list) | uniq -}}
 imagePullSecrets:
@@ -84,7 +84,7 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ which own): a pod's priority class; which: serving or actor. */}}
+{{/* (list $ which own): a pod's priority class. The pod's own class wins; else which is serving or actor. */}}
 {{- define "herd.priorityClassName" -}}
 {{- $root := index . 0 -}}
 {{- if index . 2 -}}
@@ -94,7 +94,7 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ which): classes are the cluster's, so their names say whose they are. */}}
+{{/* (list $ which): the name of a priority class. Classes belong to the cluster, so it contains namespace and release. */}}
 {{- define "herd.priorityClass" -}}
 {{- $root := index . 0 -}}
 {{- printf "%s-%s-%s" $root.Release.Namespace (include "herd.fullname" $root) (index . 1) -}}

@@ -1,9 +1,9 @@
 {{/*
-The pod of a component. A dict of
+The pod of a component, from a dict of
   root, component, values; service (module and container name); args (list)
-  ports: dict of name and number; metrics is there always
-  env: list; volumes, mounts: lists; run: the volume at /var/lib/herd, unless a claim template of that name makes it
-  tolerations: list; roles: of its CURVE sockets, a list of client and server; limits: dict beside resources.limits
+  ports: dict of name and number, without metrics
+  env: list; volumes, mounts: lists; run: the volume at /var/lib/herd, unless a claim template creates it
+  tolerations: list; roles: list of client and server, for its CURVE keys; limits: dict, added to resources.limits
   priority: serving or actor; probes: dict of startSeconds, readiness (path), liveness (dict)
 */}}
 {{- define "herd.podTemplate" -}}
@@ -12,7 +12,7 @@ The pod of a component. A dict of
 {{- set $template "spec" $spec | toYaml -}}
 {{- end -}}
 
-{{/* (list $ spec patch), as JSON: a pod's spec with the user's own merged over it. Containers that the user adds are as hardened as ours. */}}
+{{/* (list $ spec patch): a pod's spec with the user's fields merged over it, as JSON. Added containers get our securityContext too. */}}
 {{- define "herd.patchedPod" -}}
 {{- $secure := (index . 0).Values.containerSecurityContext -}}
 {{- $spec := (include "herd.patched" (list (index . 1) (index . 2 | default dict)) | fromJson).value -}}
@@ -25,8 +25,8 @@ The pod of a component. A dict of
 {{- end -}}
 
 {{/*
-(list base patch), as JSON of {value: ...}: maps are merged key by key, null removes, lists of what has a name (or a mountPath) are merged by
-it, and whatever else is replaced.
+(list base patch): the merged value, as JSON of {value: ...}. Maps are merged by key, and null removes a key. Lists whose items all have a
+mountPath or name are merged by it. Everything else is replaced.
 */}}
 {{- define "herd.patched" -}}
 {{- $base := index . 0 -}}
@@ -62,7 +62,7 @@ it, and whatever else is replaced.
 {{- dict "value" $value | toJson -}}
 {{- end -}}
 
-{{/* (list key items): "true" where every item is a map with that key; else empty. */}}
+{{/* (list key items): "true" if every item is a map with that key; else empty. */}}
 {{- define "herd.allHave" -}}
 {{- $key := index . 0 -}}
 {{- $all := "true" -}}
@@ -97,7 +97,7 @@ metadata:
 spec:
   serviceAccountName: {{ include "herd.serviceAccountName" $root }}
   automountServiceAccountToken: false
-  # A Service named herd-learner would put HERD_LEARNER_PORT into every environment, which is no setting and would be refused.
+  # A Service named herd-learner would set HERD_LEARNER_PORT in every environment, which would be refused as an unknown setting.
   enableServiceLinks: false
   {{- with include "herd.pullSecrets" $root }}
   {{- . | nindent 2 }}
@@ -204,19 +204,19 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* Whose keys: a folder of this process's own, with what its sockets need and nothing else (docs/messaging.md). */}}
+{{/* Arguments for CURVE. The folder contains only the keys that this process needs (docs/messaging.md). */}}
 {{- define "herd.curve.args" -}}
 {{- with .Values.security.curve -}}
 {{- if .existingSecret -}}
 - --security.curve_keys=/etc/herd-keys
 - --security.curve_client={{ .client }}
 {{- else if include "herd.setting" (list $ "security" "curve_keys" "") -}}
-{{- fail "experiment.security.curve_keys names a folder of a laptop: put its keys into a Secret and name that in security.curve.existingSecret" -}}
+{{- fail "experiment.security.curve_keys is a folder, which pods cannot read: put its keys into a Secret and name it in security.curve.existingSecret" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ roles) */}}
+{{/* (list $ roles): the files of the Secret that a pod with these roles needs. */}}
 {{- define "herd.curve.items" -}}
 {{- $curve := (index . 0).Values.security.curve -}}
 {{- $files := list -}}
@@ -235,13 +235,13 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{/* (list own given), as JSON: given ones take the place of own ones of the same name, for a name given twice is an error of the API. */}}
+{{/* (list own given): environment variables, as JSON. Given ones replace our own of the same name, because the API refuses duplicates. */}}
 {{- define "herd.env" -}}
 {{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" "HERD_REPLAY_SERVICE__INDEX" -}}
 {{- $names := list -}}
 {{- range index . 1 -}}
 {{- if has .name $fixed -}}
-{{- fail (printf "env: %s is the chart's own: it says which of its kind a pod is" .name) -}}
+{{- fail (printf "env: %s cannot be set: it is reserved for the chart" .name) -}}
 {{- end -}}
 {{- if has .name $names -}}
 {{- fail (printf "env: %s is given twice" .name) -}}
@@ -257,9 +257,9 @@ spec:
 {{- concat $env (index . 1 | default list) | toJson -}}
 {{- end -}}
 
-{{/* A dict of startSeconds, readiness, livenessFailures. */}}
+{{/* The probes, from a dict of startSeconds, readiness, livenessFailures. */}}
 {{- define "herd.probes" -}}
-# Before it answers for the first time it may load PyTorch, or wait for an index or for other shards.
+# Before the first answer, a process may load PyTorch, or wait for an index or for other shards.
 startupProbe:
   httpGet:
     path: /healthz
@@ -267,7 +267,7 @@ startupProbe:
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: {{ div (int .startSeconds) 5 }}
-# /healthz fails when the main loop was silent for 60 s; so much longer, and only a restart helps.
+# /healthz fails if the main loop has been blocked for 60 s. If it stays blocked, only a restart helps.
 livenessProbe:
   httpGet:
     path: /healthz
@@ -284,7 +284,7 @@ readinessProbe:
   failureThreshold: 3
 {{- end -}}
 
-{{/* A dict of persistence and scratch: the volume of the run directory, or nothing where a claim template makes it. */}}
+{{/* The volume of the run directory, from a dict of persistence and scratch; empty if a claim template creates it. */}}
 {{- define "herd.runVolume" -}}
 {{- if .persistence.existingClaim -}}
 persistentVolumeClaim:
@@ -295,7 +295,7 @@ emptyDir:
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ component persistence): claim templates of a StatefulSet. Their labels can never change: only those that do not. */}}
+{{/* (list $ component persistence): claim templates of a StatefulSet, which cannot be changed, so their labels are constant. */}}
 {{- define "herd.claimTemplates" -}}
 {{- $persistence := index . 2 -}}
 {{- if and $persistence.enabled (not $persistence.existingClaim) -}}
@@ -321,7 +321,7 @@ volumeClaimTemplates:
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ component suffix budget) */}}
+{{/* (list $ component budget): a PodDisruptionBudget. */}}
 {{- define "herd.podDisruptionBudget" -}}
 {{- $root := index . 0 -}}
 apiVersion: policy/v1
@@ -333,7 +333,7 @@ metadata:
     {{- include "herd.labels" (list $root (index . 1)) | nindent 4 }}
 spec:
   maxUnavailable: {{ (index . 2).maxUnavailable }}
-  # A pod that is not ready protects nothing.
+  # Pods that are not ready may always be evicted.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

@@ -1,4 +1,4 @@
-{{/* (list $ component ingress egress): a component's policy; the last two are lists of rules. Metrics may be read everywhere. */}}
+{{/* (list $ component ingress egress): a component's policy, with two lists of rules. Its metrics port is always reachable. */}}
 {{- define "herd.networkPolicy" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
@@ -34,7 +34,7 @@ spec:
   {{- end }}
 {{- end -}}
 
-{{/* (list $ direction port components...): a rule, as JSON; port 0 is for all ports. */}}
+{{/* (list $ direction port components...): a rule, as JSON. Port 0 means all ports. */}}
 {{- define "herd.rule" -}}
 {{- $root := index . 0 -}}
 {{- $peers := list -}}
@@ -48,7 +48,7 @@ spec:
 {{- $rule | toJson -}}
 {{- end -}}
 
-{{/* Names are asked for at any address: a node's own cache is no pod that a selector could name. OpenShift's pods answer at 5353. */}}
+{{/* DNS is allowed to any address, because a node-local cache is not a pod that selectors match. OpenShift's DNS pods use port 5353. */}}
 {{- define "herd.rule.dns" -}}
 {{- $ports := list -}}
 {{- range list 53 5353 -}}

@@ -1,7 +1,7 @@
 {{/*
-(list $ autoscaling): how many times the present number of actors is wanted, by PromQL: less by the share of their time that they wait for
-the learner, more by the share of its time that a shard of the learner starves: of the one that starves most, since all wait for it. Both
-shares are bounded, so that one look changes the number at most tenfold down and fivefold up. Several groups follow one ratio.
+(list $ autoscaling): the wanted number of actors divided by the present one, in PromQL. It falls with the share of time that actors wait
+for the learner, and rises with the share of time that the most starved shard waits for actors, because all shards wait for that one. Both
+shares are bounded, so one evaluation divides the number by at most ten and multiplies it by at most five. All groups follow one ratio.
 */}}
 {{- define "herd.actorsWanted" -}}
 {{- $root := index . 0 -}}

@@ -2,9 +2,9 @@
 {{- $shards := include "herd.shards" . | int -}}
 {{- $links := include "herd.setting" (list . "actor" "links" 2) | int -}}
 {{- $enough := add (sub $shards (include "herd.fewestActors" . | int)) 1 | int -}}
-# Leased from the parameter server: pods of a Deployment have no number.
+# The parameter server leases indices, because pods of a Deployment have no number.
 - --actor.index=null
-# The node is not the pod's alone.
+# Other pods share the node.
 - --actor.pin_to_cpu=false
 - --actor.learner={{ include "herd.addresses.learner" . }}
 - --actor.paramserver={{ include "herd.address.weights" . }}
@@ -15,14 +15,14 @@
 - --actor.inference_service={{ include "herd.address.inference" . }}
 {{- end }}
 {{- if gt $enough $links }}
-# Actors begin at neighbouring shards: with so few of them, fewer links would leave a shard without any.
+# Actors connect to consecutive shards. With so few actors, fewer links would leave a shard without actors.
 - --actor.links={{ $enough }}
 {{- end }}
 - --actor.metrics_host=*
 - --actor.metrics_port=9400
 {{- end -}}
 
-{{/* Every Deployment of actors, as a JSON list of {name, group, values}: one without groups, else one for each. */}}
+{{/* The Deployments of actors, as a JSON list of {name, group, values}: one for each group, or a single one without groups. */}}
 {{- define "herd.actor.deployments" -}}
 {{- $name := printf "%s-actor" (include "herd.fullname" .) -}}
 {{- $shared := omit .Values.actor "groups" -}}
@@ -42,8 +42,8 @@
 {{- end -}}
 
 {{/*
-(list $ deployment): the replicas of a Deployment; empty if they are controlled elsewhere. If the value is the same as when the Deployment
-was last written, the current number stays: a change made since then has another owner, and setting it would cause a conflict.
+(list $ deployment): the replicas of a Deployment; empty if an autoscaler or another tool controls them. If the value is the same as in the
+previous release, the current number is kept: if it differs, someone else owns the field, and setting it would cause a conflict.
 */}}
 {{- define "herd.actor.replicas" -}}
 {{- $root := index . 0 -}}
@@ -55,7 +55,7 @@ was last written, the current number stays: a change made since then has another
 {{- end -}}
 {{- end -}}
 
-{{/* Names what the values said of the number of pods. */}}
+{{/* The annotation that records the replicas of the values. */}}
 {{- define "herd.actor.replicasAnnotation" -}}
 herd/replicas-in-values
 {{- end -}}

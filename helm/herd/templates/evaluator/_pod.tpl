@@ -1,4 +1,4 @@
-{{/* "true" where frozen weights are evaluated while the run learns; else empty. */}}
+{{/* "true" if there is an evaluator; else empty. */}}
 {{- define "herd.hasEvaluator" -}}
 {{- if include "herd.setting" (list . "evaluation" "interval_seconds" "") -}}true{{- end -}}
 {{- end -}}
@@ -12,7 +12,7 @@
 - --evaluation.metrics_port=9400
 {{- end -}}
 
-{{/* A Deployment's pods share one claim, so it is an object of its own. */}}
+{{/* The name of the claim. A Deployment has no claim templates, so the claim is a separate object. */}}
 {{- define "herd.evaluator.claim" -}}
 {{- $persistence := .Values.evaluator.persistence -}}
 {{- $persistence.existingClaim | default (printf "%s-evaluator" (include "herd.fullname" .)) -}}

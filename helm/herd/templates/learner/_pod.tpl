@@ -1,10 +1,10 @@
-{{/* (list $ agent) */}}
+{{/* (list $ agent): arguments of a learner. */}}
 {{- define "herd.learner.args" -}}
 {{- $agent := index . 1 -}}
 {{- with index . 0 -}}
-# Every start goes on from the newest checkpoint, if there is one.
+# Every start continues from the newest checkpoint, if there is one.
 - --resume=true
-# A pod that ends is started again: a run that is over stays, and keeps its files and metrics within reach.
+# A process that ends would be restarted. A finished run therefore waits, so that its files and metrics stay available.
 - --stop.wait_for_signal=true
 - --learner.shards={{ include "herd.shards" . }}
 {{- if gt (include "herd.agents" . | int) 1 }}
@@ -19,7 +19,7 @@
 {{- if include "herd.hasReplay" . }}
 - --learner.replay={{ include "herd.addresses.replay" . }}
 {{- end }}
-# Those that the pod may use, not a laptop's.
+# Use the CPUs of the pod, not the number in the experiment.
 - --learner.threads=null
 {{- if .Values.learner.gpu.enabled }}
 - --learner.device=cuda
@@ -29,7 +29,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ agent): what torchrun would say; nothing for a learner of one shard. */}}
+{{/* (list $ agent): environment variables of a learner. With several shards they include those that torchrun would set. */}}
 {{- define "herd.learner.env" -}}
 {{- $agent := index . 1 -}}
 {{- with index . 0 -}}
@@ -51,8 +51,7 @@
   value: {{ include "herd.host.learner" (list . $agent 0) }}
 - name: MASTER_PORT
   value: "29500"
-# Names the group: while an upgrade replaces one pod after another, old ones and new ones do not train together. The controller gives
-# each version of the template another one, whatever it is that changed.
+# The name of the group. It differs for each version of the pod template, so old and new pods do not train together during an upgrade.
 - name: TORCHELASTIC_RUN_ID
   valueFrom:
     fieldRef:
@@ -61,7 +60,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ agent): labels that tell the pods of several agents apart; none where there is one. */}}
+{{/* (list $ agent): labels that distinguish the pods of several agents; empty if there is only one agent. */}}
 {{- define "herd.learner.labels" -}}
 {{- if gt (include "herd.agents" (index . 0) | int) 1 -}}
 herd/agent: {{ index . 1 | quote }}

@@ -1,4 +1,4 @@
-{{/* (list $ upstream): of the root ("null") or of a replica. */}}
+{{/* (list $ upstream): arguments of a replica, or of the root if upstream is "null". */}}
 {{- define "herd.paramserver.args" -}}
 - --paramserver.upstream={{ index . 1 }}
 - --paramserver.host=*
@@ -7,7 +7,7 @@
 - --paramserver.metrics_port=9400
 {{- end -}}
 
-{{/* (dict root component values upstream roles): root and replicas are the same program. */}}
+{{/* The pod of the root or of a replica, from a dict of root, component, values, upstream and roles. */}}
 {{- define "herd.paramserver.pod" -}}
 {{- include "herd.podTemplate" (merge . (dict
       "service" "paramserver"

@@ -2,7 +2,7 @@
 - --replay_service.replicas={{ include "herd.replayReplicas" . }}
 - --replay_service.host=*
 - --replay_service.port=7400
-# How much may be sent and not yet read follows from their number.
+# The limit of unread messages depends on the number of shards.
 - --learner.shards={{ include "herd.shards" . }}
 - --replay_service.metrics_host=*
 - --replay_service.metrics_port=9400
@@ -13,7 +13,7 @@
   value: /tmp
 - name: OMP_NUM_THREADS
   value: "1"
-# Which part of the episodes is this pod's.
+# The part of the episodes that this pod keeps.
 - name: HERD_REPLAY_SERVICE__INDEX
   valueFrom:
     fieldRef:
