@@ -43,7 +43,7 @@ def assert_nowhere(secrets: dict[str, str], run_dir: Path) -> None:
             assert not [name for name, secret in secrets.items() if secret.encode() in text], file
 
 
-def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Path) -> None:
+def test_a_run_with_curve_trains_and_refuses_other_clients(tmp_path: Path) -> None:
     keys, stranger_keys = tmp_path / "keys", tmp_path / "stranger-keys"
     make_keys(keys)
     make_keys(stranger_keys, client="stranger")
@@ -94,7 +94,7 @@ def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Pa
     assert not [secret for secret in secrets.values() if secret in "".join([*command_lines, said_unknown, said_clear, run.output])]
 
 
-def test_keys_from_the_environment_reach_the_processes_and_nothing_else(tmp_path: Path) -> None:
+def test_keys_in_the_environment_reach_only_the_processes(tmp_path: Path) -> None:
     make_keys(tmp_path)
     text = {file.name: file.read_text().strip() for file in tmp_path.iterdir()}
     keys = {
@@ -126,7 +126,7 @@ def test_keys_from_the_environment_reach_the_processes_and_nothing_else(tmp_path
 
 
 @pytest.mark.parametrize("command", ["train", "learner", "paramserver", "actor"])
-def test_a_missing_key_is_one_line_before_anything_starts(tmp_path: Path, command: str) -> None:
+def test_a_missing_key_is_reported_before_anything_starts(tmp_path: Path, command: str) -> None:
     keys, run_dir = tmp_path / "keys", tmp_path / "run"
     make_keys(keys)
     missing = "client-default.secret" if command == "actor" else "server.secret"
