@@ -111,7 +111,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_one_shard_and_three_take_the_same_step(folders: dict[str, Path], run: str) -> None:
+def test_one_and_three_shards_give_the_same_update(folders: dict[str, Path], run: str) -> None:
     expected, told = left_by(folders[run], 1, "ddp")
     for name, fresh in trainer_of(RunSettings.model_validate({**SMALL, **RUNS[run]})).weights().items():
         assert not torch.equal(expected[name], fresh), f"{name} was not trained"
