@@ -35,7 +35,7 @@ def process_of(run_dir: Path, name: str) -> psutil.Process:
     return psutil.Process(pid)
 
 
-def assert_nowhere(secrets: dict[str, str], run_dir: Path) -> None:
+def assert_absent(secrets: dict[str, str], run_dir: Path) -> None:
     """Check that the secrets are in no file of the run."""
     for file in run_dir.rglob("*"):
         if file.is_file():
@@ -90,7 +90,7 @@ def test_a_run_with_curve_trains_and_refuses_other_clients(tmp_path: Path) -> No
     assert log.count("refused a client with an unknown key") <= 2  # at most one line a minute
     secrets = secrets_of(keys) | secrets_of(stranger_keys)
     assert len(secrets) == 3
-    assert_nowhere(secrets, run_dir)
+    assert_absent(secrets, run_dir)
     assert not [secret for secret in secrets.values() if secret in "".join([*command_lines, said_unknown, said_clear, run.output])]
 
 
@@ -122,7 +122,7 @@ def test_keys_in_the_environment_reach_only_the_processes(tmp_path: Path) -> Non
         "paramserver-0": sorted([SERVER_SECRET_VARIABLE, CLIENT_PUBLIC_VARIABLE]),
     }
     assert read_report(run_dir)["learner_updates"] > 0
-    assert_nowhere({name: value for name, value in text.items() if name.endswith(".secret")}, run_dir)
+    assert_absent({name: value for name, value in text.items() if name.endswith(".secret")}, run_dir)
 
 
 @pytest.mark.parametrize("command", ["train", "learner", "paramserver", "actor"])

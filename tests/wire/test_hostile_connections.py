@@ -250,7 +250,7 @@ def greet(peer: socket.socket, identity: bytes) -> None:
         received += peer.recv(1000)
 
 
-def send_what_goes(peer: socket.socket, data: bytes, router: Router) -> int:
+def send_until_disconnected(peer: socket.socket, data: bytes, router: Router) -> int:
     """Send without blocking while driving the server; returns the number of bytes sent before it hung up."""
     peer.setblocking(False)
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -272,7 +272,7 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router:
         with shake_hands(router) as peer:
             # This is six times what all peers together may have unread; without the cut, all of it would be sent.
-            assert send_what_goes(peer, 64 * frame, router) > 2 * len(frame)
+            assert send_until_disconnected(peer, 64 * frame, router) > 2 * len(frame)
             until(lambda: router.connections.num_cut["unread"] == 1, router)
             assert is_reset(peer)
             assert (len(router.connections), router.connections.unread_bytes) == (0, 0)

@@ -108,7 +108,7 @@ def ask(server: Server, dealer: Dealer, header: bytes = b"header") -> None:
     assert bytes(answer[0]) == b"answer"
 
 
-def gets_nowhere(server: Server, dealer: Dealer, *reasons: str, times: int = 2) -> None:
+def assert_refused(server: Server, dealer: Dealer, *reasons: str, times: int = 2) -> None:
     """Check that the dealer is refused repeatedly, and that no message reaches the server's owner."""
 
     def failures() -> int:
@@ -198,7 +198,7 @@ def test_an_unknown_key_is_refused_until_it_is_added(contexts: ExitStack, keys: 
     (stranger / "server.public").write_text((keys / "server.public").read_text())
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, with_keys(stranger))
-    gets_nowhere(server, dealer, "unknown_key")
+    assert_refused(server, dealer, "unknown_key")
     assert "does not know this client's key (client-default)" in (dealer.trouble or "")
     (keys / "client-stranger.public").write_text((stranger / "client-default.public").read_text())
     ask(server, dealer)  # neither side restarts
@@ -218,7 +218,7 @@ def test_a_key_is_revoked_by_deleting_its_file(contexts: ExitStack, keys: Path) 
     assert until(lambda: revoked.send([b"late"]) and server.count("revoked") > 20, server, revoked) == []
     # A new connection is refused.
     revoked.restart_connection()
-    gets_nowhere(server, revoked, "unknown_key")
+    assert_refused(server, revoked, "unknown_key")
     # Other clients are not affected.
     ask(server, kept)
 
@@ -231,7 +231,7 @@ def test_a_client_with_another_servers_public_key_is_refused(contexts: ExitStack
     (mixed / "server.public").write_text((tmp_path / "elsewhere" / "server.public").read_text())
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, with_keys(mixed))
-    gets_nowhere(server, dealer, "wrong_server_key", times=4)
+    assert_refused(server, dealer, "wrong_server_key", times=4)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "server.public" in (dealer.trouble or "")
 
@@ -239,7 +239,7 @@ def test_a_client_with_another_servers_public_key_is_refused(contexts: ExitStack
 def test_a_client_without_curve_is_refused(contexts: ExitStack, keys: Path) -> None:
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, None)
-    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "security.curve_keys" in (dealer.trouble or "")
 
@@ -247,7 +247,7 @@ def test_a_client_without_curve_is_refused(contexts: ExitStack, keys: Path) -> N
 def test_a_client_with_curve_refuses_an_unencrypted_server(contexts: ExitStack, keys: Path) -> None:
     server = serve(contexts, None)
     dealer = dial(contexts, server, with_keys(keys))
-    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "CURVE" in (dealer.trouble or "")
 
@@ -257,7 +257,7 @@ def test_a_server_with_a_forged_key_is_refused(contexts: ExitStack, keys: Path, 
     (tmp_path / "forged" / "client-default.public").write_text((keys / "client-default.public").read_text())
     forged = serve(contexts, with_keys(tmp_path / "forged"))
     dealer = dial(contexts, forged, with_keys(keys))
-    gets_nowhere(forged, dealer, "wrong_server_key")
+    assert_refused(forged, dealer, "wrong_server_key")
 
 
 def test_a_server_without_its_authenticator_refuses_all_clients(contexts: ExitStack, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_a_server_without_its_authenticator_refuses_all_clients(contexts: ExitSt
     assert curve is not None
     curve.close()
     dealer = dial(contexts, server, with_keys(keys))
-    gets_nowhere(server, dealer, "incomplete")
+    assert_refused(server, dealer, "incomplete")
 
 
 def test_keys_from_the_environment(contexts: ExitStack) -> None:
@@ -280,7 +280,7 @@ def test_keys_from_the_environment(contexts: ExitStack) -> None:
     with pytest.raises(SettingsError, match=SERVER_SECRET_VARIABLE):
         serve(contexts, security, of_client)
     stranger = dial(contexts, server, security, of_client | {CLIENT_SECRET_VARIABLE: new_key_pair()[1].hex()}, name="stranger")
-    gets_nowhere(server, stranger, "unknown_key")
+    assert_refused(server, stranger, "unknown_key")
 
 
 def test_an_unencrypted_client_reconnects_after_failed_handshakes(contexts: ExitStack, keys: Path) -> None:
@@ -288,7 +288,7 @@ def test_an_unencrypted_client_reconnects_after_failed_handshakes(contexts: Exit
     server = serve(contexts, with_keys(keys))
     endpoint = server.router.endpoint
     dealer = dial(contexts, server, None)
-    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     server.router.close()
     context = contexts.enter_context(new_context())
 
@@ -314,7 +314,7 @@ def test_unknown_clients_are_logged_once_a_minute_with_instructions(
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, with_keys(tmp_path / "stranger"))
     with caplog.at_level(logging.DEBUG):
-        gets_nowhere(server, dealer, "unknown_key", times=3)
+        assert_refused(server, dealer, "unknown_key", times=3)
     public = (tmp_path / "stranger" / "client-default.public").read_text().strip()
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     (refused,) = [line for line in lines if line.startswith("refused")]
