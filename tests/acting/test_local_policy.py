@@ -41,7 +41,7 @@ def make_agent(settings: RunSettings) -> Agent:
     return agent
 
 
-def test_playing_row_by_row_equals_the_learners_pass_over_the_whole_unroll() -> None:
+def test_acting_row_by_row_equals_the_learners_pass_over_the_unroll() -> None:
     settings = RECURRENT
     agent = make_agent(settings)
     environments = make_environments(settings.env, num_environments=4, first_slot=0, seed=2, num_threads=1)
@@ -108,7 +108,7 @@ def test_actions_are_sampled_in_proportion_to_the_policy() -> None:
     np.testing.assert_array_equal(hot.behaviour_logits, step.behaviour_logits)
 
 
-def test_the_seed_alone_decides_the_draws() -> None:
+def test_draws_depend_only_on_the_seed() -> None:
     settings = catch_settings()
     agent, rows = make_agent(settings), first_rows(settings, 200)
     first, again, other = (ask(agent, rows, seed=seed).actions for seed in (1, 1, 2))
@@ -127,7 +127,7 @@ def test_the_last_reward_is_clipped_before_the_network_sees_it() -> None:
     assert (logits(1.0) != logits(0.5)).any()
 
 
-def test_the_core_goes_on_from_its_state_unless_it_is_reset() -> None:
+def test_the_core_continues_from_its_state_unless_reset() -> None:
     agent, rows = make_agent(RECURRENT), first_rows(RECURRENT, 4)
     first = ask(agent, rows)
     second = ask(agent, rows._replace(core_state=first.core_state, core_reset=np.array([True, False, False, True])))
@@ -135,7 +135,7 @@ def test_the_core_goes_on_from_its_state_unless_it_is_reset() -> None:
     assert same.tolist() == [True, False, False, True]
 
 
-def test_it_computes_in_the_precision_of_the_actors() -> None:
+def test_the_policy_computes_in_the_given_precision() -> None:
     settings = catch_settings()
     agent, rows = make_agent(settings), first_rows(settings, 4)
     exact, rounded = (ask(agent, rows, precision=precision).behaviour_logits for precision in (torch.float32, torch.bfloat16))
@@ -143,7 +143,7 @@ def test_it_computes_in_the_precision_of_the_actors() -> None:
     assert exact == pytest.approx(rounded, rel=0.1, abs=0.1)
 
 
-def test_without_a_core_its_empty_state_is_handed_on_as_it_is() -> None:
+def test_without_a_core_the_empty_state_is_passed_through() -> None:
     """Otherwise each row would wrap the row before it, and memory would grow."""
     settings = catch_settings()
     rows = first_rows(settings, 4)

@@ -5,7 +5,7 @@ import numpy as np
 from herd.acting.temperatures import RangeTemperatures
 
 
-def test_each_game_draws_its_own_temperature_from_the_range_of_its_task() -> None:
+def test_each_game_draws_a_temperature_from_its_tasks_range() -> None:
     tasks = np.array([0, 1] * 50, np.int32)
     games = RangeTemperatures(((8.0, 9.0), (0.0, 0.1)), tasks, seed=1)
     first = games.of_row(np.ones(100, np.bool_)).copy()

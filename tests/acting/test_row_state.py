@@ -40,7 +40,7 @@ def chosen(action: int = 1, core: float = 7.0) -> PolicyStep:
     return PolicyStep(np.full(2, action, np.int32), np.zeros((2, 4), np.float32), two, np.full((2, 2, 3), core, np.float32))
 
 
-def test_before_the_first_row_there_was_nothing() -> None:
+def test_the_first_row_has_empty_history() -> None:
     rows = state_of().rows(seen(1, (True, True)))
     assert (rows.core_reset.tolist(), rows.last_actions.tolist(), rows.last_rewards.tolist()) == ([True, True], [-1, -1], [0.0, 0.0])
     assert rows.core_state.tolist() == np.zeros((2, 2, 3)).tolist()
@@ -56,7 +56,7 @@ def test_before_the_first_row_there_was_nothing() -> None:
         (after(game_reset=(True, False)), True),
     ],
 )
-def test_what_a_row_knows_of_the_step_before(transition: Transition, forgets: bool) -> None:
+def test_a_row_holds_the_last_action_and_reward_unless_reset(transition: Transition, forgets: bool) -> None:
     state = state_of()
     state.rows(seen(1, (True, True)))
     state.advance(chosen(action=3), transition)
@@ -67,7 +67,7 @@ def test_what_a_row_knows_of_the_step_before(transition: Transition, forgets: bo
     assert (rows.core_state == 7.0).all()
 
 
-def test_only_a_game_gets_a_new_number() -> None:
+def test_only_a_new_game_increments_the_episode_id() -> None:
     state, numbers = state_of(), []
     for transition in (after(terminated=[True, True]), after(game_reset=(True, False)), after()):
         state.advance(chosen(), transition)
@@ -75,7 +75,7 @@ def test_only_a_game_gets_a_new_number() -> None:
     assert numbers == [([0, 0], [1, 1]), ([1, 0], [0, 2]), ([1, 0], [1, 3])]
 
 
-def test_the_stack_holds_the_planes_of_one_game() -> None:
+def test_the_frame_stack_holds_planes_of_one_game() -> None:
     state = state_of()
     stacks = []
     for plane, reset in ((5, (True, True)), (6, (False, True))):
@@ -99,7 +99,7 @@ class Recorded(Temperatures):
         self.told.append(([game.episode_return for game in games], episode_ids.tolist()))
 
 
-def test_temperatures_are_asked_for_each_row_and_told_of_each_game() -> None:
+def test_temperatures_are_read_per_row_and_get_finished_games() -> None:
     temperatures = Recorded()
     state = state_of(temperatures)
     np.testing.assert_array_equal(state.rows(seen(1, (True, True))).inverse_temperatures, [0.5, 2.0])

@@ -136,7 +136,7 @@ def _slab(settings: RunSettings, unroll: Unroll) -> Slab:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_importance_ratios_are_one(played: dict[str, Played], case: str) -> None:
+def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Played], case: str) -> None:
     run = played[case]
     for unroll in run.unrolls:
         with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
@@ -163,7 +163,7 @@ def test_restacked_frames_are_the_actors_bit_for_bit(played: dict[str, Played], 
         assert torch.equal(restack(batch.history_frames, batch.frames, batch.game_reset), torch.from_numpy(stacks))
 
 
-def test_the_cases_hold_every_kind_of_end(played: dict[str, Played]) -> None:
+def test_the_cases_contain_every_kind_of_episode_end(played: dict[str, Played]) -> None:
     """The two tests above prove little unless the cases contain every kind of end."""
     ends: dict[str, dict[str, int]] = {}
     for case, run in played.items():
@@ -190,7 +190,7 @@ def test_the_cases_hold_every_kind_of_end(played: dict[str, Played]) -> None:
     "field",
     ["core_reset", "last_action", "last_reward", "initial_core_state", "game_reset", "actions", "rewards", "observations", "instructions"],
 )
-def test_the_ratios_tell_when_a_field_is_wrong(played: dict[str, Played], field: str) -> None:
+def test_corrupting_any_field_changes_the_ratios(played: dict[str, Played], field: str) -> None:
     """The network reads all of these fields; corrupting any one of them must change the ratios."""
     run = played[{"observations": "vectors", "instructions": "missions"}.get(field, "catch truncated, recurrent")]
     rhos = []

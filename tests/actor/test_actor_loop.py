@@ -42,7 +42,7 @@ class SlowPolicy:
         return PolicyStep(actions, np.tile(actions[:, None], 3).astype(np.float32), seen.astype(np.float32), core)
 
 
-def test_a_group_is_asked_before_the_other_is_stepped() -> None:
+def test_one_group_is_requested_before_the_other_is_stepped() -> None:
     policy = SlowPolicy()
     play_unroll(SETTINGS, [make_group(SETTINGS, 1), make_group(SETTINGS, 2, first_slot=1)], policy)
     turns = [turn for row in range(9) for turn in (f"1 at {row}", f"2 at {row}")]
@@ -51,13 +51,13 @@ def test_a_group_is_asked_before_the_other_is_stepped() -> None:
     assert policy.events == [asked[0], *(event for pair in zip(asked[1:], stepped[:-1], strict=True) for event in pair), stepped[-1]]
 
 
-def test_with_one_group_every_answer_is_waited_for() -> None:
+def test_with_one_group_requests_and_steps_alternate() -> None:
     policy = SlowPolicy()
     play_unroll(SETTINGS, [make_group(SETTINGS, 3)], policy)
     assert policy.events == [event for row in range(9) for event in (f"ask 3 at {row}", f"step 3 at {row}")]
 
 
-def test_groups_play_what_their_environments_would_play_together() -> None:
+def test_dividing_environments_into_groups_changes_no_unroll() -> None:
     policy = SlowPolicy()
     together = [make_group(SETTINGS, 3)]
     apart = [make_group(SETTINGS, 1), make_group(SETTINGS, 2, first_slot=1)]

@@ -30,7 +30,7 @@ def test_messages_are_exported_as_unrolls() -> None:
     assert f"{metric_names.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
 
 
-def test_counts_go_on_where_the_client_before_left_off() -> None:
+def test_counters_add_up_over_successive_clients() -> None:
     telemetry = Telemetry("actor", "run")
     meters = Meters(telemetry)
     first, second = Client(bytes_in=100), Client(bytes_in=0, num_rejected=0, num_unacked=1)

@@ -57,7 +57,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE)
-def test_an_actor_goes_on_with_the_weights_it_has(payload: bytes) -> None:
+def test_an_actor_keeps_its_weights_if_new_ones_are_unusable(payload: bytes) -> None:
     network = nn.Linear(3, 2)
     server = Server(weights(1.0), payload, weights(3.0))
     telemetry = Telemetry("actor", "run")
@@ -84,7 +84,7 @@ def test_an_actor_goes_on_with_the_weights_it_has(payload: bytes) -> None:
     assert bool((network.weight == 3.0).all())
 
 
-def test_an_actor_waits_for_its_first_weights_past_those_that_cannot_be_used() -> None:
+def test_an_actor_waits_for_usable_first_weights() -> None:
     network = nn.Linear(3, 2)
     server = Server(*HOSTILE.values(), weights(2.0))
     telemetry = Telemetry("actor", "run")

@@ -71,7 +71,7 @@ def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Trainer, li
     return trainer, unrolls, num_valid
 
 
-def test_the_burn_in_repeats_the_end_of_the_unroll_before() -> None:
+def test_the_burn_in_repeats_the_end_of_the_previous_unroll() -> None:
     assert (LAYOUT.unroll_length, LAYOUT.new_steps) == (BURN_IN + LENGTH, LENGTH)
     _, unrolls, _ = _played(6)
     for before, after in pairwise(unrolls):
@@ -83,7 +83,7 @@ def test_the_burn_in_repeats_the_end_of_the_unroll_before() -> None:
         assert (after["policy_version"][:, 0] == [1, after["policy_version"][0, 1, 1]]).all()  # versions of the unroll's own steps
 
 
-def test_every_valid_step_is_trained_on_in_one_unroll() -> None:
+def test_every_valid_step_is_trained_in_exactly_one_unroll() -> None:
     _, unrolls, num_valid = _played(6)
     assert sum(int(unroll["row_valid"][:, BURN_IN:].sum()) for unroll in unrolls) == num_valid
     # There is nothing before an actor's first step.
@@ -91,7 +91,7 @@ def test_every_valid_step_is_trained_on_in_one_unroll() -> None:
     assert unrolls[0]["core_reset"][:, : BURN_IN + 1].all()
 
 
-def test_arrays_that_are_used_again_change_nothing() -> None:
+def test_reusing_arrays_gives_the_same_unrolls() -> None:
     _, apart, _ = _played(5)
     _, again, _ = _played(5, same_arrays=True)
     for one, other in zip(apart, again, strict=True):
@@ -103,7 +103,7 @@ def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
     return trainer(Slab.of(LAYOUT, unroll), Rates(0.0)).losses
 
 
-def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_rows_only() -> None:
+def test_losses_use_only_the_rows_after_the_burn_in() -> None:
     trainer, unrolls, _ = _played(8)
     for unroll in unrolls:
         with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
@@ -115,7 +115,7 @@ def test_the_learner_finds_the_actors_policy_after_the_burn_in_and_counts_its_ro
 
 
 @pytest.mark.parametrize("field", ["initial_core_state", "last_action", "core_reset"])
-def test_the_state_before_the_burn_in_reaches_the_rows_after_it(field: str) -> None:
+def test_the_state_before_the_burn_in_affects_the_loss(field: str) -> None:
     trainer, unrolls, _ = _played(8)
     changed = 0
     for unroll in unrolls[1:]:

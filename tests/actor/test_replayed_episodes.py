@@ -102,7 +102,7 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ratios_are_one_from_the_first_step_of_a_game_to_its_last(case: str) -> None:
+def test_importance_ratios_are_1_at_every_row_of_a_replayed_game(case: str) -> None:
     settings = _settings(case)
     layout = run_layout(settings, environment_spec(settings.env))
     trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)

@@ -76,7 +76,7 @@ def _replayed_states(settings: RunSettings, trainer: Trainer, unrolls: list[Unro
 
 
 @pytest.mark.parametrize("burn_in", [0, 3, 7])
-def test_they_equal_the_actors_under_the_same_weights(burn_in: int) -> None:
+def test_replayed_states_equal_the_actors_with_the_same_weights(burn_in: int) -> None:
     settings = _settings(burn_in)
     trainer = _trainer(settings)
     unrolls = _play(settings, trainer)
@@ -89,7 +89,7 @@ def test_they_equal_the_actors_under_the_same_weights(burn_in: int) -> None:
     np.testing.assert_allclose(states, stored, atol=1e-5)
 
 
-def test_they_leave_the_stored_ones_behind_under_other_weights() -> None:
+def test_replayed_states_differ_from_stored_ones_with_other_weights() -> None:
     """The difference is the error that replaying with the stored states would cause."""
     settings = _settings(0)
     played_by = _trainer(settings)
@@ -101,7 +101,7 @@ def test_they_leave_the_stored_ones_behind_under_other_weights() -> None:
     assert drift > 0.5
 
 
-def test_updates_in_a_row_on_one_batch_begin_with_the_same_states() -> None:
+def test_repeated_updates_on_a_batch_start_from_the_same_states() -> None:
     settings = _settings(0)
     trainer = _trainer(settings)
     unrolls = _play(settings, trainer)
@@ -117,7 +117,7 @@ def test_updates_in_a_row_on_one_batch_begin_with_the_same_states() -> None:
     np.testing.assert_array_equal(np.stack(states), expected)
 
 
-def test_slots_wait_while_nothing_is_replayed() -> None:
+def test_replay_slots_keep_their_states_without_replayed_rows() -> None:
     settings = _settings(0)
     trainer = _trainer(settings)
     unrolls = _play(settings, trainer)
@@ -133,7 +133,7 @@ def test_slots_wait_while_nothing_is_replayed() -> None:
     np.testing.assert_array_equal(np.stack(states), expected)
 
 
-def test_a_state_that_is_not_finite_does_not_outlive_its_update() -> None:
+def test_a_non_finite_state_does_not_persist() -> None:
     settings = _settings(0)
     trainer = _trainer(settings)
     unrolls = _play(settings, trainer)

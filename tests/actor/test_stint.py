@@ -54,7 +54,7 @@ def stints(stop: Stop, *, agents: int = 1, agent: int | None = None, index: int 
     return Stints(cast("Context", None), settings, cast("StopRequest", stop))
 
 
-def test_a_stint_is_over_when_the_renewal_gives_another_place_and_the_next_one_is_there(lease: Lease) -> None:
+def test_a_renewal_with_another_place_starts_the_next_stint(lease: Lease) -> None:
     made = stints(Stop(), agents=2)
     places = []
     for stint, lease.next in zip(made, [Place(1, 0), Place(1, 2)], strict=False):
@@ -65,7 +65,7 @@ def test_a_stint_is_over_when_the_renewal_gives_another_place_and_the_next_one_i
     assert lease.is_closed
 
 
-def test_a_signal_ends_the_stint_and_there_is_no_other(lease: Lease) -> None:
+def test_a_signal_ends_the_last_stint(lease: Lease) -> None:
     stop = Stop()
     seen = 0
     for stint in stints(stop):
@@ -77,7 +77,7 @@ def test_a_signal_ends_the_stint_and_there_is_no_other(lease: Lease) -> None:
     assert lease.place == (0, 3)
 
 
-def test_a_process_asked_to_stop_while_it_waits_for_a_place_begins_nothing(lease: Lease) -> None:
+def test_a_stop_request_while_waiting_for_a_place_starts_no_stint(lease: Lease) -> None:
     lease.next = None
     assert list(stints(Stop())) == []
 
@@ -96,13 +96,13 @@ def test_a_fixed_place_needs_no_lease(lease: Lease, agents: int, agent: int | No
     assert not lease.is_closed
 
 
-def test_an_index_alone_does_not_say_which_of_several_agents(lease: Lease) -> None:
+def test_with_several_agents_an_index_alone_still_needs_a_lease(lease: Lease) -> None:
     assert next(iter(stints(Stop(), agents=2, index=5))).place == (0, 3)
     assert lease.place == (0, 3)
 
 
 @pytest.mark.parametrize("index", [None, 2])
-def test_with_the_run_the_stints_are_over(lease: Lease, index: int | None) -> None:
+def test_stints_end_with_the_run(lease: Lease, index: int | None) -> None:
     made = iter(stints(Stop(), index=index))
     stint = next(made)
     assert not stint

@@ -105,7 +105,7 @@ def _newest(observation: Observation) -> NDArray[np.uint8]:
     return plane
 
 
-def test_what_is_written_where() -> None:
+def test_every_field_holds_the_expected_rows() -> None:
     transitions = [_transition(time) for time in (1, 2, 3)]
     recorder = _Recorder()
     recorder.state.core_state = np.full((NUM_ENVIRONMENTS, 2, LAYOUT.core_size), 9.0, np.float32)
@@ -129,14 +129,14 @@ def test_what_is_written_where() -> None:
     assert unroll["row_valid"].all()
 
 
-def test_the_very_first_row_knows_no_action() -> None:
+def test_the_first_row_of_all_has_no_last_action_or_reward() -> None:
     unroll = _Recorder().unroll([_transition(time) for time in (1, 2, 3)])
     assert unroll["core_reset"].tolist() == [[True, False, False, False]] * 2
     assert (unroll["last_action"].tolist(), unroll["last_reward"].tolist()) == ([-1, -1], [0.0, 0.0])
     assert (unroll["episode_id"].tolist(), unroll["index_in_episode"].tolist()) == ([0, 0], [0, 0])
 
 
-def test_row_0_repeats_the_last_row_of_the_unroll_before() -> None:
+def test_row_0_repeats_the_last_row_of_the_previous_unroll() -> None:
     recorder = _Recorder()
     before = recorder.unroll([_transition(1), _transition(2), _transition(3, terminated=[True, False])])
     after = recorder.unroll([_transition(4, valid=[False, True], game_reset=(True, False)), _transition(5), _transition(6)])
@@ -160,7 +160,7 @@ def test_row_0_repeats_the_last_row_of_the_unroll_before() -> None:
         ({"valid": [False, True], "game_reset": (True, False)}, True),
     ],
 )
-def test_how_a_step_ended_is_written_beside_it_and_its_reset_into_the_next_row(change: dict[str, Any], core_reset: bool) -> None:
+def test_ends_are_stored_with_their_step_and_resets_in_the_next_row(change: dict[str, Any], core_reset: bool) -> None:
     unroll = _Recorder().unroll([_transition(1), _transition(2), _transition(3, **change)])
     assert unroll["core_reset"][:, 3].tolist() == [core_reset, False]
     for name in ("terminated", "truncated"):
@@ -169,7 +169,7 @@ def test_how_a_step_ended_is_written_beside_it_and_its_reset_into_the_next_row(c
     assert unroll["game_reset"][:, 3].tolist() == list(change.get("game_reset", (False, False)))
 
 
-def test_an_unroll_names_the_game_of_its_first_row() -> None:
+def test_episode_id_and_index_describe_the_first_row() -> None:
     recorder = _Recorder()
     recorder.unroll([_transition(1), _transition(2, valid=[False, True], game_reset=(True, False)), _transition(3)])
     unroll = recorder.unroll([_transition(time) for time in (4, 5, 6)])
@@ -177,7 +177,7 @@ def test_an_unroll_names_the_game_of_its_first_row() -> None:
     assert (unroll["episode_id"].tolist(), unroll["index_in_episode"].tolist()) == ([1, 0], [1, 3])
 
 
-def test_arrays_that_were_handed_over_are_never_written_again() -> None:
+def test_returned_arrays_are_never_written_again() -> None:
     recorder = _Recorder()
     sent = recorder.unroll([_transition(time) for time in (1, 2, 3)])
     copies = {name: array.copy() for name, array in sent.items()}
@@ -186,7 +186,7 @@ def test_arrays_that_were_handed_over_are_never_written_again() -> None:
         np.testing.assert_array_equal(sent[name], array)
 
 
-def test_an_unroll_is_not_finished_early() -> None:
+def test_finishing_an_incomplete_unroll_is_an_error() -> None:
     recorder = _Recorder()
     recorder.begin()
     recorder.add(_transition(1))

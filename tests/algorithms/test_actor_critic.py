@@ -79,7 +79,7 @@ def loss_by_herd(
     return terms, logits.grad, values.grad
 
 
-def test_the_inputs_can_tell_mistakes_apart() -> None:
+def test_the_inputs_straddle_every_threshold() -> None:
     ratios, costs = importance_ratios(BATCH), Costs()
     edges = [0.0, costs.clip_c_threshold, costs.clip_rho_threshold, costs.clip_pg_rho_threshold, np.inf]
     assert (np.histogram(ratios[BATCH.row_valid], edges)[0] >= 2).all()
@@ -136,13 +136,13 @@ def test_rho_is_summed_over_valid_rows() -> None:
     assert on_policy.rhos.sum().item() == pytest.approx(BATCH.row_valid.sum(), rel=1e-12)
 
 
-def test_the_targets_are_those_that_the_values_are_fitted_to() -> None:
+def test_the_returned_targets_agree_with_the_oracle() -> None:
     terms, _, _ = loss_by_herd(BATCH, Costs())
     targets, _ = targets_and_advantages(BATCH, DISCOUNT, Costs())
     np.testing.assert_allclose(terms.targets.numpy(), targets, rtol=1e-11)
 
 
-def test_with_a_scale_the_losses_are_those_of_normalised_values() -> None:
+def test_a_value_scale_divides_errors_and_advantages() -> None:
     """PopArt, section 3: errors and advantages are divided by the scale of the unroll's task."""
     scale = torch.tensor([0.5, 2.0, 10.0, 1.0, 0.1], dtype=torch.float64)
     terms, by_logits, by_values = loss_by_herd(BATCH, Costs(entropy_cost=0.0), value_scale=scale)
@@ -162,7 +162,7 @@ def test_only_the_total_carries_a_gradient() -> None:
 
 @pytest.mark.parametrize("normalization", ["none", "batch"])
 @pytest.mark.parametrize("correction", CORRECTIONS)
-def test_an_invalid_row_may_hold_anything(correction: Correction, normalization: Literal["none", "batch"]) -> None:
+def test_contents_of_invalid_rows_do_not_matter(correction: Correction, normalization: Literal["none", "batch"]) -> None:
     costs = Costs(correction=correction, advantage_normalization=normalization)
     before = loss_by_herd(BATCH, costs)
     garbage = {
@@ -202,7 +202,7 @@ def test_termination_ends_the_return_and_truncation_bootstraps() -> None:
     cut=st.integers(1, 5),
     correction=st.sampled_from(CORRECTIONS),
 )
-def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: int, correction: Correction) -> None:
+def test_losses_of_parts_add_up_to_that_of_the_batch(seed: int, batch_size: int, cut: int, correction: Correction) -> None:
     batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
     rng = np.random.default_rng(seed)
     batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
@@ -219,7 +219,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: i
         torch.testing.assert_close(one + other, together, rtol=1e-10, atol=1e-10)
 
 
-def test_without_a_valid_row_everything_is_zero() -> None:
+def test_without_valid_rows_loss_and_gradients_are_zero() -> None:
     nothing = replace(BATCH, row_valid=np.zeros_like(BATCH.row_valid))
     terms, by_logits, by_values = loss_by_herd(nothing, Costs())
     assert not any(term.any() for term in terms[:5])
@@ -227,7 +227,7 @@ def test_without_a_valid_row_everything_is_zero() -> None:
     assert not by_values.any()
 
 
-def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None:
+def test_the_loss_never_waits_for_the_device() -> None:
     # A meta tensor has no content, so anything that would wait for the device (item, bool, if) raises.
     for correction in CORRECTIONS:
         terms = actor_critic_loss(
@@ -258,7 +258,7 @@ def test_runs_with_the_settings_of_a_run_and_never_reads_a_tensor_back() -> None
         ("algorithm", Costs(correction="retrace"), "correction must be"),  # type: ignore[arg-type]
     ],
 )
-def test_refuses_what_does_not_fit(name: str, bad: object, message: str) -> None:
+def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, message: str) -> None:
     arguments: dict[str, object] = {
         "target_logits": torch.zeros(8, 5, 3),
         "values": torch.zeros(9, 5),

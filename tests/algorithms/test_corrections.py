@@ -40,13 +40,13 @@ def targets_of(
 
 
 @pytest.mark.parametrize("correction", ["none", "epsilon", "one_step"])
-def test_values_are_learned_on_n_step_returns_whatever_the_thresholds(correction: Correction) -> None:
+def test_other_corrections_use_n_step_returns_as_value_targets(correction: Correction) -> None:
     expected = n_step_returns(discounts=DISCOUNTS, rewards=REWARDS, values=VALUES)
     np.testing.assert_allclose(targets_of(correction).vs.numpy(), expected, rtol=1e-12, atol=1e-12)
     assert np.abs(targets_of("v_trace").vs.numpy() - expected).min() > 1e-6
 
 
-def test_one_step_multiplies_each_advantage_by_its_own_clipped_weight() -> None:
+def test_one_step_weights_each_advantage_by_its_own_clipped_ratio() -> None:
     weights = np.minimum(0.6, np.exp(TARGET_LOG_PROBS - BEHAVIOUR_LOG_PROBS))
     assert (weights < 0.6).any()
     assert (weights == 0.6).any()
@@ -66,7 +66,7 @@ def test_epsilon_bounds_the_logarithm_and_its_gradient() -> None:
 
 
 @pytest.mark.parametrize("correction", ["v_trace", "one_step", "none"])
-def test_the_others_use_log_pi_as_it_is(correction: Correction) -> None:
+def test_other_corrections_use_log_pi_unchanged(correction: Correction) -> None:
     log_probs = torch.tensor(TARGET_LOG_PROBS, requires_grad=True)
     targets = targets_of(correction, target=log_probs)
     assert targets.policy_log_probs is log_probs

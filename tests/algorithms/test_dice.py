@@ -94,7 +94,7 @@ def loss_by_herd(
     return Found(terms, advantages.grad, values.grad)
 
 
-def test_the_inputs_can_tell_mistakes_apart() -> None:
+def test_the_inputs_straddle_every_threshold() -> None:
     ratios, costs = importance_ratios(BATCH), Costs()
     edges = [0.0, costs.clip_c_threshold, costs.clip_rho_threshold, costs.clip_pg_rho_threshold, np.inf]
     tempered_rows = BATCH.row_valid & (BATCH.inverse_temperature > 0.0)
@@ -131,7 +131,7 @@ def test_loss_and_gradients_agree_with_the_oracle(costs: Costs) -> None:
     np.testing.assert_allclose(found.by_values.numpy(), by_values, rtol=1e-9, atol=1e-11)
 
 
-def test_to_the_loss_only_the_entropy_ablation_is_another() -> None:
+def test_only_the_entropy_ablation_changes_the_loss() -> None:
     of_dice = loss_by_herd(BATCH, Costs())
     for ablation in ("baseline", "random"):
         found = loss_by_herd(BATCH, Costs(ablation=ablation))
@@ -142,7 +142,7 @@ def test_to_the_loss_only_the_entropy_ablation_is_another() -> None:
     assert not torch.equal(other.by_advantages, of_dice.by_advantages)
 
 
-def test_at_tau_1_without_q_it_learns_what_the_actor_critic_learns() -> None:
+def test_at_tau_1_without_q_the_loss_equals_actor_critic() -> None:
     batch = replace(BATCH, inverse_temperature=np.ones_like(BATCH.inverse_temperature))
     costs = Costs(q_cost=0.0, policy_cost=1.0, baseline_cost=0.5, entropy_cost=0.0)
     found = loss_by_herd(batch, costs)
@@ -171,7 +171,7 @@ def _jacobian(advantages: torch.Tensor, parameters: torch.Tensor) -> torch.Tenso
 
 
 @pytest.mark.parametrize("inverse_temperature", INVERSE_TEMPERATURES)
-def test_tau_times_the_gradient_of_log_pi_is_grad_a_minus_its_mean_under_pi(inverse_temperature: float) -> None:
+def test_tau_times_the_policy_gradient_is_the_centred_advantage_gradient(inverse_temperature: float) -> None:
     generator = torch.Generator().manual_seed(4)
     parameters = torch.randn(6, 5, dtype=torch.float64, generator=generator, requires_grad=True)
     features = torch.randn(5, dtype=torch.float64, generator=generator)
@@ -222,7 +222,7 @@ def test_the_entropy_falls_from_log_of_the_number_of_actions_to_0() -> None:
 @pytest.mark.parametrize("ablation", ["dice", "entropy"])
 @pytest.mark.parametrize("inverse_temperature", INVERSE_TEMPERATURES)
 @pytest.mark.parametrize("scale", [1.0, 300.0])
-def test_everything_is_finite_in_float32_at_every_temperature(inverse_temperature: float, scale: float, ablation: str) -> None:
+def test_loss_and_gradients_are_finite_in_float32_at_any_temperature(inverse_temperature: float, scale: float, ablation: str) -> None:
     batch = replace(
         BATCH,
         advantages=scale * BATCH.advantages,
@@ -245,12 +245,12 @@ def test_rho_is_summed_over_valid_rows() -> None:
     assert on_policy.rhos.sum().item() == pytest.approx(BATCH.row_valid.sum(), rel=1e-12)
 
 
-def test_the_targets_are_those_that_the_values_are_fitted_to() -> None:
+def test_the_returned_targets_agree_with_the_oracle() -> None:
     found = loss_by_herd(BATCH, Costs()).terms.targets
     np.testing.assert_allclose(found.numpy(), constants(BATCH, DISCOUNT, Costs()).v_targets, rtol=1e-11)
 
 
-def test_no_policy_sees_a_constant_added_to_the_advantages() -> None:
+def test_a_constant_added_to_advantages_does_not_change_the_policy() -> None:
     shift = np.random.default_rng(3).normal(size=(NUM_STEPS + 1, BATCH_SIZE, 1))
     before = loss_by_herd(BATCH, Costs(q_cost=0.0)).terms
     behaved = loss_by_herd(replace(BATCH, behaviour_advantages=BATCH.behaviour_advantages + shift[:-1]), Costs(q_cost=0.0)).terms
@@ -268,7 +268,7 @@ def test_only_the_total_carries_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("costs", [Costs(), Costs(retrace_bootstrap="taken"), Costs(correction="epsilon", ablation="entropy")], ids=str)
-def test_an_invalid_row_may_hold_anything(costs: Costs) -> None:
+def test_contents_of_invalid_rows_do_not_matter(costs: Costs) -> None:
     before = loss_by_herd(BATCH, costs)
     invalid = ~BATCH.row_valid
     changed = replace(
@@ -293,7 +293,7 @@ def test_an_invalid_row_may_hold_anything(costs: Costs) -> None:
     cut=st.integers(1, 5),
     ablation=st.sampled_from(["dice", "entropy"]),
 )
-def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: int, ablation: Any) -> None:
+def test_losses_of_parts_add_up_to_that_of_the_batch(seed: int, batch_size: int, cut: int, ablation: Any) -> None:
     batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
     rng = np.random.default_rng(seed)
     batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
@@ -308,7 +308,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(seed: int, batch_size: int, cut: i
     torch.testing.assert_close(one.by_values + other.by_values, whole.by_values, rtol=1e-10, atol=1e-10)
 
 
-def test_without_a_valid_row_everything_is_zero() -> None:
+def test_without_valid_rows_loss_and_gradients_are_zero() -> None:
     nothing = replace(BATCH, row_valid=np.zeros_like(BATCH.row_valid))
     found = loss_by_herd(nothing, Costs(ablation="entropy"))
     assert not any(term.any() for term in found.terms[:6])
@@ -332,7 +332,7 @@ def _arguments(device: str) -> dict[str, object]:
     }
 
 
-def test_never_reads_a_tensor_back() -> None:
+def test_the_loss_never_waits_for_the_device() -> None:
     # A meta tensor has no content, so anything that would wait for the device (item, bool, if) raises.
     terms = dice_loss(**_arguments("meta"))  # type: ignore[arg-type]
     assert terms.total.dtype == torch.float32
@@ -356,7 +356,7 @@ def test_never_reads_a_tensor_back() -> None:
         ("algorithm", Costs(retrace_bootstrap="q"), "bootstrap must be"),  # type: ignore[arg-type]
     ],
 )
-def test_refuses_what_does_not_fit(name: str, bad: object, message: str) -> None:
+def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, message: str) -> None:
     arguments = _arguments("cpu")
     dice_loss(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):

@@ -50,7 +50,7 @@ def test_a_cells_reward_is_the_mean_absolute_change_of_its_pixels(channels: int,
     assert (expected[2, 0] > 0.0).all()
 
 
-def test_the_central_80_pixels_of_an_84_pixel_picture_are_seen_and_black_to_white_is_1() -> None:
+def test_the_central_80_of_84_pixels_count_scaled_to_1() -> None:
     planes = torch.zeros(2, 1, 84, 84, 1, dtype=torch.uint8)
     planes[1, 0, 2:6, 2:6] = 255  # the first cell
     planes[1, 0, 81, 81] = 255  # the last pixel of the last cell
@@ -63,7 +63,7 @@ def test_the_central_80_pixels_of_an_84_pixel_picture_are_seen_and_black_to_whit
     assert torch.equal(pseudo_rewards(planes.flip(0), torch.zeros(2, 1, dtype=torch.bool), grid=(20, 20), cell_size=4)[0, 0], found)
 
 
-def test_returns_end_at_terminations_and_bootstrap_at_truncations_and_at_the_unrolls_end() -> None:
+def test_returns_bootstrap_at_truncations_and_the_end_of_the_unroll() -> None:
     inputs = _inputs(2)
     reward = np.random.default_rng(3).random((T, B, *GRID))
     expected = oracle.returns(reward, inputs["action_values"], inputs["terminated"], inputs["counts"], discount=DISCOUNT)
@@ -81,7 +81,7 @@ def test_returns_end_at_terminations_and_bootstrap_at_truncations_and_at_the_unr
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_loss_and_its_gradient_are_those_of_the_definition(seed: int) -> None:
+def test_loss_and_gradient_agree_with_the_oracle(seed: int) -> None:
     inputs = _inputs(seed)
     reward = oracle.rewards(inputs["planes"], inputs["game_reset"], grid=GRID, cell=CELL)
     target = oracle.returns(reward, inputs["action_values"], inputs["terminated"], inputs["counts"], discount=DISCOUNT)
@@ -95,7 +95,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_definition(seed: int) -> Non
     assert terms.reward.item() == pytest.approx(reward.mean(axis=(2, 3))[inputs["counts"]].sum(), rel=1e-6)
 
 
-def test_what_lies_at_rows_that_do_not_count_reaches_the_loss_as_a_bootstrap_alone() -> None:
+def test_uncounted_rows_enter_the_loss_only_as_bootstrap() -> None:
     inputs = _inputs(4)
     before = pixel_control_loss(**_tensors(inputs), cell_size=CELL, discount=DISCOUNT).loss
     inputs["actions"][~inputs["counts"]] = 0
@@ -122,6 +122,6 @@ def test_what_lies_at_rows_that_do_not_count_reaches_the_loss_as_a_bootstrap_alo
         ("counts", torch.ones(T, B, dtype=torch.uint8), "counts must be bool"),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, wrong: torch.Tensor, message: str) -> None:
+def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, wrong: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pixel_control_loss(**(_tensors(_inputs()) | {name: wrong}), cell_size=CELL, discount=DISCOUNT)

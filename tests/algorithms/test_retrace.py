@@ -86,7 +86,7 @@ def make_unrolls(num_steps: int, batch_size: int, seed: int, *, episode_ends: bo
 UNROLLS = make_unrolls(9, 7, seed=3)
 
 
-def test_the_inputs_can_tell_mistakes_apart() -> None:
+def test_the_inputs_straddle_every_threshold() -> None:
     edges = [0.0, 0.7, 1.0, C_BAR, np.inf]
     assert (np.histogram(UNROLLS.ratios, edges)[0] > 3).all()
     assert len(np.unique(UNROLLS.ratios)) == UNROLLS.ratios.size
@@ -100,7 +100,7 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
 
 @pytest.mark.parametrize("bootstrap", BOOTSTRAPS)
 @pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
-def test_agrees_with_the_definition(lambda_: float, bootstrap: Bootstrap) -> None:
+def test_retrace_agrees_with_the_oracle(lambda_: float, bootstrap: Bootstrap) -> None:
     found = UNROLLS.by_herd(lambda_=lambda_, bootstrap=bootstrap)
     np.testing.assert_allclose(found, UNROLLS.by_oracle(lambda_=lambda_, bootstrap=bootstrap), rtol=1e-12, atol=1e-12)
 
@@ -114,7 +114,7 @@ def test_agrees_with_the_definition(lambda_: float, bootstrap: Bootstrap) -> Non
     c_bar=st.floats(0.3, 4.0),
     bootstrap=st.sampled_from(BOOTSTRAPS),
 )
-def test_agrees_with_the_definition_everywhere(
+def test_retrace_agrees_with_the_oracle_for_random_inputs(
     num_steps: int, batch_size: int, seed: int, lambda_: float, c_bar: float, bootstrap: Bootstrap
 ) -> None:
     unrolls = make_unrolls(num_steps, batch_size, seed)
@@ -126,7 +126,7 @@ def test_float32_is_close_and_stays_float32() -> None:
     np.testing.assert_allclose(UNROLLS.by_herd(dtype=torch.float32), UNROLLS.by_oracle(), rtol=1e-4, atol=1e-4)
 
 
-def test_the_first_ratio_of_a_target_does_not_enter_it() -> None:
+def test_a_target_does_not_depend_on_its_own_ratio() -> None:
     unrolls = make_unrolls(6, 3, seed=4, episode_ends=False)
     other = unrolls.ratios.copy()
     other[0] *= 0.5
@@ -135,7 +135,7 @@ def test_the_first_ratio_of_a_target_does_not_enter_it() -> None:
     assert (replace(unrolls, ratios=other).by_herd()[0] != unrolls.by_herd()[0]).all()
 
 
-def test_on_policy_the_printed_form_is_the_n_step_return() -> None:
+def test_on_policy_the_form_of_the_paper_is_the_n_step_return() -> None:
     unrolls = replace(make_unrolls(9, 7, seed=5, episode_ends=False), ratios=np.ones((9, 7)))
     unrolls.discounts[[2, 5], [0, 3]] = 0.0
     after_the_end = np.concatenate([np.zeros((9, 7)), unrolls.expected_next[-1:]])
@@ -143,7 +143,7 @@ def test_on_policy_the_printed_form_is_the_n_step_return() -> None:
     np.testing.assert_allclose(unrolls.by_herd(bootstrap="taken"), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_target_policy_of_one_action_makes_both_forms_one() -> None:
+def test_both_forms_agree_for_a_deterministic_target_policy() -> None:
     # pi(a|x) = 1 for the action taken: the expectation of Q equals Q of that action.
     unrolls = make_unrolls(7, 4, seed=6, episode_ends=False)
     unrolls.expected_next[:-1] = unrolls.q_values[1:]
@@ -151,7 +151,7 @@ def test_a_target_policy_of_one_action_makes_both_forms_one() -> None:
 
 
 @pytest.mark.parametrize(("bootstrap", "is_sarsa"), [("expected", False), ("taken", True)])
-def test_without_a_trace_it_is_expected_sarsa_or_sarsa(bootstrap: Bootstrap, is_sarsa: bool) -> None:
+def test_with_lambda_0_retrace_is_sarsa_or_expected_sarsa(bootstrap: Bootstrap, is_sarsa: bool) -> None:
     unrolls = make_unrolls(6, 4, seed=7, episode_ends=False)
     following = unrolls.expected_next.copy()
     if is_sarsa:
@@ -161,7 +161,7 @@ def test_without_a_trace_it_is_expected_sarsa_or_sarsa(bootstrap: Bootstrap, is_
 
 
 @pytest.mark.parametrize("bootstrap", BOOTSTRAPS)
-def test_a_masked_step_keeps_its_value_whatever_it_holds_and_cuts_the_trace(bootstrap: Bootstrap) -> None:
+def test_a_masked_step_keeps_its_value_and_cuts_the_trace(bootstrap: Bootstrap) -> None:
     unrolls = make_unrolls(7, 2, seed=8, episode_ends=False)
     unrolls.trace_mask[3, 0] = False
     before = unrolls.by_herd(bootstrap=bootstrap)
@@ -181,7 +181,7 @@ def test_a_masked_step_keeps_its_value_whatever_it_holds_and_cuts_the_trace(boot
 
 
 @pytest.mark.parametrize("bootstrap", BOOTSTRAPS)
-def test_nothing_after_a_termination_counts_for_what_came_before(bootstrap: Bootstrap) -> None:
+def test_steps_after_a_termination_do_not_affect_earlier_targets(bootstrap: Bootstrap) -> None:
     unrolls = make_unrolls(7, 2, seed=9, episode_ends=False)
     unrolls.discounts[3, 1] = 0.0
     before = unrolls.by_herd(bootstrap=bootstrap)
@@ -194,14 +194,14 @@ def test_nothing_after_a_termination_counts_for_what_came_before(bootstrap: Boot
     assert (after[4:, 1] != before[4:, 1]).all()
 
 
-def test_unrolls_do_not_see_each_other() -> None:
+def test_unrolls_are_independent() -> None:
     order = [4, 2, 6, 0, 1, 5, 3]
     names = ("ratios", "discounts", "rewards", "q_values", "expected_next", "trace_mask")
     permuted = Unrolls(*(getattr(UNROLLS, name)[:, order] for name in names))
     assert (permuted.by_herd() == UNROLLS.by_herd()[:, order]).all()
 
 
-def test_a_mask_of_ones_is_no_mask_and_nothing_carries_a_gradient() -> None:
+def test_a_mask_of_ones_changes_nothing_and_targets_have_no_gradient() -> None:
     unrolls = make_unrolls(4, 3, seed=10, episode_ends=False)
     leaves = {
         "log_rhos": torch.tensor(np.log(unrolls.ratios), requires_grad=True),
@@ -234,7 +234,7 @@ def test_a_mask_of_ones_is_no_mask_and_nothing_carries_a_gradient() -> None:
         ("bootstrap", "sarsa", "bootstrap must be"),
     ],
 )
-def test_refuses_what_would_broadcast_silently(name: str, bad: object, message: str) -> None:
+def test_shapes_that_would_broadcast_are_refused(name: str, bad: object, message: str) -> None:
     arguments: dict[str, object] = {key: torch.zeros(4, 3) for key in ("log_rhos", "discounts", "rewards", "q_values", "next_values")}
     arguments |= {"clip_c_threshold": 1.0}
     retrace(**arguments)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ REWARDS = (-12.0, -1.0, -0.4, 0.0, 0.3, 1.0, 2.5, 30.0)
 
 
 @pytest.mark.parametrize("reward", REWARDS)
-def test_agrees_with_the_formulas(reward: float) -> None:
+def test_shaped_rewards_agree_with_the_formulas(reward: float) -> None:
     squeezed = math.tanh(reward / 5.0)
     expected: dict[RewardShaping, float] = {
         "clip": max(-1.0, min(1.0, reward)),
@@ -38,7 +38,7 @@ def test_worked_examples() -> None:
     torch.testing.assert_close(logarithmic, torch.tensor([-2.0, 4.0, 0.0, 2e-6]), rtol=1e-5, atol=0.0)
 
 
-def test_the_dtype_stays() -> None:
+def test_shaping_keeps_the_dtype() -> None:
     shapings: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none")
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         for shaping in shapings:

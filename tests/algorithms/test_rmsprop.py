@@ -40,7 +40,7 @@ def update(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], gra
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("epsilon", [0.1, 0.01, 1e-7])
-def test_agrees_with_the_oracle(epsilon: float, momentum: float) -> None:
+def test_rmsprop_agrees_with_the_oracle(epsilon: float, momentum: float) -> None:
     starts, gradients = starts_and_gradients()
     parameters = parameters_of(starts)
     optimizer = RMSProp(parameters, lr=1.0, decay=0.9, epsilon=epsilon, momentum=momentum)
@@ -55,7 +55,7 @@ def test_agrees_with_the_oracle(epsilon: float, momentum: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.01])
-def test_torch_rmsprop_is_another_optimiser(epsilon: float) -> None:
+def test_torch_rmsprop_gives_other_updates(epsilon: float) -> None:
     starts, gradients = starts_and_gradients()
     ours, theirs = parameters_of(starts), parameters_of(starts)
     ours_optimizer = RMSProp(ours, lr=0.05, decay=0.99, epsilon=epsilon)
@@ -82,7 +82,7 @@ def test_torch_rmsprop_is_another_optimiser(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_restored_optimiser_goes_on_bit_for_bit(momentum: float) -> None:
+def test_a_restored_optimiser_continues_bit_for_bit(momentum: float) -> None:
     starts, gradients = starts_and_gradients()
     parameters = parameters_of(starts)
     optimizer = RMSProp(parameters, lr=0.05, decay=0.9, epsilon=0.01, momentum=momentum)
@@ -101,7 +101,7 @@ def test_a_restored_optimiser_goes_on_bit_for_bit(momentum: float) -> None:
     assert all(set(state) == slots for state in restored.state_dict()["state"].values())
 
 
-def test_a_parameter_without_gradient_is_left_alone() -> None:
+def test_a_parameter_without_gradient_is_not_changed() -> None:
     used, unused = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     optimizer = RMSProp([used, unused], lr=0.1, decay=0.9, epsilon=0.1)
     optimizer.step()
@@ -113,7 +113,7 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
     assert unused not in optimizer.state
 
 
-def test_channels_last_state_and_closure() -> None:
+def test_channels_last_and_closures_are_supported() -> None:
     weight = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(1)).to(memory_format=torch.channels_last).requires_grad_()
     start = weight.detach().clone()
     optimizer = RMSProp([weight], lr=0.1, decay=0.9, epsilon=0.1)
@@ -131,14 +131,14 @@ def test_channels_last_state_and_closure() -> None:
 
 
 @pytest.mark.parametrize(("name", "bad"), [("lr", -1.0), ("lr", float("nan")), ("decay", 1.1), ("epsilon", 0.0), ("momentum", -0.1)])
-def test_names_a_hyperparameter_out_of_range(name: str, bad: float) -> None:
+def test_a_hyperparameter_out_of_range_is_refused_by_name(name: str, bad: float) -> None:
     good = {"lr": 0.1, "decay": 0.9, "epsilon": 0.1, "momentum": 0.0}
     with pytest.raises(ValueError, match=name):
         RMSProp([torch.ones(1, requires_grad=True)], **(good | {name: bad}))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_gradients_are_scaled_and_a_skipped_step_changes_nothing_whatever_they_hold(momentum: float) -> None:
+def test_grad_scale_divides_gradients_and_found_inf_skips_the_step(momentum: float) -> None:
     starts, gradients = starts_and_gradients()
     plain, scaled = parameters_of(starts), parameters_of(starts)
     expected, found = (RMSProp(parameters, lr=1.0, decay=0.9, epsilon=0.1, momentum=momentum) for parameters in (plain, scaled))

@@ -20,7 +20,7 @@ LOGITS = torch.linspace(-2.0, 2.0, 18, dtype=torch.float32) + 3.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_actions_come_as_often_as_the_policy_says(dtype: torch.dtype) -> None:
+def test_actions_are_drawn_with_the_policys_probabilities(dtype: torch.dtype) -> None:
     num_draws = 200_000
     logits = LOGITS.to(dtype)
     actions = sample_actions(logits.expand(num_draws, 18), torch.Generator().manual_seed(5))
@@ -54,7 +54,7 @@ def test_each_row_is_drawn_at_its_own_temperature(dtype: torch.dtype) -> None:
         assert _chi_square(actions[e :: len(inverse_temperatures)], probabilities) < 20.5, inverse_temperature
 
 
-def test_one_over_tau_of_0_is_uniform_whatever_the_logits_and_50_takes_the_best() -> None:
+def test_inverse_temperature_0_is_uniform_and_50_takes_the_best() -> None:
     logits = torch.tensor([[-3e4, 0.0, 3e4, 7.0]]).repeat(20_000, 1)
     uniform = sample_actions(logits, torch.Generator().manual_seed(7), torch.zeros(20_000))
     # With 3 degrees of freedom, 16.3 is exceeded by one seed in a thousand.
@@ -63,14 +63,14 @@ def test_one_over_tau_of_0_is_uniform_whatever_the_logits_and_50_takes_the_best(
     assert (sample_actions(logits, torch.Generator().manual_seed(7), torch.full((20_000,), 50.0)) == 2).all()
 
 
-def test_a_temperature_of_1_draws_what_no_temperature_draws() -> None:
+def test_temperature_1_gives_the_same_draws_as_none() -> None:
     logits = LOGITS.repeat(500, 1)
     for dtype in (torch.float32, torch.bfloat16):
         plain = sample_actions(logits.to(dtype), torch.Generator().manual_seed(8))
         assert torch.equal(plain, sample_actions(logits.to(dtype), torch.Generator().manual_seed(8), torch.ones(500)))
 
 
-def test_temperatures_multiply_in_float32_at_least_and_pass_gradients_on() -> None:
+def test_temperatures_multiply_at_least_in_float32_with_gradients() -> None:
     logits = torch.tensor([[1.0, 1.0078125], [-2.0, 3.0]], dtype=torch.bfloat16, requires_grad=True)
     product = tempered(logits, torch.tensor([50.0, 0.25]))
     assert product.dtype == torch.float32
@@ -90,7 +90,7 @@ def test_rows_are_drawn_independently_and_a_seed_repeats_them() -> None:
     assert 0.45 < (one[1:] == one[:-1]).double().mean() < 0.55
 
 
-def test_an_impossible_action_is_never_drawn_and_logits_stay_as_they_are() -> None:
+def test_an_impossible_action_is_never_drawn() -> None:
     logits = torch.tensor([[0.0, -math.inf, 1.0]]).repeat(5000, 1)
     copy = logits.clone()
     assert set(sample_actions(logits, torch.Generator().manual_seed(3)).tolist()) == {0, 2}

@@ -10,7 +10,7 @@ from herd.algorithms.scan import scan_back
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 5, 16, 17, 80])
-def test_the_scan_is_the_recurrence_step_by_step(num_steps: int) -> None:
+def test_the_scan_agrees_with_the_stepwise_recurrence(num_steps: int) -> None:
     random = np.random.default_rng(num_steps)
     added, last = random.normal(size=(num_steps, 3, 2)), random.normal(size=(3, 2))
     factors = random.uniform(-1.2, 1.2, size=added.shape) * (random.random(added.shape) > 0.2)

@@ -13,13 +13,13 @@ torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(("env_frames", "expected"), [(0, 6e-4), (50, 4.5e-4), (100, 3e-4), (199, 3e-6), (200, 0.0), (300, 0.0)])
-def test_linear_reaches_zero_at_its_end_and_stays(env_frames: int, expected: float) -> None:
+def test_the_linear_schedule_reaches_zero_at_its_end_and_stays(env_frames: int, expected: float) -> None:
     rate = learning_rate_at(env_frames, learning_rate=6e-4, schedule="linear", schedule_env_frames=200)
     assert rate == pytest.approx(expected, rel=1e-9, abs=1e-18)
     assert rate >= 0.0
 
 
-def test_constant_is_constant() -> None:
+def test_the_constant_schedule_is_constant() -> None:
     assert learning_rate_at(10**9, learning_rate=6e-4, schedule="constant", schedule_env_frames=200) == 6e-4
 
 
@@ -28,7 +28,7 @@ def test_an_unknown_schedule_is_refused() -> None:
         learning_rate_at(0, learning_rate=6e-4, schedule="cosine", schedule_env_frames=200)  # type: ignore[arg-type]
 
 
-def test_warm_up_and_fall_follow_the_lines_between_their_corners() -> None:
+def test_warm_up_and_decay_are_linear() -> None:
     warmup, end = 40, 190
     found = [learning_rate_at_update(n, learning_rate=5e-4, warmup_updates=warmup, schedule_updates=end) for n in range(end + 20)]
     # Update n + 1 of the warm-up lies on the line from 0 to the full rate; update n + 1 after it lies on the line that starts there.
@@ -39,7 +39,7 @@ def test_warm_up_and_fall_follow_the_lines_between_their_corners() -> None:
     assert max(found[end:]) == 0.0
 
 
-def test_the_corners_of_table_5() -> None:
+def test_warm_up_and_decay_follow_table_5() -> None:
     def rate(learner_updates: int) -> float:
         return learning_rate_at_update(learner_updates, learning_rate=5e-4, warmup_updates=4000, schedule_updates=20_000)
 
@@ -65,7 +65,7 @@ def test_the_weight_decay_falls_to_zero_from_the_start(learner_updates: int, exp
     assert decay >= 0.0
 
 
-def test_torch_adamw_under_the_schedules_is_the_paper_s() -> None:
+def test_adamw_with_the_schedules_agrees_with_the_oracle() -> None:
     rng = np.random.default_rng(3)
     start, num_updates = rng.normal(size=(3, 2)), 12
     gradients = [rng.normal(size=(3, 2)) * 10.0 ** rng.integers(-6, 1, size=(3, 2)) for _ in range(num_updates)]

@@ -45,7 +45,7 @@ def _median_threshold(reference: Literal["implied", "behaviour"], rho_bar: float
 
 
 @pytest.mark.parametrize("rho_bar", RHO_BARS)
-def test_the_implied_policy_is_that_of_equation_3(rho_bar: float) -> None:
+def test_the_implied_policy_agrees_with_equation_3(rho_bar: float) -> None:
     expected = np.array(
         [[laser.implied_policy(pi, mu, rho_bar) for pi, mu in zip(*rows, strict=True)] for rows in zip(TARGET, BEHAVIOUR, strict=True)]
     )
@@ -82,7 +82,7 @@ def test_a_step_is_accepted_below_the_threshold(reference: Literal["implied", "b
     assert 0.3 < found.accepted.numpy()[BATCH.row_valid].mean() < 0.95
 
 
-def test_a_divergence_of_exactly_the_threshold_is_too_much() -> None:
+def test_a_divergence_equal_to_the_threshold_is_rejected() -> None:
     log_pi, log_mu = torch.tensor([[[0.5, 0.5]]]).log(), torch.tensor([[[0.9, 0.1]]]).log()
     valid = torch.ones(1, 1, dtype=torch.bool)
     exact = float(kl_divergence(log_pi, log_mu))
@@ -94,7 +94,7 @@ def test_a_divergence_of_exactly_the_threshold_is_too_much() -> None:
 
 
 @given(st.lists(st.floats(-30.0, 30.0, width=32), min_size=2, max_size=18), st.sampled_from(RHO_BARS))
-def test_no_divergence_is_below_0_and_a_policy_is_in_its_own_trust_region(logits: list[float], rho_bar: float) -> None:
+def test_divergences_are_not_negative_and_0_for_equal_policies(logits: list[float], rho_bar: float) -> None:
     """This is tested in float32, where a plain sum gives about -4e-8 for equal policies."""
     log_policy = torch.tensor(logits).log_softmax(-1)
     for other in (log_policy, implied_log_policy(log_policy, log_policy, rho_bar)):
@@ -104,7 +104,7 @@ def test_no_divergence_is_below_0_and_a_policy_is_in_its_own_trust_region(logits
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_trust_region_v_trace_is_equation_8(reference: Literal["implied", "behaviour"]) -> None:
+def test_trust_region_v_trace_agrees_with_equation_8(reference: Literal["implied", "behaviour"]) -> None:
     rho_bar, c_bar = 1.1, 0.9
     relevant = laser.divergences(TARGET, BEHAVIOUR, rho_bar, reference) < _median_threshold(reference, rho_bar)
     lambdas = (relevant & BATCH.row_valid).astype(np.float64)
@@ -133,7 +133,7 @@ def test_trust_region_v_trace_is_equation_8(reference: Literal["implied", "behav
 
 @pytest.mark.parametrize("q_estimate", ["v_trace", "v_target"])
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_a_rejected_step_enters_no_term_of_the_actor_critic(
+def test_rejected_steps_do_not_affect_the_actor_critic_loss(
     reference: Literal["implied", "behaviour"], q_estimate: Literal["v_trace", "v_target"]
 ) -> None:
     """Loss and gradients equal those of the batch with that step marked invalid; the entropy uses online columns only."""
@@ -161,7 +161,7 @@ def test_a_rejected_step_enters_no_term_of_the_actor_critic(
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_a_rejected_step_enters_no_term_of_dice(reference: Literal["implied", "behaviour"]) -> None:
+def test_rejected_steps_do_not_affect_the_dice_loss(reference: Literal["implied", "behaviour"]) -> None:
     """Both policies use the row's temperature: at infinite tau they are equal, and all such rows are accepted."""
 
     def policies(advantages: Array) -> Array:
@@ -190,7 +190,7 @@ def test_a_rejected_step_enters_no_term_of_dice(reference: Literal["implied", "b
     np.testing.assert_allclose(found.by_values.numpy(), by_values, rtol=1e-9, atol=1e-11)
 
 
-def test_rho_is_told_of_rejected_steps_too() -> None:
+def test_rhos_include_rejected_steps() -> None:
     costs = ac.Costs(trust_region="behaviour", trust_region_threshold=1e-6)
     terms, _, _ = loss_by_herd(BATCH, costs)
     assert not terms.gate.accepted.any()
@@ -235,7 +235,7 @@ def test_off_policy_v_trace_prefers_the_wrong_action() -> None:
     assert preference == pytest.approx(60 * 0.5 * ((1.0 - 1.5) - (2.0 - 1.5)))
 
 
-def test_mixing_above_the_bound_of_equation_13_repairs_it() -> None:
+def test_enough_online_data_restores_the_right_action() -> None:
     bound = laser.online_share_bound(Q_VALUES, PI, MU, 1.0)
     assert bound == pytest.approx(1.0 / 3.0)
     for num_online, sign in ((18, -1.0), (20, 0.0), (22, 1.0)):
@@ -245,7 +245,7 @@ def test_mixing_above_the_bound_of_equation_13_repairs_it() -> None:
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_the_trust_region_refuses_the_step(reference: Literal["implied", "behaviour"]) -> None:
+def test_the_trust_region_rejects_the_harmful_steps(reference: Literal["implied", "behaviour"]) -> None:
     preference, terms = _preference(0, 60, reference)
     assert preference == 0.0
     assert not terms.gate.accepted.any()

@@ -85,7 +85,7 @@ def make_unrolls(num_steps: int, batch_size: int, seed: int, *, episode_ends: bo
 UNROLLS = make_unrolls(9, 7, seed=3)
 
 
-def test_the_inputs_can_tell_mistakes_apart() -> None:
+def test_the_inputs_straddle_every_threshold() -> None:
     edges = [0.0, C_BAR, 1.0, RHO_BAR, PG_RHO_BAR, np.inf]
     assert (np.histogram(UNROLLS.ratios, edges)[0] > 3).all()
     assert len(np.unique(UNROLLS.ratios)) == UNROLLS.ratios.size
@@ -97,7 +97,7 @@ def test_the_inputs_can_tell_mistakes_apart() -> None:
 
 @pytest.mark.parametrize("q_estimate", ["v_trace", "value"])
 @pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
-def test_agrees_with_the_definition(lambda_: float, q_estimate: Literal["v_trace", "value"]) -> None:
+def test_vtrace_agrees_with_the_oracle(lambda_: float, q_estimate: Literal["v_trace", "value"]) -> None:
     returns = UNROLLS.by_herd(lambda_=lambda_, q_estimate=q_estimate)
     targets = UNROLLS.targets_by_oracle(lambda_=lambda_)
     np.testing.assert_allclose(returns.vs.numpy(), targets, rtol=1e-12, atol=1e-12)
@@ -122,7 +122,7 @@ def test_agrees_with_the_definition(lambda_: float, q_estimate: Literal["v_trace
     rho_bar=st.floats(0.3, 4.0),
     c_share=st.floats(0.1, 1.0),
 )
-def test_agrees_with_the_definition_everywhere(
+def test_vtrace_agrees_with_the_oracle_for_random_inputs(
     num_steps: int, batch_size: int, seed: int, lambda_: float, rho_bar: float, c_share: float
 ) -> None:
     unrolls = make_unrolls(num_steps, batch_size, seed)
@@ -154,7 +154,7 @@ def test_on_policy_with_lambda_is_td_lambda(lambda_: float) -> None:
     np.testing.assert_allclose(returns.vs.numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_correct_value_function_of_a_deterministic_chain_is_left_alone() -> None:
+def test_correct_values_of_a_deterministic_chain_do_not_change() -> None:
     unrolls = make_unrolls(6, 3, seed=6)
     rewards = unrolls.values[:-1] - unrolls.discounts * unrolls.values[1:]
     consistent = Unrolls(unrolls.ratios, unrolls.discounts, rewards, unrolls.values, unrolls.trace_mask)
@@ -163,7 +163,7 @@ def test_a_correct_value_function_of_a_deterministic_chain_is_left_alone() -> No
     np.testing.assert_allclose(returns.pg_advantages.numpy(), 0.0, atol=1e-12)
 
 
-def test_a_masked_step_keeps_its_value_whatever_it_holds_and_cuts_the_trace() -> None:
+def test_a_masked_step_keeps_its_value_and_cuts_the_trace() -> None:
     unrolls = make_unrolls(7, 2, seed=7, episode_ends=False)
     unrolls.trace_mask[3, 0] = False
     before = unrolls.by_herd()
@@ -184,7 +184,7 @@ def test_a_masked_step_keeps_its_value_whatever_it_holds_and_cuts_the_trace() ->
     assert before.vs[2, 0].item() == pytest.approx(unrolls.values[2, 0] + rho * delta, rel=1e-12)
 
 
-def test_nothing_after_a_termination_counts_for_what_came_before() -> None:
+def test_steps_after_a_termination_do_not_affect_earlier_targets() -> None:
     unrolls = make_unrolls(7, 2, seed=8, episode_ends=False)
     unrolls.discounts[3, 1] = 0.0
     before = unrolls.by_herd()
@@ -196,7 +196,7 @@ def test_nothing_after_a_termination_counts_for_what_came_before() -> None:
 
 
 @given(seed=st.integers(0, 10_000), factor=st.floats(-3.0, 3.0))
-def test_is_linear_in_rewards_and_values(seed: int, factor: float) -> None:
+def test_targets_are_linear_in_rewards_and_values(seed: int, factor: float) -> None:
     one, other = make_unrolls(5, 3, seed), make_unrolls(5, 3, seed + 1)
     mixed = Unrolls(one.ratios, one.discounts, one.rewards + factor * other.rewards, one.values + factor * other.values, one.trace_mask)
     other = Unrolls(one.ratios, one.discounts, other.rewards, other.values, one.trace_mask)
@@ -204,14 +204,14 @@ def test_is_linear_in_rewards_and_values(seed: int, factor: float) -> None:
         torch.testing.assert_close(part, of_one + factor * of_other, rtol=1e-10, atol=1e-10)
 
 
-def test_unrolls_do_not_see_each_other() -> None:
+def test_unrolls_are_independent() -> None:
     order = [4, 2, 6, 0, 1, 5, 3]
     permuted = Unrolls(*(getattr(UNROLLS, name)[:, order] for name in ("ratios", "discounts", "rewards", "values", "trace_mask")))
     for part, whole in zip(permuted.by_herd(), UNROLLS.by_herd(), strict=True):
         torch.testing.assert_close(part, whole[:, order], rtol=0.0, atol=0.0)
 
 
-def test_a_mask_of_ones_is_no_mask_and_nothing_carries_a_gradient() -> None:
+def test_a_mask_of_ones_changes_nothing_and_targets_have_no_gradient() -> None:
     unrolls = make_unrolls(4, 3, seed=9, episode_ends=False)
     values = torch.tensor(unrolls.values, requires_grad=True)
     log_rhos = torch.tensor(np.log(unrolls.ratios), requires_grad=True)
@@ -242,7 +242,7 @@ def test_a_mask_of_ones_is_no_mask_and_nothing_carries_a_gradient() -> None:
         ("q_estimate", "retrace", "q_estimate must be"),
     ],
 )
-def test_refuses_what_would_broadcast_silently(name: str, bad: object, message: str) -> None:
+def test_shapes_that_would_broadcast_are_refused(name: str, bad: object, message: str) -> None:
     arguments: dict[str, object] = {key: torch.zeros(4, 3) for key in ("log_rhos", "discounts", "rewards", "values")}
     arguments |= {"bootstrap_value": torch.zeros(3), "clip_rho_threshold": 1.0, "clip_c_threshold": 1.0, "clip_pg_rho_threshold": 1.0}
     vtrace(**arguments)  # type: ignore[arg-type]

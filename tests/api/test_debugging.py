@@ -80,7 +80,7 @@ print("left", *[thread.name for thread in threading.enumerate() if thread not in
 
 
 @pytest.mark.processes
-def test_learner_and_environments_run_in_the_thread_that_calls(tmp_path: Path) -> None:
+def test_learner_and_environments_run_in_the_calling_thread(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODULE)
     (tmp_path / "script.py").write_text(SCRIPT)
     environ = environment() | {"PYTHONPATH": str(ROOT)}
@@ -107,7 +107,7 @@ def test_learner_and_environments_run_in_the_thread_that_calls(tmp_path: Path) -
 
 
 @pytest.mark.processes
-def test_the_command_stops_at_a_breakpoint_of_the_users(tmp_path: Path) -> None:
+def test_the_command_stops_at_a_users_breakpoint(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODULE.replace("SEEN.append((", "breakpoint()\n        SEEN.append(("))
     command = [sys.executable, "-m", "herd.cli.main", "train", "cartpole", "--debug", "--env.tasks", "mine:Walk", "--name", "looked-at"]
     environ = environment() | {"PYTHONPATH": str(ROOT)}
@@ -127,7 +127,7 @@ def test_the_command_stops_at_a_breakpoint_of_the_users(tmp_path: Path) -> None:
     assert "bdb.BdbQuit" in done.stderr
 
 
-def test_settings_of_one_thread() -> None:
+def test_debug_settings_fit_one_thread() -> None:
     settings = debug_settings(resolve_settings("breakout", {"actor.count": 3, "actor.inference": "remote", "learner.compile": "default"}))
     assert (settings.actor.count, settings.actor.inference, settings.learner.compile, settings.learner.work_ahead) == (
         1,

@@ -29,7 +29,7 @@ def make_run(directory: Path, points: list[dict[str, object]]) -> Path:
     return directory
 
 
-def test_a_run_tells_its_curve_settings_report_and_checkpoints(tmp_path: Path) -> None:
+def test_a_run_gives_its_curve_settings_report_and_checkpoints(tmp_path: Path) -> None:
     run = herd.load_run(make_run(tmp_path / "run", POINTS))
     assert (run.settings.name, run.settings.seed) == ("mine", 8)
     assert run.metrics == [POINTS[0], POINTS[2]]
@@ -57,7 +57,7 @@ def test_a_run_without_a_point_has_an_empty_curve(tmp_path: Path) -> None:
         _ = run.metrics
 
 
-def test_a_run_is_named_by_its_directory_a_checkpoint_or_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_found_by_name_directory_or_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = make_run(tmp_path / "runs" / "pong", POINTS)
     monkeypatch.chdir(tmp_path)
     run = herd.load_run("pong")
@@ -70,7 +70,7 @@ def test_a_run_is_named_by_its_directory_a_checkpoint_or_its_name(tmp_path: Path
             herd.load_run(place)
 
 
-def test_settings_come_from_files_the_environment_and_at_last_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_arguments_override_environment_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERD_LEARNER__BATCH_SIZE", "40")
     monkeypatch.setenv("HERD_SEED", "3")
     settings = resolve_settings("catch", {"seed": 4, "actor.environments": 8, "stop": {"env_frames": 2e4}, "optimizer": {"kind": "adamw"}})
@@ -97,7 +97,7 @@ def test_settings_come_from_files_the_environment_and_at_last_the_call(tmp_path:
         ("cacth", {}, "did you mean catch"),
     ],
 )
-def test_settings_that_cannot_be_used_are_named_in_one_line(settings, overrides, line) -> None:
+def test_invalid_settings_are_refused_in_one_line(settings, overrides, line) -> None:
     with pytest.raises(herd.SettingsError, match=line) as refusal:
         resolve_settings(settings, overrides)
     assert "\n" not in str(refusal.value)

@@ -28,7 +28,7 @@ def script(folder: Path, text: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_import_loads_nothing_until_it_is_needed(tmp_path: Path) -> None:
+def test_importing_herd_loads_heavy_packages_lazily(tmp_path: Path) -> None:
     process = script(
         tmp_path,
         f"import sys, herd\nprint([name for name in {HEAVY!r} if name in sys.modules], herd.__version__)\n"
@@ -43,7 +43,7 @@ def test_import_loads_nothing_until_it_is_needed(tmp_path: Path) -> None:
     assert (Path(herd.__file__).parent / "py.typed").is_file()
 
 
-def test_a_script_without_a_guard_trains_in_a_thread_plays_what_it_learned_and_is_interrupted(tmp_path: Path) -> None:
+def test_a_script_can_train_in_a_thread_act_and_be_interrupted(tmp_path: Path) -> None:
     process = script(
         tmp_path,
         "import threading, numpy, herd\n"
@@ -82,7 +82,7 @@ def test_a_script_without_a_guard_trains_in_a_thread_plays_what_it_learned_and_i
     assert said["ended"] == f"ended {read_report(folder)['env_frames']} 2"
 
 
-def test_settings_that_only_the_command_can_refuse_leave_nothing_behind(tmp_path: Path) -> None:
+def test_settings_refused_at_the_start_leave_no_files(tmp_path: Path) -> None:
     process = script(
         tmp_path,
         "import herd\ntry:\n    herd.train('catch', progress=False, env={'tasks': ['cacth']})\n"

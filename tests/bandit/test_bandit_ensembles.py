@@ -48,12 +48,12 @@ def played(groups: Groups) -> TaskBandit:
         ("environment", 50, 7, Groups(1, 1)),
     ],
 )
-def test_settings_say_who_shares_an_ensemble(ensembles: str, agents: int, tasks: int, expected: Groups) -> None:
+def test_groups_follow_the_ensembles_setting(ensembles: str, agents: int, tasks: int, expected: Groups) -> None:
     settings = RunSettings.model_validate({"agents": agents, "bandit": {"ensembles": ensembles, "max_ensembles": 100}})
     assert groups_of(settings, tasks) == expected
 
 
-def test_groups_are_counted_through_actors_and_shared_beyond_the_most() -> None:
+def test_environments_share_groups_beyond_the_maximum() -> None:
     assert [CENTRAL.of_slot(slot) for slot in (0, 1, 10**9)] == [0, 0, 0]
     assert [Groups(32, 3).of_slot(slot) for slot in (0, 31, 32, 95, 96, 10**9)] == [0, 0, 1, 2, 0, 10**9 // 32 % 3]
     bandit = bandits_of(Groups(1, 4))[0, 0]
@@ -63,7 +63,7 @@ def test_groups_are_counted_through_actors_and_shared_beyond_the_most() -> None:
     assert [int(ensemble.counts.sum()) for ensemble in bandit.ensembles] == [250] * 4
 
 
-def test_each_environment_learns_from_its_own_games_alone() -> None:
+def test_each_environment_learns_only_from_its_own_games() -> None:
     apart, together = played(EACH), played(CENTRAL)
     assert [int(ensemble.counts.sum()) for ensemble in apart.ensembles] == [60, 61]  # environment 9 shares the ensemble of environment 1
     assert int(together.ensemble.counts.sum()) == 121
@@ -74,7 +74,7 @@ def test_each_environment_learns_from_its_own_games_alone() -> None:
     assert len({ensemble.learning_rates + ensemble.widths for ensemble in apart.ensembles}) == 2  # each has its own design
 
 
-def test_the_best_tiles_of_several_count_each_ensembles_value_as_often_as_it_tried_the_tile() -> None:
+def test_best_tiles_weight_ensembles_by_their_tries() -> None:
     bandit = played(EACH)
     counts = np.array([ensemble.counts for ensemble in bandit.ensembles], np.float64)
     values = np.array([bandits_vote.evaluation(ensemble) for ensemble in bandit.ensembles])
@@ -94,7 +94,7 @@ def test_the_best_tiles_of_several_count_each_ensembles_value_as_often_as_it_tri
     assert bandit.best_tiles.tolist() == [TILING.tile(x_of(20.0))]  # the snapshot is current
 
 
-def test_a_restart_goes_on_with_every_ensemble_and_designs_new_ones_as_before(tmp_path: Path) -> None:
+def test_a_restart_restores_ensembles_and_designs_new_ones_equally(tmp_path: Path) -> None:
     bandit = played(EACH)
     snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[bandit], clients=())
     restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=EACH)
@@ -107,14 +107,14 @@ def test_a_restart_goes_on_with_every_ensemble_and_designs_new_ones_as_before(tm
     assert fresh._of_group(5).learning_rates + fresh._of_group(5).widths != fresh.ensemble.learning_rates + fresh.ensemble.widths
 
 
-def test_a_state_of_other_groups_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_state_of_other_groups_is_refused(tmp_path: Path) -> None:
     snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], clients=())
     for groups in (CENTRAL, Groups(32, 8), Groups(1, 9)):
         with pytest.raises(ForeignSnapshotError, match=r"other bandit\.ensembles"):
             snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=groups)
 
 
-def test_a_state_from_before_there_were_groups_is_of_one_ensemble(tmp_path: Path) -> None:
+def test_a_state_without_groups_loads_as_one_ensemble(tmp_path: Path) -> None:
     snapshot.save(tmp_path, run="run", tiling=TILING, bandits=[played(CENTRAL)], clients=())
     state = json.loads((tmp_path / "state.json").read_text())["state"]
     del state["groups"], state["bandits"][0]["others"]
@@ -123,7 +123,7 @@ def test_a_state_from_before_there_were_groups_is_of_one_ensemble(tmp_path: Path
     assert (damaged, restored is not None) == ([], True)
 
 
-def test_groups_beyond_the_most_are_damage(tmp_path: Path) -> None:
+def test_groups_beyond_the_maximum_are_reported_as_damage(tmp_path: Path) -> None:
     snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], clients=())
     state = json.loads((tmp_path / "state.json").read_text())["state"]
     state["bandits"][0]["others"][0]["group"] = 8
@@ -133,7 +133,7 @@ def test_groups_beyond_the_most_are_damage(tmp_path: Path) -> None:
     assert "above 8" in damaged[0]
 
 
-def test_an_exchange_goes_to_the_ensemble_of_its_environment() -> None:
+def test_an_exchange_uses_the_ensemble_of_its_environment() -> None:
     bandits = bandits_of(Groups(slots_each=2, most=8))
     handler = ExchangeHandler(
         SETTINGS,

@@ -93,7 +93,7 @@ def handed(answer: Answer) -> dict[int, float]:
     return {one.environment_slot: one.inverse_temperature for one in answer.message.handed}
 
 
-def test_returns_go_in_and_temperatures_come_back() -> None:
+def test_a_request_reports_returns_and_gets_temperatures() -> None:
     service = Service()
     answer = service.ask(request(1, finished(3, slot=9, task_id=1), ask=(starting(4, slot=9, task_id=1), starting(0, slot=2))))
     assert (answer.outcome, dict(answer.reports)) == ("new", {"accepted": 1})
@@ -110,7 +110,7 @@ def test_returns_go_in_and_temperatures_come_back() -> None:
     assert pong.tally.handed_out[pong.ensemble.tiling.tile(math.log1p(given[9]))] == 1
 
 
-def test_a_request_sent_again_gets_the_same_answer_and_counts_once() -> None:
+def test_a_repeated_request_gets_the_same_answer_and_counts_once() -> None:
     service = Service()
     message = request(1, finished(0), finished(0, slot=1), ask=(starting(1), starting(1, slot=1)))
     first = service.ask(message)
@@ -121,7 +121,7 @@ def test_a_request_sent_again_gets_the_same_answer_and_counts_once() -> None:
     assert service.bandits[0, 0].ensemble is state
 
 
-def test_an_older_request_changes_nothing_and_is_not_answered() -> None:
+def test_an_older_request_is_ignored() -> None:
     service = Service()
     service.ask(request(1, finished(0)))
     service.ask(request(2, finished(1)))
@@ -130,7 +130,7 @@ def test_an_older_request_changes_nothing_and_is_not_answered() -> None:
     assert service.counts() == 2
 
 
-def test_a_game_counts_once_whatever_request_it_comes_in() -> None:
+def test_a_game_counts_once_in_any_number_of_requests() -> None:
     service = Service()
     service.ask(request(1, finished(4)))
     answer = service.ask(request(2, finished(4), finished(3), finished(5), finished(5)))
@@ -153,7 +153,7 @@ def test_a_game_counts_once_whatever_request_it_comes_in() -> None:
         (finished(task_id=2), "unknown"),
     ],
 )
-def test_a_report_that_cannot_be_counted_spoils_no_other(report: FinishedEpisode, outcome: str) -> None:
+def test_an_invalid_report_does_not_affect_the_others(report: FinishedEpisode, outcome: str) -> None:
     service = Service()
     answer = service.ask(request(1, report, finished(0, slot=5), ask=(starting(1),)))
     assert dict(answer.reports) == {outcome: 1, "accepted": 1}
@@ -164,25 +164,25 @@ def test_a_report_that_cannot_be_counted_spoils_no_other(report: FinishedEpisode
     assert dict(service.ask(request(2, finished(0))).reports) == {"accepted": 1}
 
 
-def test_the_ends_of_the_range_are_in_it() -> None:
+def test_both_ends_of_the_temperature_range_are_accepted() -> None:
     service = Service()
     answer = service.ask(request(1, finished(0, inverse=0.0), finished(1, inverse=50.0), finished(2, inverse=float(np.float32(50.0)))))
     assert dict(answer.reports) == {"accepted": 3}
     assert np.flatnonzero(service.bandits[0, 0].ensemble.counts).tolist() == [0, 38]
 
 
-def test_a_game_of_no_known_task_is_given_no_temperature() -> None:
+def test_a_game_of_an_unknown_task_gets_no_temperature() -> None:
     service = Service()
     assert set(handed(service.ask(request(1, ask=(starting(slot=3, task_id=9), starting(slot=4)))))) == {4}
 
 
-def test_reused_temperatures_are_counted_with_their_games() -> None:
+def test_reused_temperatures_are_counted_for_new_games_only() -> None:
     service = Service()
     answer = service.ask(request(1, finished(0, reused=True), finished(1), finished(1, reused=True)))
     assert (answer.num_reused, answer.reports["accepted"]) == (1, 2)
 
 
-def test_the_random_ablation_learns_nothing_and_keeps_the_account() -> None:
+def test_the_random_ablation_counts_games_without_learning() -> None:
     service = Service(learns=False)
     before = service.bandits[0, 0].ensemble
     service.ask(request(1, *(finished(game, inverse=1.0) for game in range(50))))
@@ -198,7 +198,7 @@ def test_the_random_ablation_learns_nothing_and_keeps_the_account() -> None:
         ({"agent": 1}, "serves agents 0 to 0, not 1"),
     ],
 )
-def test_strangers_are_refused_with_a_reason(changes: dict[str, object], reason: str) -> None:
+def test_other_runs_and_contracts_are_refused_with_a_reason(changes: dict[str, object], reason: str) -> None:
     service = Service()
     answer = service.ask(request(4, finished(0), ask=(starting(),), **changes))
     assert answer.outcome == "refused"
@@ -209,7 +209,7 @@ def test_strangers_are_refused_with_a_reason(changes: dict[str, object], reason:
     assert len(service.window) == 0
 
 
-def test_every_agent_has_bandits_of_its_own() -> None:
+def test_every_agent_has_its_own_bandits() -> None:
     service = Service(agents=2)
     service.ask(request(1, finished(0), agent=1))
     assert (service.counts(agent=0), service.counts(agent=1)) == (0, 1)
@@ -223,7 +223,7 @@ def test_every_agent_has_bandits_of_its_own() -> None:
         (request(1, finished(0), purpose="evaluation"), 0, "unexpected"),
     ],
 )
-def test_what_is_no_request_is_malformed(message: Message, num_payloads: int, label: str) -> None:
+def test_messages_that_are_not_requests_are_malformed(message: Message, num_payloads: int, label: str) -> None:
     service = Service()
     with pytest.raises(MalformedMessage) as caught:
         service.ask(message, num_payloads)
@@ -231,7 +231,7 @@ def test_what_is_no_request_is_malformed(message: Message, num_payloads: int, la
     assert service.counts() == 0
 
 
-def test_an_evaluation_gets_the_best_region_and_leaves_no_trace() -> None:
+def test_an_evaluation_gets_the_best_region_and_changes_nothing() -> None:
     service = Service()
     for number in range(1, 200):
         inverse = [0.5, 5.0, 20.0][number % 3]
@@ -245,7 +245,7 @@ def test_an_evaluation_gets_the_best_region_and_leaves_no_trace() -> None:
     assert (bandit.ensemble, bandit.tally.votes.sum(), bandit.tally.handed_out.sum(), len(service.window)) == before
 
 
-def test_after_a_restart_a_repeated_request_counts_nothing_and_still_gets_temperatures() -> None:
+def test_a_request_repeated_after_a_restart_counts_once() -> None:
     service = Service()
     message = request(3, finished(0), ask=(starting(1),))
     service.ask(message)
@@ -260,7 +260,7 @@ def test_after_a_restart_a_repeated_request_counts_nothing_and_still_gets_temper
     assert restarted.ask(message).message == answer.message
 
 
-def test_draws_differ_from_those_before_a_restart() -> None:
+def test_draws_after_a_restart_differ() -> None:
     def draws(service: Service) -> list[float]:
         return [handed(service.ask(request(number, ask=(starting(number),))))[0] for number in range(1, 6)]
 

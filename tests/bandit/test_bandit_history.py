@@ -27,7 +27,7 @@ def records(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
 
 
-def test_a_record_says_what_each_tile_is_worth(tmp_path: Path) -> None:
+def test_a_record_holds_counts_and_values_of_each_tile(tmp_path: Path) -> None:
     bandits = new_bandits(SETTINGS, ("pong",), seed=1)
     history = make(tmp_path / "bandit")
     bandits[0, 0].hand_out(SETTINGS, np.random.default_rng(0))
@@ -59,7 +59,7 @@ def test_only_ensembles_that_counted_a_game_are_recorded(tmp_path: Path) -> None
     assert [record["task"] for record in records(tmp_path)] == ["pong", "qbert"]
 
 
-def test_a_line_that_a_killed_process_tore_goes_first(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_removed(tmp_path: Path) -> None:
     bandits = new_bandits(SETTINGS, ("pong",), seed=1)
     play(bandits)
     make(tmp_path).record(bandits.values())
@@ -70,7 +70,7 @@ def test_a_line_that_a_killed_process_tore_goes_first(tmp_path: Path) -> None:
     assert [record["episodes"] for record in records(tmp_path)] == [1, 2]
 
 
-def test_a_full_file_is_thinned_and_filled_more_slowly(tmp_path: Path) -> None:
+def test_a_full_history_is_thinned_and_recorded_less_often(tmp_path: Path) -> None:
     bandits = new_bandits(SETTINGS, ("pong", "qbert"), seed=1)
     history = make(tmp_path, max_bytes=30_000)
     with (tmp_path / "history.jsonl").open("w") as file:
@@ -88,7 +88,7 @@ def test_a_full_file_is_thinned_and_filled_more_slowly(tmp_path: Path) -> None:
     assert [record["episodes"] for record in records(tmp_path) if record["task"] == "pong"] == kept
 
 
-def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_only_complete_lines(tmp_path: Path) -> None:
     bandits = new_bandits(SETTINGS, ("pong",), seed=1)
     history = make(tmp_path)
     play(bandits)

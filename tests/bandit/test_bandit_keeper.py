@@ -57,7 +57,7 @@ class Process:
         return sum(json.loads(file.read_text())["state"]["bandits"][0]["reports"]) if file.exists() else None
 
 
-def test_both_are_written_when_they_are_due(tmp_path: Path) -> None:
+def test_state_and_history_are_written_when_due(tmp_path: Path) -> None:
     process = Process(tmp_path)
     process.play()
     process.pass_seconds(29.9)
@@ -76,7 +76,7 @@ def test_both_are_written_when_they_are_due(tmp_path: Path) -> None:
     assert process.value("herd_bandit_snapshots_written_total") == 3
 
 
-def test_files_that_cannot_be_written_are_counted_and_tried_again(tmp_path: Path) -> None:
+def test_failed_writes_are_counted_and_retried(tmp_path: Path) -> None:
     process = Process(tmp_path)
     process.play()
     in_the_way = tmp_path / "bandit"
@@ -93,7 +93,7 @@ def test_files_that_cannot_be_written_are_counted_and_tried_again(tmp_path: Path
     assert process.keeper.save() is True
 
 
-def test_a_run_resumed_with_one_more_task_keeps_what_it_knew(tmp_path: Path) -> None:
+def test_a_run_resumed_with_another_task_keeps_its_ensembles(tmp_path: Path) -> None:
     before = Process(tmp_path, ("pong", "qbert"))
     for _ in range(4):
         before.play(1)
@@ -108,7 +108,7 @@ def test_a_run_resumed_with_one_more_task_keeps_what_it_knew(tmp_path: Path) -> 
     assert after.keeper.age_seconds == 0.0
 
 
-def test_a_state_of_other_tiles_is_the_operators_decision(tmp_path: Path) -> None:
+def test_a_state_of_other_tiles_is_refused(tmp_path: Path) -> None:
     Process(tmp_path).keeper.save()
     with pytest.raises(ForeignSnapshotError):
         Process(tmp_path, tile_accuracy=0.2).restore()

@@ -69,7 +69,7 @@ def share_near(xs: list[float], centre: Callable[[int], float]) -> float:
 
 
 @pytest.mark.parametrize("name", LANDSCAPES)
-def test_it_concentrates_on_the_better_region(name: str) -> None:
+def test_voting_concentrates_on_the_better_region(name: str) -> None:
     landscape, centre = LANDSCAPES[name]
     noise = 0.2 * {"returns of size 1e6": 1e6, "returns of size 1e-3": 1e-3}.get(name, 1.0)
     shares = [share_near(play(landscape, noise, seed)[0], centre) for seed in SEEDS]
@@ -77,7 +77,7 @@ def test_it_concentrates_on_the_better_region(name: str) -> None:
     assert min(shares) >= 0.45, shares
 
 
-def test_random_voting_does_not() -> None:
+def test_random_voting_does_not_concentrate() -> None:
     landscape, centre = LANDSCAPES["single peak"]
     shares = [share_near(play(landscape, 0.2, seed, updates=False)[0], centre) for seed in SEEDS]
     assert max(shares) < 0.35, shares

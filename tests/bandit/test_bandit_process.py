@@ -84,7 +84,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield started
 
 
-def test_it_says_what_it_knows(server: Server, connect: Connect) -> None:
+def test_the_process_answers_and_exports_metrics(server: Server, connect: Connect) -> None:
     client = connect(server)
     answer = client.ask(client.exchange(1, games=3))
     assert isinstance(answer, Temperatures)
@@ -114,7 +114,7 @@ def test_it_says_what_it_knows(server: Server, connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_leaves_everything_on_disk(tmp_path: Path, connect: Connect, number: int) -> None:
+def test_a_signal_saves_state_and_history(tmp_path: Path, connect: Connect, number: int) -> None:
     with Server(tmp_path / "run") as first:
         client = connect(first)
         client.ask(client.exchange(1, games=7))
@@ -127,7 +127,7 @@ def test_a_signal_leaves_everything_on_disk(tmp_path: Path, connect: Connect, nu
         assert second.before == []
 
 
-def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice(tmp_path: Path, connect: Connect) -> None:
+def test_after_sigkill_the_last_snapshot_is_restored_without_recounts(tmp_path: Path, connect: Connect) -> None:
     with Server(tmp_path / "run", snapshots=0.05) as first:
         client = connect(first)
         client.ask(client.exchange(1, games=5))
@@ -147,7 +147,7 @@ def test_after_kill_9_it_goes_on_from_its_last_snapshot_and_counts_nothing_twice
         assert second.total("herd_bandit_tile_reports_total") == 6
 
 
-def test_room_for_the_reports_of_thousands_is_not_room_for_one_message_without_end(server: Server, connect: Connect) -> None:
+def test_an_endless_message_is_cut_off(server: Server, connect: Connect) -> None:
     peer = shake_hands(server.port, b"endless")
     assert peer is not None
     with peer:
@@ -159,7 +159,7 @@ def test_room_for_the_reports_of_thousands_is_not_room_for_one_message_without_e
     assert isinstance(honest.ask(honest.exchange(1)), Temperatures)
 
 
-def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, connect: Connect) -> None:
+def test_with_keys_only_known_clients_are_answered(tmp_path: Path, connect: Connect) -> None:
     keys = tmp_path / "keys"
     make_keys(keys)
     (keys / "client-default.secret").rename(tmp_path / "client-default.secret")  # a server does not need the client's secret
@@ -184,7 +184,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
         assert server.total("herd_bandit_requests_total") == 1
 
 
-def test_a_state_of_other_settings_is_one_line_and_exit_code_2(server: Server) -> None:
+def test_a_state_of_other_settings_gives_one_line_and_exit_code_2(server: Server) -> None:
     server.end(signal.SIGTERM)  # the state is saved on SIGTERM
     words = ["--run_dir", str(server.settings.directory), "--bandit.port", "0", "--bandit.tile_accuracy", "0.2"]
     done = subprocess.run([sys.executable, "-m", "herd_bandit", *words], capture_output=True, text=True, check=False)

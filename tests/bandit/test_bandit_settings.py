@@ -10,7 +10,7 @@ from herd.config.settings import BanditSettings
 from herd.config.tiling import tiling_of
 
 
-def test_the_defaults_are_those_of_table_5() -> None:
+def test_the_defaults_match_table_5() -> None:
     settings = BanditSettings()
     assert (settings.bandits, settings.candidates, settings.ucb_scale) == (7, 7, 1.0)
     assert set(settings.learning_rates) == {0.05, 0.1, 0.2}
@@ -33,12 +33,12 @@ def test_the_defaults_are_those_of_table_5() -> None:
         ({"modes": ("greedy",)}, "argmax"),
     ],
 )
-def test_what_makes_no_bandit_is_refused(changes: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         BanditSettings.model_validate(changes)
 
 
-def test_lists_are_given_on_the_command_line() -> None:
+def test_lists_can_be_given_on_the_command_line() -> None:
     settings = load_settings(
         [], ["--bandit.learning_rates", "0.3,0.4", "--bandit.tile_widths", "[0]", "--bandit.modes", "random"], {}
     ).bandit
@@ -70,7 +70,7 @@ def test_every_setting_reaches_the_bandits() -> None:
     assert (bandits[1, 0].task, bandits[1, 1].task) == ("pong", "qbert")
 
 
-def test_one_seed_makes_one_population_and_its_members_differ() -> None:
+def test_a_seed_fixes_the_bandits_and_they_differ_from_each_other() -> None:
     tasks = tuple(f"task{number}" for number in range(20))
     one, same, other = (new_bandits(BanditSettings(), tasks, seed=seed) for seed in (1, 1, 2))
     assert all(one[key].ensemble == same[key].ensemble for key in one)

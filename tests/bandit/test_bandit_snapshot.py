@@ -41,7 +41,7 @@ def episodes(restored: Restored | None) -> int:
     return sum(bandit.tally.episodes for bandit in restored.bandits.values())
 
 
-def test_everything_comes_back(tmp_path: Path) -> None:
+def test_a_snapshot_restores_bandits_and_clients(tmp_path: Path) -> None:
     bandits, window = played(20), RequestWindow()
     window.count_episode(2**62, 40, 7)
     save(tmp_path / "bandit", bandits, window)
@@ -58,7 +58,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert list(restored.clients) == list(window.remembered())
 
 
-def test_it_says_where_the_best_region_is(tmp_path: Path) -> None:
+def test_a_snapshot_holds_the_best_region(tmp_path: Path) -> None:
     bandits = new_bandits(SETTINGS, ("pong",), seed=1)
     save(tmp_path, bandits)
     assert json.loads((tmp_path / "state.json").read_text())["state"]["bandits"][0]["best_inverse_temperatures"] is None
@@ -69,7 +69,7 @@ def test_it_says_where_the_best_region_is(tmp_path: Path) -> None:
     assert np.log1p(high) - np.log1p(low) == pytest.approx(0.1)
 
 
-def test_nothing_to_restore(tmp_path: Path) -> None:
+def test_load_without_a_snapshot_returns_none(tmp_path: Path) -> None:
     assert load(tmp_path / "nowhere") == (None, [])
 
 
@@ -86,7 +86,7 @@ def test_nothing_to_restore(tmp_path: Path) -> None:
     ],
     ids=["half", "empty", "a number changed", "a name changed", "a list", "no digest", "zeros"],
 )
-def test_a_torn_state_gives_way_to_the_one_before_with_one_line(tmp_path: Path, damage) -> None:
+def test_a_damaged_state_is_replaced_by_the_previous_one(tmp_path: Path, damage) -> None:
     save(tmp_path, played(3))
     save(tmp_path, played(5))
     state = tmp_path / "state.json"
@@ -98,7 +98,7 @@ def test_a_torn_state_gives_way_to_the_one_before_with_one_line(tmp_path: Path, 
     assert "\n" not in damaged[0]
 
 
-def test_a_state_that_fits_its_digest_and_not_the_form_is_damaged(tmp_path: Path) -> None:
+def test_a_state_with_valid_digest_but_wrong_form_is_damaged(tmp_path: Path) -> None:
     save(tmp_path, played(3))
     state = json.loads((tmp_path / "state.json").read_text())["state"]
     state["bandits"][0]["votes"] = [1, 2, 3]
@@ -119,7 +119,7 @@ def test_a_state_that_fits_its_digest_and_not_the_form_is_damaged(tmp_path: Path
     assert "version" in line
 
 
-def test_a_crash_between_the_two_renames_costs_one_interval(tmp_path: Path) -> None:
+def test_a_crash_between_the_renames_leaves_the_previous_state(tmp_path: Path) -> None:
     save(tmp_path, played(3))
     (tmp_path / "state.json").rename(tmp_path / "state.previous.json")
     (tmp_path / "state.json.tmp").write_text("half a st")
@@ -129,7 +129,7 @@ def test_a_crash_between_the_two_renames_costs_one_interval(tmp_path: Path) -> N
     assert episodes(load(tmp_path)[0]) == 8
 
 
-def test_a_full_disk_leaves_the_last_state(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_previous_state(tmp_path: Path) -> None:
     save(tmp_path, played(3))
     with no_space_beyond(4096), pytest.raises(SnapshotError, match="the previous state is kept"):
         save(tmp_path, played(5))
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_the_last_state(tmp_path: Path) -> None:
     [BanditSettings(tile_accuracy=0.2), BanditSettings(max_inverse_temperature=20.0), BanditSettings(bandits=5)],
     ids=["accuracy", "range", "bandits"],
 )
-def test_a_state_of_other_settings_is_not_gone_on_with(tmp_path: Path, other: BanditSettings) -> None:
+def test_a_state_of_other_settings_is_refused(tmp_path: Path, other: BanditSettings) -> None:
     save(tmp_path, played(3))
     with pytest.raises(ForeignSnapshotError, match=r"made with other bandit\.bandits, tile_accuracy"):
         load(tmp_path, other)

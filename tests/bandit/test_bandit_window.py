@@ -9,7 +9,7 @@ def answer(num_handed: int = 1, first: int = 0) -> Handed:
     return tuple((first + slot, 1000, 0.5 + slot) for slot in range(num_handed))
 
 
-def test_the_newest_request_of_a_client_is_known_again() -> None:
+def test_a_clients_newest_request_is_recognised() -> None:
     window = RequestWindow()
     assert window.novelty(1, 5) == "new"
     window.answered(1, 5, answer(2))
@@ -22,14 +22,14 @@ def test_the_newest_request_of_a_client_is_known_again() -> None:
     assert len(window) == 1
 
 
-def test_a_game_counts_once_in_its_slot() -> None:
+def test_a_game_is_new_once_in_its_slot() -> None:
     window = RequestWindow()
     assert [window.count_episode(1, 0, game) for game in (0, 0, 3, 2, 4)] == ["new", "repeated", "new", "late", "new"]
     assert window.count_episode(1, 1, 0) == "new"
     assert window.count_episode(2, 0, 0) == "new"
 
 
-def test_it_forgets_whoever_was_silent_the_longest() -> None:
+def test_the_least_recently_heard_client_is_forgotten() -> None:
     window = RequestWindow(max_entries=9)
     window.answered(1, 1, answer(0))
     window.answered(2, 1, answer(0))
@@ -43,7 +43,7 @@ def test_it_forgets_whoever_was_silent_the_longest() -> None:
     assert [window.novelty(1, 2), window.novelty(3, 1)] == ["repeated", "repeated"]
 
 
-def test_one_client_alone_may_exceed_the_bound_but_no_two() -> None:
+def test_only_a_single_client_may_exceed_the_bound() -> None:
     window = RequestWindow(max_entries=10)
     for slot in range(50):
         window.count_episode(1, slot, 0)
@@ -53,7 +53,7 @@ def test_one_client_alone_may_exceed_the_bound_but_no_two() -> None:
     assert window.num_entries == 3
 
 
-def test_one_client_with_ever_new_slots_is_bounded_too() -> None:
+def test_the_slots_of_one_client_are_bounded() -> None:
     window = RequestWindow(max_entries=10)
     for slot in range(3 * MAX_SLOTS):
         assert window.count_episode(1, slot, 0) == "new"
@@ -63,7 +63,7 @@ def test_one_client_with_ever_new_slots_is_bounded_too() -> None:
     assert window.count_episode(1, 3 * MAX_SLOTS - 1, 0) == "repeated"
 
 
-def test_what_it_remembers_survives_a_restart() -> None:
+def test_remembered_requests_and_games_survive_a_restart() -> None:
     window = RequestWindow()
     window.answered(7, 3, answer())
     window.count_episode(7, 40, 9)
@@ -78,7 +78,7 @@ def test_what_it_remembers_survives_a_restart() -> None:
     assert again.num_entries == 3
 
 
-def test_a_full_window_takes_the_memory_that_is_said() -> None:
+def test_a_full_window_stays_within_its_documented_memory() -> None:
     tracemalloc.start()
     window = RequestWindow()
     for client in range(500):

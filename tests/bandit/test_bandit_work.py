@@ -14,7 +14,7 @@ from tests.operations import assert_linear
 
 
 @pytest.mark.parametrize("same_slot", [False, True])
-def test_games_that_end_and_begin(same_slot: bool) -> None:
+def test_work_is_linear_in_the_number_of_games(same_slot: bool) -> None:
     def prepare(size: int) -> Callable[[], object]:
         service = Service(window=RequestWindow(max_entries=10 * size))
         games = [finished(number, slot=0 if same_slot else number) for number in range(size)]
@@ -24,7 +24,7 @@ def test_games_that_end_and_begin(same_slot: bool) -> None:
     assert_linear(prepare, 32, 64, 128, 256)
 
 
-def test_clients_that_come_and_are_forgotten() -> None:
+def test_work_is_linear_in_the_number_of_clients() -> None:
     def prepare(size: int) -> Callable[[], object]:
         def come() -> None:
             window = RequestWindow(max_entries=100)
@@ -37,7 +37,7 @@ def test_clients_that_come_and_are_forgotten() -> None:
     assert_linear(prepare, 256, 512, 1024)
 
 
-def test_a_request_holds_few_games() -> None:
+def test_the_number_of_games_in_a_request_is_limited() -> None:
     most = request(1, *(finished(number) for number in range(MAX_GAMES)))
     assert decode_header(encode(most)[0]) == most
     message = ExchangeTemperatures.model_construct(**{**dict(most), "finished": (*most.finished, finished(MAX_GAMES))})

@@ -57,7 +57,7 @@ def history(length: int, generator: np.random.Generator) -> list[tuple[float, fl
     return [(float(x), float(g)) for x, g in zip(xs, generator.normal(0, 1000, length), strict=True)]
 
 
-def test_a_long_history_gives_the_values_counts_and_scores_of_the_paper() -> None:
+def test_values_counts_and_scores_agree_with_the_oracle() -> None:
     generator = np.random.default_rng(7)
     state, slow = ensemble(), oracles_of(ensemble())
     for number, (x, g) in enumerate(history(1500, generator)):
@@ -103,7 +103,7 @@ def test_mode_random_samples_tiles_by_their_scores_without_replacement() -> None
     np.testing.assert_allclose(counts / samples, expected, rtol=0, atol=5 * math.sqrt(0.25 / samples))
 
 
-def test_each_candidate_is_drawn_with_the_same_chance_and_uniformly_within_its_tile() -> None:
+def test_draws_are_uniform_over_candidates_and_within_tiles() -> None:
     state = bandits_vote.update(ensemble("aa", widths=(3, 1)), 2.05, 10.0)
     generator = np.random.default_rng(5)
     draws = [bandits_vote.draw(state, num_candidates=2, ucb_scale=0.0, generator=generator) for _ in range(4000)]
@@ -128,7 +128,7 @@ def test_an_untried_ensemble_prefers_no_tile() -> None:
         assert np.abs(share - 1 / 39).max() < 5 * math.sqrt(1 / 39 / 4000)
 
 
-def test_the_row_of_tiles_is_the_papers() -> None:
+def test_the_tiling_matches_the_paper() -> None:
     assert PAPER.num_tiles == 39 == math.floor(math.log(51) / 0.1)
     assert [PAPER.tile(x) for x in (-5.0, 0.0, 0.099, 0.101, 3.79, 3.81, 3.9, PAPER.high, 50.0)] == [0, 0, 0, 1, 37, 38, 38, 38, 38]
     edges = PAPER.edges()
@@ -140,7 +140,7 @@ def test_the_row_of_tiles_is_the_papers() -> None:
     assert x_of(1 / 0.25) == pytest.approx(oracle.x_of(0.25))
 
 
-def test_equal_values_score_nothing_before_the_bonus() -> None:
+def test_equal_values_have_score_0_without_the_bonus() -> None:
     state = ensemble("ar", widths=(2, 3))
     np.testing.assert_array_equal(bandits_vote.scores(state, ucb_scale=UCB), 0.0)
     # The values are equal except for rounding: 0.1 + 0.1 + 0.1 is not 3 x 0.1.
@@ -180,9 +180,7 @@ def after(reports: list[tuple[float, float]], start: BanditsVote | None = None) 
 
 @settings(max_examples=60, deadline=None)
 @given(tiles_and_returns, st.floats(-1, 5), st.floats(-1e6, 1e6))
-def test_an_update_moves_the_tiles_value_towards_the_return_by_the_learning_rate(
-    reports: list[tuple[float, float]], x: float, g: float
-) -> None:
+def test_an_update_moves_the_tile_value_by_the_learning_rate(reports: list[tuple[float, float]], x: float, g: float) -> None:
     before = after(reports)
     changed = bandits_vote.update(before, x, g)
     tile = PAPER.tile(x)
@@ -197,7 +195,7 @@ def test_an_update_moves_the_tiles_value_towards_the_return_by_the_learning_rate
 
 @settings(max_examples=60, deadline=None)
 @given(tiles_and_returns, st.integers(0, 2**32 - 1), st.sampled_from([2.0**20, 2.0**-10, 2.0**100]))
-def test_the_size_of_returns_changes_no_draw(reports: list[tuple[float, float]], seed: int, scale: float) -> None:
+def test_the_scale_of_returns_does_not_change_draws(reports: list[tuple[float, float]], seed: int, scale: float) -> None:
     # Powers of two, so that even rounding is the same.
     plain, scaled = after(reports), after([(x, g * scale) for x, g in reports])
     one = bandits_vote.draw(plain, num_candidates=7, ucb_scale=UCB, generator=np.random.default_rng(seed))
@@ -222,11 +220,11 @@ def test_a_draw_is_within_the_range_and_from_a_candidate(reports: list[tuple[flo
 
 @settings(deadline=None)
 @given(st.floats(0, 50))
-def test_x_and_inverse_temperature_undo_each_other(inverse_temperature: float) -> None:
+def test_x_of_and_inverse_temperature_of_are_inverse(inverse_temperature: float) -> None:
     assert inverse_temperature_of(x_of(inverse_temperature)) == pytest.approx(inverse_temperature, rel=1e-12, abs=1e-300)
 
 
-def test_states_are_values() -> None:
+def test_states_compare_by_value_and_are_immutable() -> None:
     one, other = after([(1.0, 2.0)]), after([(1.0, 2.0)])
     assert one == other
     assert one != after([(1.0, 2.5)])
@@ -239,7 +237,7 @@ def test_states_are_values() -> None:
     np.testing.assert_array_equal(one.weights, before)
 
 
-def test_what_bandits_are_made_of_is_drawn_from_the_choices() -> None:
+def test_modes_rates_and_widths_are_drawn_uniformly_from_the_choices() -> None:
     made = [
         new_ensemble(
             PAPER,
@@ -259,7 +257,7 @@ def test_what_bandits_are_made_of_is_drawn_from_the_choices() -> None:
             assert abs(drawn.count(choice) / 420 - 1 / len(choices)) < 5 * math.sqrt(0.25 / 420)
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_mismatched_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="2 modes, 1 learning rates"):
         ensemble_of(
             PAPER,

@@ -63,7 +63,7 @@ def test_the_report_gives_the_share_of_the_ceiling(
     assert report["settings"]["network"]["torso"] == "deep"
 
 
-def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measured: list[tuple[str, str]]) -> None:
+def test_every_round_runs_all_stages_with_the_same_settings(config: str, measured: list[tuple[str, str]]) -> None:
     assert main(["bench", config, "--json", "--repeats", "2", "--torso", "deep"]) == 0
     stages = [stage for stage, _ in measured]
     assert stages == [*COSTS, "system"] * 2
@@ -74,7 +74,7 @@ def test_rounds_go_through_all_stages_with_the_same_settings(config: str, measur
     assert len({text for stage, text in measured if stage == "system"}) == 2
 
 
-def test_a_failed_stage_is_one_line_and_exit_code_1(
+def test_a_failed_stage_gives_one_line_and_exit_code_1(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
@@ -99,7 +99,7 @@ def test_the_table_shows_every_stage(config: str, measured: list[tuple[str, str]
 
 
 @pytest.mark.processes
-def test_the_command_needs_neither_torch_nor_sockets_to_refuse_bad_input() -> None:
+def test_importing_the_command_loads_neither_torch_nor_sockets() -> None:
     script = "import sys, herd.bench.command; print(sorted({'torch', 'zmq', 'ale_py', 'rich'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -23,7 +23,7 @@ def repeat(*, seconds: float, frames: float, updates: float, cpu: float, phases:
     return learner.Repeat(seconds, frames, frames / 4, updates, cpu, {phase: phases.get(phase, 0.0) for phase in PHASES})
 
 
-def test_medians_and_what_is_in_no_phase() -> None:
+def test_the_report_has_medians_and_time_outside_phases() -> None:
     measured = [
         repeat(seconds=10.0, frames=100_000, updates=100, cpu=12.5, phases={"forward_backward": 8.0, "wait": 1.0}),
         repeat(seconds=10.0, frames=120_000, updates=125, cpu=12.0, phases={"forward_backward": 7.5, "wait": 0.0}),
@@ -54,7 +54,7 @@ def test_the_table_explains_every_phase_within_80_columns() -> None:
 
 
 @pytest.mark.processes
-def test_a_learner_that_ends_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_learner_that_ends_gives_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "learner", CATCH, "--learner.device", "cuda"]) == 1
     error = capsys.readouterr().err
     assert "cuda" in error.lower()
@@ -62,7 +62,7 @@ def test_a_learner_that_ends_is_one_line_and_exit_code_1(capsys: pytest.CaptureF
 
 
 @pytest.mark.processes
-def test_two_feeders_keep_a_real_learner_of_two_shards_busy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_real_learner_of_two_shards_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
     before = set(psutil.Process().children(recursive=True))
     words = ["--json", "--seconds", "1", "--warmup_seconds", "0.2", "--repeats", "2", "--actor.count", "2", "--actor.environments", "8"]
     assert main(["bench", "learner", CATCH, *words, "--learner.shards", "2", "--learner.threads", "1"]) == 0

@@ -10,7 +10,7 @@ import pytest
 from herd.bench.measurement import Measurement, ceiling_agent_steps_per_second, measure, summarise
 
 
-def test_costs_and_rates_follow_from_what_was_measured() -> None:
+def test_costs_and_rates_are_computed_from_a_measurement() -> None:
     measured = Measurement(agent_steps=1000, wall_seconds=0.5, cpu_seconds=0.8)
     assert measured.agent_steps_per_second == pytest.approx(2000.0)
     assert measured.core_microseconds == pytest.approx(800.0)
@@ -22,12 +22,12 @@ def test_costs_and_rates_follow_from_what_was_measured() -> None:
     "text",
     ["", "Traceback", "[1, 2]", '{"agent_steps": 3}', '{"agent_steps": 0, "wall_seconds": 1.0, "cpu_seconds": 1.0}'],
 )
-def test_what_is_no_measurement_is_an_error(text: str) -> None:
+def test_an_invalid_measurement_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a measurement|empty measurement"):
         Measurement.from_json(text)
 
 
-def test_the_median_counts_and_the_spread_is_kept() -> None:
+def test_a_summary_holds_medians_and_spreads() -> None:
     measurements = [Measurement(steps, 2.0, cpu) for steps, cpu in ((200, 1.0), (600, 1.2), (400, 3.0))]
     summary = summarise(measurements, action_repeat=4)
     assert summary.repeats == 3
@@ -39,7 +39,7 @@ def test_the_median_counts_and_the_spread_is_kept() -> None:
     assert summary.wall_microseconds_per_agent_step == pytest.approx(5000.0)
 
 
-def test_the_ceiling_spends_every_core_on_the_sum_of_costs() -> None:
+def test_the_ceiling_divides_all_cores_by_the_sum_of_costs() -> None:
     parts = {name: summarise([Measurement(1000, 1.0, cost / 1e3)], action_repeat=1) for name, cost in (("a", 300.0), ("b", 100.0))}
     assert ceiling_agent_steps_per_second(parts, usable_cores=2) == pytest.approx(5000.0)
 
@@ -66,7 +66,7 @@ def test_the_warm_up_is_not_measured() -> None:
 
 
 @pytest.mark.processes
-def test_processes_below_this_one_are_counted() -> None:
+def test_cpu_time_of_child_processes_is_counted() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         busy = psutil.Process(child.pid)
 

@@ -23,7 +23,7 @@ SETTINGS = RunSettings(
 
 
 @pytest.mark.parametrize("stage", [measure_environment, measure_inference])
-def test_the_actors_stages_count_every_environment(stage: object) -> None:
+def test_actor_stages_count_the_steps_of_every_environment(stage: object) -> None:
     assert callable(stage)
     measured = stage(SETTINGS, seconds=0.05, warmup_seconds=0.0)
     assert isinstance(measured, Measurement)
@@ -31,14 +31,14 @@ def test_the_actors_stages_count_every_environment(stage: object) -> None:
     assert measured.wall_seconds >= 0.05
 
 
-def test_the_learners_stage_counts_fresh_steps_only() -> None:
+def test_the_learner_stage_counts_only_fresh_steps() -> None:
     measured = measure_learner(SETTINGS, seconds=0.0, warmup_seconds=0.0)
     # One update takes 8 unrolls, 4 of them replayed.
     assert measured.agent_steps == 4 * SETTINGS.algorithm.unroll_length
     assert measured.device == "cpu"
 
 
-def test_an_update_that_was_skipped_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_update_fails_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     real = synthetic_unrolls
 
     def overflowing(*args: object, **keywords: object) -> object:

@@ -27,13 +27,13 @@ CATCH = RunSettings(
 )
 
 
-def test_free_ports_are_settings_that_there_are() -> None:
+def test_the_free_ports_options_set_existing_settings() -> None:
     settings = load_settings([], list(FREE_PORTS), {})
     assert {settings.learner.port, settings.paramserver.port, settings.bandit.port, settings.replay_service.port} == {0}
 
 
 @pytest.mark.parametrize("frame_stack", [1, 4])
-def test_synthetic_unrolls_pass_every_check_of_the_wire(frame_stack: int) -> None:
+def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     layout = UnrollLayout(
         unroll_length=5, frame_stack=frame_stack, frame_shape=(84, 84, 1), num_actions=6, core_size=4, instruction_length=3, num_tasks=1
     )
@@ -59,20 +59,20 @@ def test_the_transport_is_measured_over_real_sockets() -> None:
 
 
 @pytest.mark.processes
-def test_a_stage_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_stage_runs_in_its_own_process(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(dump_settings(CATCH))
     assert run_stage("transport", config, seconds=0.1).agent_steps > 0
 
 
 @pytest.mark.processes
-def test_a_stage_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_failing_stage_gives_the_reason(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"transport: exit code 2: .*missing\.yaml"):
         run_stage("transport", tmp_path / "missing.yaml", seconds=0.1)
 
 
 @pytest.mark.processes
-def test_a_stage_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_stage_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(dump_settings(CATCH))
     monkeypatch.setattr(stages, "GRACE_SECONDS", -9.5)
@@ -80,13 +80,13 @@ def test_a_stage_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
         run_stage("transport", config, seconds=10.0)
 
 
-def test_stages_see_the_production_allocator_and_no_settings_but_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_use_the_tuned_allocator_and_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERD_LEARNER__BATCH_SIZE", "7")
     environment = stage_environment()
     assert "HERD_LEARNER__BATCH_SIZE" not in environment
     assert environment["MALLOC_MMAP_MAX_"] == "0"
 
 
-def test_stage_options_are_told_from_settings() -> None:
+def test_stage_options_are_separated_from_settings() -> None:
     words = ["--stage", "b", "--learner.threads", "1", "--seconds", "2.5", "--config", "x.yaml"]
     assert split_stage_arguments(words, stages=("a", "b")) == ("b", 2.5, ["--learner.threads", "1", "--config", "x.yaml"])

@@ -41,7 +41,7 @@ def _train(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(system, "TRAIN", (sys.executable, "-c", script))
 
 
-def test_only_the_window_after_the_warm_up_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_window_after_the_warm_up_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _train(monkeypatch, EVEN_RUN)
     measured = measure_system(tmp_path / "config.yaml", tmp_path / "run", seconds=5.0, warmup_seconds=3.0)
     assert measured.agent_steps_per_second == pytest.approx(100.0)
@@ -49,7 +49,7 @@ def test_only_the_window_after_the_warm_up_counts(tmp_path: Path, monkeypatch: p
     assert measured.cpu_seconds >= 0.0
 
 
-def test_the_run_is_ended_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_run_is_stopped_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _train(monkeypatch, EVEN_RUN)
     measure_system(tmp_path / "config.yaml", tmp_path / "run", seconds=1.0, warmup_seconds=0.0)
     assert (tmp_path / "run" / "stopped").exists()
@@ -57,7 +57,7 @@ def test_the_run_is_ended_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         os.kill(int((tmp_path / "run" / "pid").read_text()), 0)
 
 
-def test_a_run_that_ends_by_itself_is_an_error_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_early_is_an_error_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _train(monkeypatch, BAD_RUN)
     with pytest.raises(StageError, match=r"exit code 1: learner\.port: in use"):
         measure_system(tmp_path / "config.yaml", tmp_path / "run", seconds=1.0, warmup_seconds=0.0)
@@ -72,7 +72,7 @@ sys.stdin.read()
 """
 
 
-def test_the_cpu_time_of_children_counts() -> None:
+def test_cpu_time_of_children_is_counted() -> None:
     before = system._tree_cpu_seconds(os.getpid())
     with subprocess.Popen([sys.executable, "-c", BUSY_CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

@@ -27,7 +27,7 @@ def measured(name: str, folder: Path, *words: object) -> dict[str, Any]:
 
 
 @pytest.mark.processes
-def test_fifty_actors_lose_nothing_through_broken_connections(tmp_path: Path) -> None:
+def test_fifty_actors_lose_no_unroll_over_broken_connections(tmp_path: Path) -> None:
     words = ("--actors", 50, "--seconds", 1, "--unrolls-per-message", 2, "--unrolls-per-second", 2000, "--breaks", 5)
     report = measured("fan_in", tmp_path, *words)
     loss = report["loss"]
@@ -41,7 +41,7 @@ def test_fifty_actors_lose_nothing_through_broken_connections(tmp_path: Path) ->
 
 
 @pytest.mark.processes
-def test_fifty_clients_get_every_version_whole_through_replicas(tmp_path: Path) -> None:
+def test_fifty_clients_get_every_version_complete_from_replicas(tmp_path: Path) -> None:
     words = ("--actors", 50, "--versions", 2, "--interval-seconds", 0.5, "--ask-seconds", 0.2, "--seconds", 1, "--concurrent", 10)
     report = measured("fan_out", tmp_path, *words)
     assert [version["clients"] for version in report["versions"]] == [50, 50]
@@ -56,7 +56,7 @@ def test_fifty_clients_get_every_version_whole_through_replicas(tmp_path: Path) 
     assert weights.microseconds_per_not_modified == report["cpu_microseconds_per_not_modified"]
 
 
-def test_a_slice_of_another_version_is_seen() -> None:
+def test_mixed_slices_of_two_versions_are_detected() -> None:
     filling = bytes(100)
     ours, other = (marked((1, updates), 0, filling) for updates in (7, 8))
     digests = ("", "")

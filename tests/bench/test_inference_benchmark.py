@@ -12,7 +12,7 @@ from herd.telemetry import Telemetry
 from herd.telemetry import metric_names as names
 
 
-def test_ratios_are_within_pairs_and_the_rest_are_medians() -> None:
+def test_ratios_are_computed_within_pairs_and_others_are_medians() -> None:
     pairs = [
         {
             "local": {"frames_per_second": local, "core_microseconds_per_agent_step": 400.0 + number},
@@ -23,7 +23,7 @@ def test_ratios_are_within_pairs_and_the_rest_are_medians() -> None:
     assert row("deep", pairs) == "| deep | 2,000 | 2,200 | 0.950 (0.900 to 1.100) | 401, 501 | 97.0% |"
 
 
-def test_round_trips_are_those_of_all_actors(tmp_path: Path) -> None:
+def test_round_trips_of_all_actors_are_combined(tmp_path: Path) -> None:
     round_trips = RoundTrips()
     with_answers = {"actor-0": (0.002, 0.004, 0.02), "actor-1": (0.008,), "actor-2": ()}
     telemetries = []

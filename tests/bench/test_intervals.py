@@ -12,7 +12,7 @@ from benchmarks.intervals import curve_estimates, estimate, windowed
 NAN = float("nan")
 
 
-def test_a_curve_is_the_mean_of_the_points_in_each_window() -> None:
+def test_a_curve_holds_the_mean_of_each_window() -> None:
     frames = np.array([0.0, 5.0, 10.0, 11.0, 20.0, 31.0, 40.0, 43.0])
     returns = np.array([9.0, 1.0, 3.0, NAN, 5.0, 8.0, 8.0, 2.0])
     # (0, 10]: 1 and 3; (10, 20]: 5; (20, 30]: empty, so interpolated between its neighbours; (30, 40] and everything beyond: 8, 8, 2.
@@ -21,7 +21,7 @@ def test_a_curve_is_the_mean_of_the_points_in_each_window() -> None:
         windowed(frames[:2], np.array([1.0, NAN]), total=40.0, windows=4)
 
 
-def test_an_interval_is_that_of_all_resamples() -> None:
+def test_the_interval_agrees_with_all_resamples() -> None:
     """Three numbers have 27 resamples, so the bootstrap's interval is known exactly."""
     values = [0.0, 3.0, 9.0]
     means = np.sort([np.mean(three) for three in product(values, repeat=3)])

@@ -31,7 +31,7 @@ def result(game: str = "pong", seed: int = 1, score: float = 5.0, reach: float =
     return run_result(game, seed, env_frames=frames, wall_seconds=frames / 1e4 * 1.2, returns=returns, levels=(18.0,), evaluation=None)
 
 
-def test_a_run_is_its_last_million_frames_and_when_it_first_reached_a_level() -> None:
+def test_a_result_has_the_last_return_and_when_levels_were_reached() -> None:
     frames = np.array([0.0, 1e6, 2e6, 3e6, 4e6])
     found = run_result(
         "pong",
@@ -50,14 +50,14 @@ def test_a_run_is_its_last_million_frames_and_when_it_first_reached_a_level() ->
         run_result("pong", 1, env_frames=frames, wall_seconds=frames, returns=frames * NAN, levels=(), evaluation=None)
 
 
-def test_the_median_counts_seeds_that_did_not_arrive_as_later_than_all() -> None:
+def test_the_median_counts_seeds_that_never_reached_the_level() -> None:
     early, late, never = result(reach=0.25), result(reach=0.75), result(reach=2.0)
     assert median_reached([early, late, never], 18.0) == (3e6, 6.0, 2)
     assert median_reached([early, never], 18.0) == (None, None, 1)
     assert median_reached([early], 18.0) == (1e6, 2.0, 1)
 
 
-def test_what_others_reach_is_read_from_the_tables() -> None:
+def test_published_results_are_read_from_the_tables() -> None:
     (rainbow,) = (curve for curve in others_curves("pong") if curve.name == "Rainbow (nature)")
     assert rainbow.at(10e6) == 15.2
     assert rainbow.at(4e6) == pytest.approx((-18.70 - 12.57) / 2)  # between 3 and 5 million
@@ -67,7 +67,7 @@ def test_what_others_reach_is_read_from_the_tables() -> None:
         assert all(len(others_curves(game)) == 16 for game in suite.games)
 
 
-def test_human_normalised_scores_are_medians_over_games_and_quartile_means_over_runs() -> None:
+def test_normalised_scores_are_aggregated_over_games_and_runs() -> None:
     references = {"pong": ReferenceScores("pong", 0.0, 10.0, None, 6), "qbert": ReferenceScores("qbert", 100.0, 200.0, None, 6)}
     results = [result("pong", 1, 2.0, 2.0), result("pong", 2, 4.0, 2.0), result("qbert", 1, 150.0, 2.0), result("qbert", 2, 170.0, 2.0)]
     # pong scores 0.2 and 0.4, qbert 0.5 and 0.7.
@@ -88,7 +88,7 @@ def report_of(label: str, overrides: list[str], *results: RunResult) -> dict[str
     return as_json(results, references=atari_scores(), **about)
 
 
-def test_tables_and_picture_say_what_was_changed_and_reached(tmp_path: Path) -> None:
+def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     report = report_of(
         "wide", ["network.width_multiplier=2"], result(seed=1, reach=0.25), result(seed=2, reach=0.75), result(seed=3, reach=9)
     )
@@ -105,14 +105,14 @@ def test_tables_and_picture_say_what_was_changed_and_reached(tmp_path: Path) -> 
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_suite_trains_a_shipped_experiment_for_as_long_as_it_says() -> None:
+def test_suites_train_shipped_experiments_for_their_stated_frames() -> None:
     for suite in SUITES.values():
         settings = load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], ["--env.tasks", suite.games[0]], {})
         assert settings.stop.env_frames == suite.frames <= settings.optimizer.schedule_env_frames  # type: ignore[union-attr]
 
 
 @pytest.mark.processes
-def test_a_finished_seed_is_not_trained_again_and_a_label_means_one_thing(
+def test_finished_seeds_are_skipped_and_labels_are_unique(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained: list[str] = []

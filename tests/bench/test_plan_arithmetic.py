@@ -88,7 +88,7 @@ def test_frames_become_unrolls_updates_and_versions() -> None:
     assert plan.demand.version_bytes == 4_000_000
 
 
-def test_actors_pay_for_everything_but_the_update() -> None:
+def test_actor_cores_cover_all_costs_but_the_update() -> None:
     plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
     # 20,000 steps x (500 - 100) us = 8 cores, at 80 % utilisation.
     assert plan.actors.cores == pytest.approx(10.0)
@@ -101,18 +101,18 @@ def test_actors_pay_for_everything_but_the_update() -> None:
     assert plan.actors.asks == pytest.approx(62.5)
 
 
-def test_actors_with_more_threads_are_fewer_and_a_part_of_one_is_one() -> None:
+def test_more_threads_need_fewer_actors_rounded_up() -> None:
     settings = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, environment_threads=3)})
     plan = make_plan(settings, HALF_BUSY, FIGURES)
     assert (plan.actors.processes, plan.actors.cores_each) == (4, 3)
 
 
-def test_actors_that_pull_at_intervals_ask_as_often_as_these_say() -> None:
+def test_the_pull_interval_sets_the_rate_of_weight_requests() -> None:
     settings = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, pull_interval_steps=50)})
     assert make_plan(settings, HALF_BUSY, FIGURES).actors.asks_each == pytest.approx(2.5)
 
 
-def test_the_slowest_bound_decides_how_many_shards_there_are() -> None:
+def test_the_tightest_bound_sets_the_number_of_shards() -> None:
     plan = make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=400_000.0), FIGURES)
     # Training: 400,000 / (100,000 x 0.8).
     # I/O threads: 312.5 messages x 160 us + 5,000 unrolls x 40 us = 0.25 of a core, at 70 % utilisation.
@@ -122,7 +122,7 @@ def test_the_slowest_bound_decides_how_many_shards_there_are() -> None:
     assert value(plan, "learner", "cores of I/O threads") == pytest.approx(0.25)
 
 
-def test_a_slow_network_calls_for_shards_and_compression_answers() -> None:
+def test_a_slow_network_needs_more_shards_or_compression() -> None:
     slow = replace(HALF_BUSY, pod_gigabits=1.0)
     # 1,000 x 170,066 B/s, over links of 100 MB/s.
     assert make_plan(SETTINGS, slow, FIGURES).learners.bounds["network"] == 2
@@ -133,13 +133,13 @@ def test_a_slow_network_calls_for_shards_and_compression_answers() -> None:
     assert make_plan(compressed, replace(slow, compression_ratio=2.0), FIGURES).demand.unroll_bytes == pytest.approx(UNROLL_BYTES / 2)
 
 
-def test_one_shard_loses_nothing_to_others() -> None:
+def test_one_shard_has_no_scaling_loss() -> None:
     plan = make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=100_000.0), FIGURES)
     assert plan.learners.bounds["training"] == 1
     assert make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=100_001.0), FIGURES).learners.bounds["training"] == 2
 
 
-def test_replay_and_repeated_batches_are_trained_on_too() -> None:
+def test_replay_and_reuse_add_to_the_training_load() -> None:
     settings = SETTINGS.model_copy(
         update={"replay": UniformReplay(fraction=0.75), "learner": LearnerSettings(batch_size=32, sample_reuse=2)}
     )
@@ -151,21 +151,21 @@ def test_replay_and_repeated_batches_are_trained_on_too() -> None:
     assert plan.demand.updates == pytest.approx(250.0)
 
 
-def test_learners_on_cpus_take_the_measured_cost_per_step() -> None:
+def test_cpu_learners_use_the_measured_cost_per_step() -> None:
     plan = make_plan(SETTINGS, replace(HALF_BUSY, learner="cpu", learner_cores=1), FIGURES)
     # 20,000 steps x 100 us.
     assert value(plan, "learner", "cores for training") == pytest.approx(2.0)
     assert (plan.learners.shards, plan.learners.gpus) == (2, 0)
 
 
-def test_figures_with_replay_in_them_are_not_counted_twice() -> None:
+def test_figures_measured_with_replay_are_not_scaled_again() -> None:
     settings = SETTINGS.model_copy(update={"replay": UniformReplay(fraction=0.5)})
     figures = replace(FIGURES, stages=(replace(STAGE, trained_per_fresh_unroll=2.0),))
     plan = make_plan(settings, replace(HALF_BUSY, learner="cpu", learner_cores=1), figures)
     assert value(plan, "learner", "cores for training") == pytest.approx(2.0)
 
 
-def test_an_own_rate_beats_the_published_one_and_an_unknown_one_is_asked_for() -> None:
+def test_a_given_learner_rate_is_used_and_an_unknown_one_required() -> None:
     assert make_plan(SETTINGS, replace(HALF_BUSY, learner_frames_per_second=20_000.0), FIGURES).learners.shards == 5
     unknown = replace(FIGURES, learners={})
     with pytest.raises(FiguresError, match="--learner_frames_per_second"):
@@ -173,13 +173,13 @@ def test_an_own_rate_beats_the_published_one_and_an_unknown_one_is_asked_for() -
     assert make_plan(SETTINGS, replace(HALF_BUSY, learner_frames_per_second=80_000.0), unknown).learners.shards == 1
 
 
-def test_more_shards_than_unrolls_in_a_batch_are_said() -> None:
+def test_more_shards_than_unrolls_in_a_batch_give_a_note() -> None:
     plan = make_plan(SETTINGS, replace(HALF_BUSY, learner_frames_per_second=2_000.0), FIGURES)
     assert plan.learners.shards == 50
     assert any("50 shards" in note and "raise learner.batch_size" in note for note in plan.sheet.notes)
 
 
-def test_weights_go_to_every_question_that_finds_a_new_version() -> None:
+def test_weights_are_sent_for_requests_that_find_a_new_version() -> None:
     # 1,000 unrolls / 32 = 31.25 versions a second: each of the 6.25 requests a second of an actor finds a new version.
     plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
     assert plan.servers.with_weights == pytest.approx(62.5)
@@ -194,7 +194,7 @@ def test_weights_go_to_every_question_that_finds_a_new_version() -> None:
     assert plan.servers.cores == pytest.approx((12.5 * 2000 + 50 * 150) / 1e6)
 
 
-def test_replicas_share_what_one_server_cannot_send() -> None:
+def test_replicas_are_added_if_one_server_cannot_send_enough() -> None:
     fast = replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6)
     settings = SETTINGS.model_copy(update={"learner": LearnerSettings(publish_interval_updates=10)})
     plan = make_plan(settings, fast, FIGURES)
@@ -210,7 +210,7 @@ def test_replicas_share_what_one_server_cannot_send() -> None:
     assert pods["paramserver-replica"].bytes_out == pytest.approx(2500e6 / 3)
 
 
-def test_a_root_that_cannot_feed_its_replicas_is_said_with_the_remedy() -> None:
+def test_intermediate_servers_are_planned_if_the_root_is_overloaded() -> None:
     fast = replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6)
     plan = make_plan(SETTINGS, fast, FIGURES)
     # A replica asks 100 times a second and finds a new version each time: 400 MB/s each, so one server feeds two of them.
@@ -229,7 +229,7 @@ def test_a_root_that_cannot_feed_its_replicas_is_said_with_the_remedy() -> None:
     assert any("learner.publish_interval_updates 4" in note for note in plan.sheet.notes)
 
 
-def test_bandits_are_planned_where_the_run_has_one() -> None:
+def test_a_bandit_is_planned_if_the_run_has_one() -> None:
     assert make_plan(SETTINGS, HALF_BUSY, FIGURES).bandit is None
     dice = SETTINGS.model_copy(update={"loss": DiceSettings()})
     plan = make_plan(dice, replace(HALF_BUSY, game_steps=500.0), FIGURES)
@@ -246,7 +246,7 @@ def with_replay(memory_bytes: int, capacity: int = 10_000_000) -> RunSettings:
     return SETTINGS.model_copy(update={"replay": replay, "replay_service": ReplayServiceSettings(memory_bytes=memory_bytes)})
 
 
-def test_replay_is_planned_by_its_processor_its_memory_and_its_network() -> None:
+def test_replay_is_planned_from_cpu_memory_and_network() -> None:
     plan = make_plan(with_replay(2 << 30), HALF_BUSY, FIGURES)
     # 1,000 unrolls/s come in, with 24 replayed for each 8 fresh: 3,000 go out. 1,000 x 300 us + 3,000 x 100 us.
     assert value(plan, "replay", "unrolls drawn/s") == pytest.approx(3000)
@@ -264,7 +264,7 @@ def test_replay_is_planned_by_its_processor_its_memory_and_its_network() -> None
 
 
 @pytest.mark.parametrize(("ratio", "way"), [(None, "local"), (0.99, "local"), (1.0, "local"), (1.01, "remote")])
-def test_central_inference_is_proposed_where_it_was_measured_to_pay(ratio: float | None, way: str) -> None:
+def test_remote_inference_is_proposed_where_it_measured_faster(ratio: float | None, way: str) -> None:
     figures = FIGURES if ratio is None else replace(FIGURES, inference={"shallow": InferenceFigures(ratio, "pairs")})
     plan = make_plan(SETTINGS, HALF_BUSY, figures)
     assert plan.inference == way
@@ -274,7 +274,7 @@ def test_central_inference_is_proposed_where_it_was_measured_to_pay(ratio: float
     assert make_plan(recurrent, HALF_BUSY, replace(figures, stages=(lstm,))).inference == "local"
 
 
-def test_a_service_that_acts_has_replicas_enough_for_every_step() -> None:
+def test_inference_replicas_suffice_for_every_step() -> None:
     remote = SETTINGS.model_copy(update={"actor": ActorSettings(environments=16, inference="remote")})
     plan = make_plan(remote, HALF_BUSY, FIGURES)
     # 20,000 steps x 50 us: one core, at 70 % utilisation.
@@ -283,7 +283,7 @@ def test_a_service_that_acts_has_replicas_enough_for_every_step() -> None:
     assert "inference" not in {pod.role for pod in make_plan(SETTINGS, HALF_BUSY, FIGURES).pods}
 
 
-def test_agents_share_the_frames_and_have_learners_of_their_own() -> None:
+def test_agents_share_the_frames_and_have_their_own_learners() -> None:
     settings = SETTINGS.model_copy(
         update={
             "agents": 4,
@@ -304,7 +304,7 @@ def test_agents_share_the_frames_and_have_learners_of_their_own() -> None:
     assert pods["evaluator"].bytes_in == pytest.approx(4 * 4_000_000 / 100)
 
 
-def test_memory_holds_the_queue_twice_and_the_replay() -> None:
+def test_memory_includes_the_queue_twice_and_replay() -> None:
     plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
     # Two batches of 32 may be granted.
     assert value(plan, "memory", "memory of a learner shard") == pytest.approx(500e6 + 128 * UNROLL_BYTES)
@@ -318,7 +318,7 @@ def test_memory_holds_the_queue_twice_and_the_replay() -> None:
     assert value(plan, "memory", "memory of a learner shard") == pytest.approx(500e6 + (500 + 48) * UNROLL_BYTES)
 
 
-def test_the_pods_add_up() -> None:
+def test_totals_are_the_sums_over_pods() -> None:
     plan = make_plan(SETTINGS, HALF_BUSY, FIGURES)
     assert value(plan, "together", "cores") == 10 * 1 + 1 * 3 + 1
     assert value(plan, "together", "GPUs") == 1
@@ -342,7 +342,7 @@ EVERYTHING = with_replay(8 << 30).model_copy(
 
 
 @pytest.mark.parametrize("frames_per_second", [80_000.0, 2_400_000.0])
-def test_what_every_service_sends_is_received(frames_per_second: float) -> None:
+def test_total_bytes_sent_equal_total_bytes_received(frames_per_second: float) -> None:
     plan = make_plan(EVERYTHING, replace(HALF_BUSY, frames_per_second=frames_per_second, learner_frames_per_second=1e6), FIGURES)
     assert {"replay", "inference", "evaluator", "bandit"} <= {pod.role for pod in plan.pods}
     assert sum(pod.pods * pod.bytes_in for pod in plan.pods) == pytest.approx(sum(pod.pods * pod.bytes_out for pod in plan.pods))
@@ -360,7 +360,7 @@ def test_what_every_service_sends_is_received(frames_per_second: float) -> None:
         (replace(HALF_BUSY, frames_per_second=800_000.0, learner_frames_per_second=1e6, pod_gigabits=7.0), 4),
     ],
 )
-def test_what_is_sent_is_received_and_every_server_is_counted(options: PlanOptions, levels: int) -> None:
+def test_server_levels_pods_and_totals_are_consistent(options: PlanOptions, levels: int) -> None:
     plan = make_plan(SETTINGS, options, FIGURES)
     assert plan.servers.levels == levels
     servers = [pod for pod in plan.pods if pod.role.startswith("paramserver")]
@@ -371,13 +371,13 @@ def test_what_is_sent_is_received_and_every_server_is_counted(options: PlanOptio
     assert value(plan, "together", "memory") == pytest.approx(sum(pod.pods * pod.memory_bytes for pod in plan.pods))
 
 
-def test_twice_the_frames_need_twice_the_actors() -> None:
+def test_actors_are_proportional_to_frames() -> None:
     once, twice = (make_plan(SETTINGS, replace(HALF_BUSY, frames_per_second=rate), FIGURES) for rate in (1e6, 2e6))
     assert twice.actors.cores == pytest.approx(2 * once.actors.cores)
     assert twice.servers.bytes_out == pytest.approx(2 * once.servers.bytes_out)
 
 
-def test_a_network_that_nobody_measured_is_not_guessed() -> None:
+def test_an_unmeasured_network_is_refused() -> None:
     settings = SETTINGS.model_copy(update={"network": NetworkSettings(torso="nature")})
     with pytest.raises(FiguresError, match=r"no figures for atari with network\.torso nature"):
         make_plan(settings, HALF_BUSY, FIGURES)
@@ -387,12 +387,12 @@ def test_a_network_that_nobody_measured_is_not_guessed() -> None:
 
 
 @pytest.mark.parametrize("torso", ["shallow", "deep"])
-def test_the_package_counts_parameters_as_the_networks_have_them(torso: str) -> None:
+def test_parameter_counts_in_the_package_match_the_networks(torso: str) -> None:
     settings = RunSettings(network=NetworkSettings(torso=torso))
     assert package_figures().stage_for(settings).parameters == num_parameters(settings)
 
 
-def test_every_figure_of_the_package_says_where_it_is_from() -> None:
+def test_every_figure_of_the_package_names_its_source() -> None:
     figures = package_figures()
     for source in (
         figures.replay.source,

@@ -35,7 +35,7 @@ def plan_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str,
     return report
 
 
-def test_json_has_the_arithmetic_the_pods_and_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_arithmetic_pods_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     report = plan_json(["--frames_per_second", "250000"], capsys)
     lines = {(line["section"], line["quantity"]): line for line in report["arithmetic"]}
     assert lines["frames", "unrolls/s"]["value"] == 3125
@@ -44,7 +44,7 @@ def test_json_has_the_arithmetic_the_pods_and_the_notes(capsys: pytest.CaptureFi
     assert any("No GPU learner was measured" in note for note in report["notes"])
 
 
-def test_a_preset_is_a_name_or_a_path_and_settings_go_on_top(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_preset_is_a_name_or_path_overridden_by_settings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     deep = plan_json(["--frames_per_second", "250000", "--preset", "atari-deep"], capsys)
     shallow = plan_json(["--frames_per_second", "250000"], capsys)
     assert deep["actors"]["processes"] > 2 * shallow["actors"]["processes"]
@@ -54,13 +54,13 @@ def test_a_preset_is_a_name_or_a_path_and_settings_go_on_top(capsys: pytest.Capt
     assert report["actors"]["messages"] == pytest.approx(3125 / 16)
 
 
-def test_a_given_rate_of_a_gpu_needs_no_excuse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_given_learner_rate_gives_no_note_about_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     report = plan_json(["--frames_per_second", "250000", "--learner_frames_per_second", "125000"], capsys)
     assert report["learners"]["shards"] == 3  # 250,000 / (125,000 x 0.875)
     assert not any("No GPU learner was measured" in note for note in report["notes"])
 
 
-def test_own_figures_take_the_place_of_the_packages(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_given_figures_replace_those_of_the_package(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figures = own_bench(tmp_path / "own.json", torso="shallow")
     report = plan_json(["--frames_per_second", "40000", "--headroom", "0", "--figures", figures], capsys)
     # 10,000 steps x (900 - 94.086) us.
@@ -68,14 +68,14 @@ def test_own_figures_take_the_place_of_the_packages(capsys: pytest.CaptureFixtur
     assert any(figures in note for note in report["notes"])
 
 
-def test_own_figures_make_a_network_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_given_figures_add_a_network(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figures = own_bench(tmp_path / "own.json", torso="nature")
     words = ["--frames_per_second", "40000", "--preset", "atari-shallow", "--learner", "cpu", "--figures", figures]
     report = plan_json(words, capsys)
     assert report["paramservers"]["bytes_out"] > 0
 
 
-def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_reports_of_fan_in_and_fan_out_can_be_given_as_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     hardware = {"usable_cores": 8, "processor": "Mine"}
     fan_in = tmp_path / "in.json"
     fan_in.write_text(
@@ -108,7 +108,7 @@ def test_fan_in_and_fan_out_are_figures_too(capsys: pytest.CaptureFixture[str], 
     assert report["paramservers"]["cores"] == pytest.approx(97.656 * 3000e-6 * 2.709716, rel=1e-3)
 
 
-def test_replay_and_inference_benchmarks_are_figures_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_replay_and_inference_reports_can_be_given_as_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     common = {"hardware": {"usable_cores": 8, "processor": "Mine"}, "date": "2026-11-22"}
     replay, inference = tmp_path / "replay.json", tmp_path / "inference.json"
     costs = {"inserted_unrolls_per_core_second": 1000.0, "drawn_unrolls_per_core_second": 4000.0, "bytes_per_agent_step": 800.0}
@@ -174,7 +174,7 @@ def test_values_fit_the_schema_of_the_chart(words: list[str], capsys: pytest.Cap
         assert 0 < int(asked["memory"].removesuffix("Mi")) <= int(most["memory"].removesuffix("Mi"))
 
 
-def test_an_actor_with_threads_gets_as_many_cores(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_actor_requests_one_core_per_thread(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--frames_per_second", "40000", "--actor.environment_threads", "3"]
     processes = plan_json(words, capsys)["actors"]["processes"]
     actor = yaml.safe_load(values_text(words, capsys))["actor"]
@@ -183,7 +183,7 @@ def test_an_actor_with_threads_gets_as_many_cores(capsys: pytest.CaptureFixture[
     assert actor["resources"]["limits"]["cpu"] == "4"
 
 
-def test_values_name_the_experiment_that_they_are_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_values_name_their_experiment_and_settings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "Breakout with every default" in values_text(["--frames_per_second", "1000"], capsys)
     text = values_text(["--frames_per_second", "1000", "--actor.environments", "8"], capsys)
     assert "#   --actor.environments 8" in text
@@ -195,7 +195,7 @@ def test_values_name_the_experiment_that_they_are_for(capsys: pytest.CaptureFixt
     assert "#   --learner.queue_batches 4\n" in text
 
 
-def test_values_are_keys_of_the_chart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_hold_replicas_shards_and_resources(capsys: pytest.CaptureFixture[str]) -> None:
     values = yaml.safe_load(values_text(["--frames_per_second", "250000", "--preset", "atari-deep"], capsys))
     assert values["actor"]["replicas"] == 74
     # 364 MB plus a half; the limit is the chart's.

@@ -14,7 +14,7 @@ from herd.envs.make import environment_spec, make_environments
 FRAMES = 10_000
 
 
-def test_every_variant_differs_from_the_others_in_what_it_is_named_after() -> None:
+def test_variants_differ_only_in_the_named_settings() -> None:
     settings = {variant: settings_of(variant, 1, FRAMES, 1e-3) for variant in VARIANTS}
     assert [settings[name].value_scaling.kind for name in ("popart", "multi_head", "impala", "impala_clipped")] == [
         "popart",
@@ -48,14 +48,14 @@ def test_the_two_tasks_share_no_pixel_and_differ_in_their_rewards() -> None:
     assert largest.tolist() == [1.0, SCALE]
 
 
-def test_a_run_is_kept_and_a_seed_gives_the_same_one_again(tmp_path: Path) -> None:
+def test_results_are_cached_and_reproducible_for_a_seed(tmp_path: Path) -> None:
     first, again = (_made(tmp_path / name, "popart", 1, FRAMES, 2e-3) for name in ("first.json", "again.json"))
     assert (first.curves, first.finals) == (again.curves, again.finals)
     assert _made(tmp_path / "first.json", "popart", 1, FRAMES, 2e-3) == first  # the result is read from the file, not computed again
     assert all(math.isfinite(point) and -1.0 <= point <= 1.0 for curve in first.curves for point in curve)
 
 
-def test_returns_are_divided_by_the_tasks_scale_and_the_end_is_the_last_tenth() -> None:
+def test_returns_are_scaled_and_the_final_one_is_the_last_tenth() -> None:
     early = [(frames, task, -1.0 * (1.0, SCALE)[task]) for frames in range(1, 900, 10) for task in (0, 1)]
     late = [(frames, task, (0.5, 0.9)[task] * (1.0, SCALE)[task]) for frames in range(901, 1000, 10) for task in (0, 1)]
     run = _run_of("popart", 1, np.array(early + late), 1000, 1.0)
@@ -63,7 +63,7 @@ def test_returns_are_divided_by_the_tasks_scale_and_the_end_is_the_last_tenth() 
     assert run.curves[1][0] == -1.0
 
 
-def test_both_tasks_must_be_learned() -> None:
+def test_a_seed_counts_as_learned_only_if_both_tasks_are() -> None:
     curve = (0.0,) * 30
     runs = [Run("popart", seed, (curve, curve), finals, 1.0) for seed, finals in enumerate([(0.9, 0.9), (0.9, 0.1), (0.2, 0.95)])]
     summary = _summary(runs)

@@ -24,7 +24,7 @@ def _run(directory: Path, returns: dict[int, list[float]]) -> Path:
     return directory
 
 
-def test_the_best_is_chosen_anew_in_each_window_and_differences_are_within_pairs(tmp_path: Path) -> None:
+def test_the_best_is_chosen_per_window_and_differences_are_paired(tmp_path: Path) -> None:
     measured: dict[str, list[dict[str, float]]] = {"pbt": [], "none": []}
     for seed, gain in enumerate((0.25, 0.5, 0.75)):
         for strategy, more in (("pbt", gain), ("none", 0.0)):

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.processes
-def test_every_figure_is_there_and_holds_what_was_counted(tmp_path: Path) -> None:
+def test_the_replay_benchmark_reports_all_figures(tmp_path: Path) -> None:
     words = [
         "--experiment",
         "catch",

@@ -60,7 +60,7 @@ def one_line(error):
     return "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
-def test_what_was_saved_is_loaded(tmp_path):
+def test_saved_checkpoints_are_loaded(tmp_path):
     state = {"ledger": {"generated": 1 << 60}, "random": 340282366920938463463374607431768211455, "mean": 0.1, "none": None}
     path = save(tmp_path / "new" / "folder", 1234, **state)
     assert path.name == "000000001234"
@@ -75,7 +75,7 @@ def test_what_was_saved_is_loaded(tmp_path):
             assert torch.equal(loaded.tensors[key][name], tensor)
 
 
-def test_a_restored_random_state_goes_on_with_the_same_numbers(tmp_path):
+def test_a_restored_random_state_continues_the_sequence(tmp_path):
     torch.manual_seed(7)
     path = save_checkpoint(tmp_path, 1, {"random": {"torch": torch.get_rng_state()}}, {}, 1)
     expected = torch.randn(4)
@@ -84,7 +84,7 @@ def test_a_restored_random_state_goes_on_with_the_same_numbers(tmp_path):
     assert torch.equal(torch.randn(4), expected)
 
 
-def test_the_newest_is_by_number_and_older_ones_beyond_keep_go(tmp_path):
+def test_only_the_newest_checkpoints_by_number_are_kept(tmp_path):
     assert newest_checkpoint(tmp_path / "nowhere") is None
     assert newest_checkpoint(tmp_path) is None
     for updates in (2, 10, 100, 101):
@@ -95,7 +95,7 @@ def test_the_newest_is_by_number_and_older_ones_beyond_keep_go(tmp_path):
     assert names_in(tmp_path) == ["000000000102"]
 
 
-def test_torn_ones_do_not_push_out_the_last_whole_one(tmp_path):
+def test_torn_checkpoints_do_not_displace_the_last_complete_one(tmp_path):
     save(tmp_path, 1, keep=3)
     for updates in (2, 3):
         (save(tmp_path, updates, keep=3) / "model.safetensors").write_bytes(b"")
@@ -104,7 +104,7 @@ def test_torn_ones_do_not_push_out_the_last_whole_one(tmp_path):
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
-def test_a_missing_file_makes_it_torn_and_the_one_before_is_taken(tmp_path, name, caplog):
+def test_a_checkpoint_with_a_missing_file_is_skipped(tmp_path, name, caplog):
     first, second = save(tmp_path, 1), save(tmp_path, 2)
     (second / name).unlink()
     with pytest.raises(TornCheckpointError, match=f"{name} is missing") as refused:
@@ -117,7 +117,7 @@ def test_a_missing_file_makes_it_torn_and_the_one_before_is_taken(tmp_path, name
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
-def test_a_truncated_file_makes_it_torn(tmp_path, name):
+def test_a_checkpoint_with_a_truncated_file_is_torn(tmp_path, name):
     first, second = save(tmp_path, 1), save(tmp_path, 2)
     os.truncate(second / name, (second / name).stat().st_size - 3)
     with pytest.raises(TornCheckpointError, match=rf"{name} (has \d+ bytes, expected \d+|is damaged)") as refused:
@@ -128,7 +128,7 @@ def test_a_truncated_file_makes_it_torn(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_anywhere_makes_it_torn(tmp_path, name):
+def test_a_checkpoint_with_a_flipped_bit_is_torn(tmp_path, name):
     first, second = save(tmp_path, 1), save(tmp_path, 2)
     data = (second / name).read_bytes()
     for position in (0, len(data) // 2, len(data) - 1):
@@ -142,7 +142,7 @@ def test_a_flipped_bit_anywhere_makes_it_torn(tmp_path, name):
     assert newest_checkpoint(tmp_path) == second
 
 
-def test_no_flipped_bit_of_the_manifest_goes_unseen_unless_it_changes_nothing(tmp_path):
+def test_flipped_bits_of_the_manifest_are_detected_or_harmless(tmp_path):
     path = save(tmp_path, 2)
     whole, manifest = load_checkpoint(path), path / "manifest.json"
     data = manifest.read_bytes()
@@ -167,7 +167,7 @@ def test_a_folder_renamed_to_another_number_is_torn(tmp_path):
         load_checkpoint(tmp_path / f"{6:012d}")
 
 
-def test_when_every_checkpoint_is_torn_the_run_does_not_silently_start_anew(tmp_path):
+def test_if_every_checkpoint_is_torn_loading_fails(tmp_path):
     for updates in (1, 2):
         (save(tmp_path, updates) / "state.json").unlink()
     with pytest.raises(CheckpointError, match="none of 2 checkpoints can be used") as refused:
@@ -181,7 +181,7 @@ def test_when_every_checkpoint_is_torn_the_run_does_not_silently_start_anew(tmp_
 
 
 @pytest.mark.parametrize("killed_at", [*FILES, "manifest.json", "rename"])
-def test_a_crash_at_any_point_of_writing_leaves_the_one_before_and_the_next_save_works(tmp_path, monkeypatch, killed_at):
+def test_a_crash_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypatch, killed_at):
     first = save(tmp_path, 1)
     before = snapshot(first)
     write, rename = store._write_durably, Path.rename
@@ -210,7 +210,7 @@ def test_a_crash_at_any_point_of_writing_leaves_the_one_before_and_the_next_save
     assert load_checkpoint(second).state["learner_updates"] == 2
 
 
-def test_the_manifest_is_written_last_and_everything_is_flushed_before_the_rename(tmp_path, monkeypatch):
+def test_files_are_flushed_manifest_last_before_the_rename(tmp_path, monkeypatch):
     events = []
     fsync, rename = os.fsync, Path.rename
 
@@ -241,7 +241,7 @@ def test_saving_the_same_number_again_replaces_it(tmp_path):
     assert names_in(tmp_path) == ["000000000001", "000000000002"]
 
 
-def test_a_crash_while_replacing_leaves_the_replaced_one_readable(tmp_path, monkeypatch):
+def test_a_crash_while_replacing_leaves_the_old_one_readable(tmp_path, monkeypatch):
     save(tmp_path, 2, note="old")
     rename = Path.rename
 
@@ -262,7 +262,7 @@ def test_a_crash_while_replacing_leaves_the_replaced_one_readable(tmp_path, monk
 
 
 @pytest.mark.parametrize("full_at", [*FILES, "manifest.json"])
-def test_a_full_disk_is_one_clear_line_and_the_previous_checkpoint_stays(tmp_path, monkeypatch, full_at):
+def test_a_full_disk_gives_one_line_and_keeps_the_previous_one(tmp_path, monkeypatch, full_at):
     first = save(tmp_path, 1)
     before = snapshot(first)
     write = store._write_durably
@@ -284,7 +284,7 @@ def test_a_full_disk_is_one_clear_line_and_the_previous_checkpoint_stays(tmp_pat
 
 
 @pytest.mark.parametrize("failing", ["rename", "flush"])
-def test_a_full_disk_while_replacing_leaves_the_replaced_one_in_place(tmp_path, monkeypatch, failing):
+def test_a_full_disk_while_replacing_leaves_the_old_one(tmp_path, monkeypatch, failing):
     first = save(tmp_path, 1, note="old")
     rename, flush = Path.rename, store._flush_directory
 
@@ -307,7 +307,7 @@ def test_a_full_disk_while_replacing_leaves_the_replaced_one_in_place(tmp_path, 
     assert load_checkpoint(first).state["note"] == "old"
 
 
-def test_what_cannot_be_removed_does_not_fail_a_save(tmp_path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_removed_does_not_fail_a_save(tmp_path, monkeypatch):
     save(tmp_path, 1)
 
     def stuck(path, ignore_errors=False):
@@ -322,13 +322,13 @@ def test_what_cannot_be_removed_does_not_fail_a_save(tmp_path, monkeypatch):
     assert names_in(tmp_path) == ["000000000003"]
 
 
-def test_a_mistake_in_the_state_touches_nothing(tmp_path):
+def test_a_state_that_cannot_be_encoded_writes_nothing(tmp_path):
     with pytest.raises(TypeError):
         save_checkpoint(tmp_path, 1, tensors_of(1), {"path": object()}, 2)
     assert names_in(tmp_path) == []
 
 
-def test_a_file_in_the_way_is_one_clear_line(tmp_path):
+def test_a_file_in_place_of_the_folder_is_one_clear_line(tmp_path):
     (tmp_path / "checkpoints").write_text("not a folder")
     with pytest.raises(CheckpointError, match="cannot be written") as refused:
         save(tmp_path / "checkpoints", 1)
@@ -337,7 +337,7 @@ def test_a_file_in_the_way_is_one_clear_line(tmp_path):
         newest_checkpoint(tmp_path / "checkpoints")
 
 
-def test_an_unreadable_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkeypatch):
+def test_a_checkpoint_without_read_permission_is_not_skipped(tmp_path, monkeypatch):
     save(tmp_path, 1)
     unreadable = save(tmp_path, 2) / "model.safetensors"
     original = os.open
@@ -352,7 +352,7 @@ def test_an_unreadable_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, 
         newest_checkpoint(tmp_path)
 
 
-def test_a_bad_block_is_like_a_torn_file(tmp_path, monkeypatch, caplog):
+def test_a_checkpoint_with_a_bad_block_is_skipped(tmp_path, monkeypatch, caplog):
     first = save(tmp_path, 1)
     unreadable = save(tmp_path, 2) / "model.safetensors"
     original = os.open
@@ -392,7 +392,7 @@ def test_the_newest_that_is_accepted_is_loaded(tmp_path, caplog):
     )
 
 
-def test_when_none_is_accepted_the_line_says_what_is_wrong_with_each(tmp_path):
+def test_if_none_is_accepted_the_error_gives_each_reason(tmp_path):
     paths = [save(tmp_path, updates, keep=9) for updates in (1, 2)]
     (paths[1] / "state.json").unlink()
     with pytest.raises(CheckpointError, match="none of 2 checkpoints can be used") as refused:
@@ -402,13 +402,13 @@ def test_when_none_is_accepted_the_line_says_what_is_wrong_with_each(tmp_path):
     assert one_line(refused)
 
 
-def test_a_state_that_is_no_mapping_is_foreign(tmp_path):
+def test_a_state_that_is_not_a_mapping_is_foreign(tmp_path):
     path = save_checkpoint(tmp_path, 1, tensors_of(1), ["no", "mapping"], 1)  # type: ignore[arg-type]
     with pytest.raises(ForeignCheckpointError, match="is not a mapping"):
         load_checkpoint(path)
 
 
-def test_those_above_the_newest_written_are_left_alone_and_push_out_nothing(tmp_path):
+def test_checkpoints_above_the_newest_written_are_kept(tmp_path):
     """They were skipped, and may belong to another run. Torn ones are removed as always."""
     for updates in (8, 9):
         save(tmp_path, updates, keep=9)
@@ -418,7 +418,7 @@ def test_those_above_the_newest_written_are_left_alone_and_push_out_nothing(tmp_
     assert names_in(tmp_path) == [f"{updates:012d}" for updates in (2, 3, 8, 9)]
 
 
-def test_the_name_of_a_new_folder_is_flushed_as_well(tmp_path, monkeypatch):
+def test_the_parent_of_a_new_folder_is_flushed(tmp_path, monkeypatch):
     flushed = []
     fsync = os.fsync
 
@@ -434,7 +434,7 @@ def test_the_name_of_a_new_folder_is_flushed_as_well(tmp_path, monkeypatch):
     assert tmp_path not in flushed
 
 
-def test_a_leftover_that_cannot_be_removed_is_in_nobodys_way(tmp_path, monkeypatch):
+def test_a_leftover_that_cannot_be_removed_is_ignored(tmp_path, monkeypatch):
     (tmp_path / f"{5:012d}.writing").mkdir()
     rmdir = os.rmdir
 
@@ -452,7 +452,7 @@ def test_a_leftover_that_cannot_be_removed_is_in_nobodys_way(tmp_path, monkeypat
 
 
 @pytest.mark.processes
-def test_a_really_full_disk_and_space_again(tmp_path):
+def test_saving_works_again_after_a_really_full_disk(tmp_path):
     with small_disk(tmp_path / "disk", 1 << 19) as disk:
         first = save(disk / "checkpoints", 1)
         before = snapshot(first)
@@ -470,7 +470,7 @@ def test_a_really_full_disk_and_space_again(tmp_path):
 
 
 @pytest.mark.processes
-def test_a_read_only_disk_for_root_as_well(tmp_path):
+def test_a_read_only_disk_is_one_clear_line(tmp_path):
     first = save(tmp_path / "checkpoints", 1)
     with read_only(tmp_path / "checkpoints"):
         with pytest.raises(CheckpointError, match="cannot be written: Read-only file system") as refused:
@@ -486,7 +486,7 @@ def edit_manifest(path, **changes):
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
 
 
-def test_a_later_format_is_named_and_neither_passed_over_nor_removed(tmp_path):
+def test_a_later_format_is_refused_and_not_removed(tmp_path):
     save(tmp_path, 1)
     edit_manifest(save(tmp_path, 2), version=2)
     with pytest.raises(CheckpointError, match="format version 2; this program reads version 1"):
@@ -504,7 +504,7 @@ def test_a_manifest_cannot_point_outside_its_folder(tmp_path, name):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "other", "version": 1}', '"text"', "[" * 100000])
-def test_a_foreign_manifest_is_one_clear_line(tmp_path, content):
+def test_a_foreign_manifest_gives_one_clear_line(tmp_path, content):
     path = save(tmp_path, 1)
     (path / "manifest.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"manifest\.json is damaged") as refused:
@@ -512,7 +512,7 @@ def test_a_foreign_manifest_is_one_clear_line(tmp_path, content):
     assert one_line(refused)
 
 
-def test_foreign_folders_and_files_are_ignored_and_left_alone(tmp_path):
+def test_foreign_folders_and_files_are_ignored_and_kept(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "best").mkdir()
     path = save(tmp_path, 1, keep=1)

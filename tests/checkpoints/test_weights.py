@@ -50,17 +50,17 @@ def entry(shape, first, last, dtype="F32"):
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
-def test_round_trip(tensors, wrap):
+def test_tensors_survive_an_encode_decode_round_trip(tensors, wrap):
     assert_same(decode_weights(wrap(encode_weights(tensors))), tensors)
 
 
-def test_the_library_reads_what_we_write_and_we_read_what_it_writes(tensors):
+def test_payloads_are_interchangeable_with_safetensors(tensors):
     assert_same(safetensors.torch.load(encode_weights(tensors)), tensors)
     dense = {name: tensor.contiguous() for name, tensor in tensors.items()}
     assert_same(decode_weights(safetensors.torch.save(dense)), tensors)
 
 
-def test_bfloat16_halves_the_payload_and_rounds_to_nearest_but_leaves_integers(tensors):
+def test_bfloat16_halves_floats_and_leaves_integers(tensors):
     decoded = decode_weights(encode_weights(tensors, torch.bfloat16))
     assert torch.equal(decoded["transposed"], tensors["transposed"].to(torch.bfloat16))
     assert decoded["counts"].tolist() == [1, -(1 << 40)]
@@ -68,7 +68,7 @@ def test_bfloat16_halves_the_payload_and_rounds_to_nearest_but_leaves_integers(t
     assert len(encode_weights(weights)) / len(encode_weights(weights, torch.bfloat16)) == pytest.approx(2, rel=0.01)
 
 
-def test_decoding_copies_nothing():
+def test_decoded_tensors_share_memory_with_the_payload():
     payload = bytearray(encode_weights({"w": torch.zeros(4)}))
     decoded = decode_weights(payload)
     payload[-4:] = torch.tensor([9.0]).numpy().tobytes()
@@ -80,14 +80,14 @@ def test_every_element_is_aligned(tensors):
     assert all(tensor.data_ptr() % tensor.element_size() == 0 for tensor in decoded.values())
 
 
-def test_slices_of_one_version_come_together_and_a_name_in_two_is_refused():
+def test_slices_are_merged_and_duplicate_names_refused():
     first, second = encode_weights({"a": torch.ones(1)}), encode_weights({"b": torch.zeros(2)})
     assert_same(decode_weights(first, second), {"a": torch.ones(1), "b": torch.zeros(2)})
     with pytest.raises(CheckpointError, match="'a' in two slices"):
         decode_weights(first, second, first)
 
 
-def test_what_weights_cannot_hold_is_refused():
+def test_unsupported_dtypes_are_refused():
     with pytest.raises(TypeError, match=r"mask has dtype torch\.bool"):
         encode_weights({"mask": torch.tensor([True])})
 
@@ -122,7 +122,7 @@ def test_a_truncated_payload_is_refused(cut):
         payload_of(b" " * (MAX_HEADER_BYTES + 1)),
     ],
 )
-def test_a_hostile_payload_is_one_clear_error(payload):
+def test_a_hostile_payload_gives_one_clear_error(payload):
     with pytest.raises(CheckpointError) as refused:
         decode_weights(payload)
     assert "\n" not in str(refused.value)
@@ -149,7 +149,7 @@ def test_load_into_copies_and_converts():
         (lambda t: t.update({"1.bias": torch.zeros(2, dtype=torch.int64)}), "1.bias is torch.int64"),
     ],
 )
-def test_tensors_of_another_network_are_refused_by_name_and_nothing_is_written(change, match):
+def test_tensors_of_another_network_are_refused_and_not_loaded(change, match):
     target = small_net()
     before = {name: tensor.clone() for name, tensor in target.state_dict().items()}
     tensors = {name: tensor + 1 for name, tensor in before.items()}
@@ -164,7 +164,7 @@ def test_the_first_mismatch_is_named():
         load_into(small_net(4), small_net(5).state_dict())
 
 
-def test_weights_with_a_number_that_is_not_finite_are_refused_whole():
+def test_non_finite_weights_are_refused_and_not_loaded():
     target = small_net()
     before = {name: tensor.clone() for name, tensor in target.state_dict().items()}
     for poison in (float("nan"), float("inf"), -float("inf")):
@@ -214,7 +214,7 @@ def payloads(draw):
 @example(payload=payload_of({"w": entry([0] + [2**31 - 1] * 7, 0, 0, "U8")}))
 @example(payload=payload_of(b'{"w": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 0]}}' % (b"9" * 5000)))
 @example(payload=payload_of(b"[" * 100_000))
-def test_any_payload_is_a_value_or_the_one_error(payload):
+def test_any_payload_decodes_or_raises_checkpoint_error(payload):
     try:
         decoded = decode_weights(payload)
     except CheckpointError as error:

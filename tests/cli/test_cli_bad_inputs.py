@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", BAD_INPUTS, ids=lambda case: case["command"])
-def test_a_bad_input_is_one_line_and_exit_code_2(case: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_input_gives_one_line_and_exit_code_2(case: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     code, output, errors = answer(case["command"], case.get("environment", {}))
@@ -34,7 +34,7 @@ def test_a_bad_input_is_one_line_and_exit_code_2(case: dict[str, Any], folder: P
     assert not (folder / "runs").exists()  # a refused command leaves nothing behind
 
 
-def test_the_list_is_of_all_commands() -> None:
+def test_the_list_covers_all_commands() -> None:
     assert len(BAD_INPUTS) >= 80
     assert len({(case["command"], str(case.get("environment"))) for case in BAD_INPUTS}) == len(BAD_INPUTS)
     assert set(COMMANDS) <= {word for case in BAD_INPUTS for word in case["command"].split()[1:2]}

@@ -54,7 +54,7 @@ def make_run(folder: Path, *, checkpoint: bool = False) -> Path:
 
 
 @pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
-def test_help_answers_before_anything_heavy_is_imported(words: list[str]) -> None:
+def test_help_is_printed_before_heavy_imports(words: list[str]) -> None:
     code, output, errors, seconds = herd(*words)
     assert (code, errors) == (0, "")
     assert "usage: herd" in output
@@ -84,7 +84,7 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
     ],
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else None,
 )
-def test_bad_input_is_answered_before_anything_heavy_is_imported(tmp_path: Path, words: list[str], parts: list[str]) -> None:
+def test_bad_input_is_refused_before_heavy_imports(tmp_path: Path, words: list[str], parts: list[str]) -> None:
     make_run(tmp_path)
     (tmp_path / "empty").mkdir()
     code, output, errors, seconds = herd(*words, folder=tmp_path)
@@ -188,7 +188,7 @@ def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.Captur
     assert f"name one of them: {run_dir / 'agents' / '0'}" in capsys.readouterr().err
 
 
-def test_status_tells_a_living_process_from_an_old_one_of_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_distinguishes_a_process_from_an_old_one_with_its_pid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = make_run(tmp_path)
     (run_dir / "processes").mkdir()
     announcement = run_dir / "processes" / "actor-0.json"
@@ -200,7 +200,7 @@ def test_status_tells_a_living_process_from_an_old_one_of_its_number(tmp_path: P
     assert json.loads(capsys.readouterr().out)[0]["processes"] == {"actor-0": "gone"}
 
 
-def test_doctor_finds_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "--json"])
     report = json.loads(capsys.readouterr().out)
     found = {check["name"]: check for check in report["checks"]}
@@ -223,7 +223,7 @@ def test_doctor_finds_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(check["ok"] or check["advice"] for check in report["checks"])
 
 
-def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_what_is_missing_with_advice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def version(package: str) -> str:
         if package == "torch":
             raise PackageNotFoundError(package)
@@ -236,7 +236,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch: pytest.Monke
     assert "missing: torch" in output
 
 
-def test_doctor_asks_for_packages_of_the_install_command_that_it_names() -> None:
+def test_doctor_names_install_commands_that_contain_the_package() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     sources = {"herd-rl": project["dependencies"], **{f"herd-rl[{name}]": of for name, of in project["optional-dependencies"].items()}}
     names = {source: {re.split(r"[^\w.-]", each)[0] for each in requirements} for source, requirements in sources.items()}
@@ -245,7 +245,7 @@ def test_doctor_asks_for_packages_of_the_install_command_that_it_names() -> None
         assert package in names[source], f"{package} is not part of {source}"
 
 
-def test_a_taken_default_port_is_only_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_port_in_use_is_only_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "_is_free", lambda port: port != 7100)
     found = {check.name: check for check in checks.check_ports()}
     taken = found.pop("learner.port")
@@ -254,12 +254,12 @@ def test_a_taken_default_port_is_only_a_hint(monkeypatch: pytest.MonkeyPatch) ->
     assert all(check.ok for check in found.values())
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("herd 0.")
 
 
-def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_output_is_not_an_error(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "herd.cli.main", "train", "--help"]
     environ = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
@@ -270,7 +270,7 @@ def test_a_reader_that_went_away_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["train", "catch"], ["evaluate", "run"], ["doctor"]])
-def test_an_interruption_while_a_command_is_imported_is_one_line(
+def test_an_interrupt_during_imports_gives_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     def interrupted(_name: str) -> None:
@@ -281,7 +281,7 @@ def test_an_interruption_while_a_command_is_imported_is_one_line(
     assert capsys.readouterr().err == "herd: interrupted\n"
 
 
-def test_nothing_that_takes_time_is_imported_before_an_interruption_is_understood() -> None:
+def test_the_main_module_imports_nothing_heavy() -> None:
     said = "import sys, herd.cli.main; print(*sorted(name for name in sys.modules if name.split('.')[0] in {'herd', 'pydantic', 'yaml'}))"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True, timeout=patient(60.0))
     assert done.stdout.split() == ["herd", "herd.cli", "herd.cli.main"]

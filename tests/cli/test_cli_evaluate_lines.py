@@ -7,7 +7,7 @@ from rich.console import Console
 from herd.cli.evaluate import Lines
 
 
-def test_progress_is_seen_without_a_terminal_also_while_no_game_finishes() -> None:
+def test_progress_is_printed_at_intervals_without_a_terminal() -> None:
     now, output = [100.0], StringIO()
     lines = Lines(Console(file=output), clock=lambda: now[0])
     lines.tick()  # there is nothing to print yet

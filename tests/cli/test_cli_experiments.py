@@ -13,7 +13,7 @@ from herd.envs.suites.atari.settings import AtariSettings
 SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
 
 
-def test_each_is_listed_in_one_line_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_experiment_is_listed_with_a_description(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments"]) == 0
     lines, heading, presets = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
     assert heading[0].startswith("Presets")
@@ -23,7 +23,7 @@ def test_each_is_listed_in_one_line_with_what_it_is(capsys: pytest.CaptureFixtur
     assert dict(line.split(maxsplit=1) for line in lines)["pong"].startswith("Pong on two CPU cores")
 
 
-def test_one_is_printed_to_be_edited_and_trained(
+def test_a_shown_experiment_loads_with_equal_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -32,7 +32,7 @@ def test_one_is_printed_to_be_edited_and_trained(
     assert load_settings([Path("mine.yaml")], [], {}) == load_settings([Path("pong")], [], {})
 
 
-def test_a_preset_replaces_what_an_experiment_says_of_its_suite() -> None:
+def test_a_preset_overrides_the_suite_settings_of_an_experiment() -> None:
     plain, sticky = load_settings([Path("breakout")], [], {}), load_settings([Path("breakout"), Path("atari-machado")], [], {})
     assert isinstance(sticky.env, AtariSettings)
     assert (sticky.env.sticky_action_probability, sticky.env.action_set, sticky.env.life_loss_ends_episode) == (0.25, "full", False)
@@ -40,7 +40,7 @@ def test_a_preset_replaces_what_an_experiment_says_of_its_suite() -> None:
     assert load_settings([Path("breakout"), Path("atari-machado"), Path("atari-impala")], ["--env.action_set", "minimal"], {}) == plain
 
 
-def test_a_file_of_that_name_wins_but_a_folder_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_takes_precedence_over_a_shipped_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pong").mkdir()
     assert load_settings([Path("pong")], [], {}).name == "pong"
@@ -57,7 +57,9 @@ def test_a_file_of_that_name_wins_but_a_folder_does_not(tmp_path: Path, monkeypa
         ("pong.yaml", "pong.yaml: no such file; did you mean pong?"),
     ],
 )
-def test_a_near_miss_is_answered(word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_experiment_is_answered_with_a_suggestion(
+    word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError) as error:
         load_settings([Path(word)], [], {})
@@ -72,6 +74,6 @@ def test_a_near_miss_is_answered(word: str, message: str, tmp_path: Path, monkey
         (["list"], "should be show, not 'list'"),
     ],
 )
-def test_what_cannot_be_shown_is_said(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_experiment_that_cannot_be_shown_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments", *words]) == 2
     assert message in capsys.readouterr().err

@@ -37,7 +37,7 @@ def open_umask() -> object:
     os.umask(before)
 
 
-def test_keys_are_made_that_every_role_can_use(tmp_path: Path, capsys: pytest.CaptureFixture[str], open_umask: object) -> None:
+def test_created_keys_are_usable_by_every_role(tmp_path: Path, capsys: pytest.CaptureFixture[str], open_umask: object) -> None:
     folder = tmp_path / "deep" / "keys"
     assert herd("keys", folder) == 0
     made = contents(folder)
@@ -55,7 +55,7 @@ def test_keys_are_made_that_every_role_can_use(tmp_path: Path, capsys: pytest.Ca
     assert re.search(r"[0-9a-f]{64}", output) is None
 
 
-def test_nothing_is_replaced_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_keys_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert herd("keys", tmp_path) == 0
     before = contents(tmp_path)
     capsys.readouterr()
@@ -71,7 +71,7 @@ def test_nothing_is_replaced_unless_forced(tmp_path: Path, capsys: pytest.Captur
     assert mode(tmp_path / "server.secret") == 0o600
 
 
-def test_another_client_joins_without_touching_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_can_be_added_without_changing_other_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_keys(tmp_path)
     before = contents(tmp_path)
     assert herd("keys", tmp_path, "--client", "gpu-7") == 0
@@ -83,19 +83,19 @@ def test_another_client_joins_without_touching_the_others(tmp_path: Path, capsys
     check_curve_keys(SecuritySettings(curve_keys=tmp_path, curve_client="gpu-7"), {}, EVERY_ROLE)
 
 
-def test_a_client_alone_is_told_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_key_alone_is_created_with_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert herd("keys", tmp_path, "--client", "a") == 0
     assert "server.public of the servers to this folder" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["", "../a", "a b", ".a", "x" * 65])
-def test_names_that_are_no_names(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_invalid_client_names_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert herd("keys", tmp_path / "keys", f"--client={name}") == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "keys").exists()
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match=r"file.*: cannot be written: "):
         make_keys(tmp_path / "file")
@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         make_keys(tmp_path / "file" / "below")
 
 
-def test_a_link_in_the_folder_is_not_written_through(tmp_path: Path) -> None:
+def test_keys_are_not_written_through_a_symlink(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     folder = tmp_path / "keys"
     folder.mkdir()

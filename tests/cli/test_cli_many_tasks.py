@@ -22,11 +22,11 @@ def settings_of(num_tasks: int, *, actors: int, environments: int, agents: int =
 @pytest.mark.parametrize(
     ("num_tasks", "actors", "environments", "agents"), [(1, 1, 5, 1), (1, 1, 5, 2), (3, 1, 6, 1), (3, 3, 4, 1), (5, 5, 1, 1), (2, 4, 3, 2)]
 )
-def test_an_even_run_is_not_talked_about(num_tasks: int, actors: int, environments: int, agents: int) -> None:
+def test_an_even_distribution_of_tasks_gives_no_message(num_tasks: int, actors: int, environments: int, agents: int) -> None:
     assert check_dealing(settings_of(num_tasks, actors=actors, environments=environments, agents=agents)) is None
 
 
-def test_an_uneven_run_is_told_what_would_make_it_even() -> None:
+def test_an_uneven_distribution_of_tasks_gives_a_hint() -> None:
     assert check_dealing(settings_of(3, actors=2, environments=4)) == (
         "there are 3 tasks for 8 environments (actor.count 2 x actor.environments 4): 2 tasks have 3 environments, the others 2; "
         "with actor.environments a multiple of 3 all tasks have equally many"
@@ -34,7 +34,7 @@ def test_an_uneven_run_is_told_what_would_make_it_even() -> None:
 
 
 @pytest.mark.parametrize(("actors", "agents"), [(2, 1), (4, 2), (5, 2)])
-def test_a_task_that_nobody_would_play_ends_the_command(actors: int, agents: int) -> None:
+def test_a_task_without_environments_is_refused(actors: int, agents: int) -> None:
     with pytest.raises(CommandError) as raised:
         check_dealing(settings_of(7, actors=actors, environments=3, agents=agents))
     line = str(raised.value)
@@ -51,7 +51,7 @@ def test_a_task_that_nobody_would_play_ends_the_command(actors: int, agents: int
         (["--env.action_set", "minimal"], "action_set must be full if tasks has several games"),
     ],
 )
-def test_games_that_cannot_be_played_together_are_named_in_one_line(words: list[str], line: str) -> None:
+def test_games_that_cannot_be_combined_are_refused_in_one_line(words: list[str], line: str) -> None:
     with pytest.raises((CommandError, SettingsError)) as raised:
         read_settings(["atari-3games-quick", *words], {})
     assert str(raised.value).startswith(line)

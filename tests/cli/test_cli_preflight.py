@@ -24,7 +24,7 @@ def settings_of(*words: str) -> RunSettings:
     return load_settings([], words, {})
 
 
-def test_memory_is_counted_by_hand() -> None:
+def test_memory_needs_agree_with_a_manual_count() -> None:
     """Catch has 10 x 5 boards, no stack and 3 actions; with T = 7 every array of an unroll is counted by its shape."""
     settings = settings_of(
         *(
@@ -66,9 +66,7 @@ def test_memory_is_counted_by_hand() -> None:
         (["--learner.queue_batches", "4", "--replay.kind", "uniform", "--replay.capacity_unrolls", "99999999"], "replay.capacity_unrolls"),
     ],
 )
-def test_what_does_not_fit_is_said_by_the_setting_that_made_it_large(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], setting: str
-) -> None:
+def test_too_little_memory_is_refused_with_the_largest_setting(monkeypatch: pytest.MonkeyPatch, words: list[str], setting: str) -> None:
     settings = settings_of(*words)
     needed = sum(need.num_bytes for need in preflight.memory_needs(settings))
     monkeypatch.setattr(limits, "available_memory", lambda: needed)
@@ -78,7 +76,7 @@ def test_what_does_not_fit_is_said_by_the_setting_that_made_it_large(
         preflight.check_memory(settings)
 
 
-def test_a_disk_without_room_for_two_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_disk_without_room_for_two_checkpoints_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = settings_of("--run_dir", str(tmp_path / "not" / "yet"))
     asked = []
     needed = sum(need.num_bytes for need in preflight.disk_needs(settings))
@@ -97,7 +95,7 @@ def test_a_disk_without_room_for_two_checkpoints(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("actors", "cpus", "fits"), [(62, 1, True), (63, 1, False), (126, 2, True), (127, 2, False)])
-def test_so_many_processes_for_each_cpu(monkeypatch: pytest.MonkeyPatch, actors: int, cpus: int, fits: bool) -> None:
+def test_the_number_of_processes_per_cpu_is_limited(monkeypatch: pytest.MonkeyPatch, actors: int, cpus: int, fits: bool) -> None:
     """64 processes are allowed for each CPU, including a learner and a parameter server."""
     monkeypatch.setattr(hardware, "usable_cpus", lambda: cpus)
     monkeypatch.setattr(limits, "available_tasks", lambda: None)
@@ -111,7 +109,7 @@ def test_so_many_processes_for_each_cpu(monkeypatch: pytest.MonkeyPatch, actors:
             preflight.check_processes(settings)
 
 
-def test_the_limit_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operating_systems_limit_of_tasks_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of("--actor.count", "6", "--actor.inference_threads", "3")
     needed = 8 * preflight.TASKS_PER_PROCESS + 6 * 2
     monkeypatch.setattr(limits, "available_tasks", lambda: needed)
@@ -123,7 +121,7 @@ def test_the_limit_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
         preflight.check_processes(settings)
 
 
-def test_a_word_about_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_actors_or_too_few_give_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "usable_cpus", lambda: 2)
     assert preflight.crowded(settings_of("--actor.count", "8")) is None
     assert "actor.count 9: these actors share 2 CPUs" in str(preflight.crowded(settings_of("--actor.count", "9")))
@@ -131,7 +129,7 @@ def test_a_word_about_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "actor.count 2 is below agents 3" in str(preflight.lonely(settings_of("--agents", "3")))
 
 
-def test_a_gpu_for_each_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_shard_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of("--learner.device", "cuda", "--learner.shards", "2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -163,7 +161,9 @@ Swap = namedtuple("Swap", "free")
         ),
     ],
 )
-def test_memory_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], left: int) -> None:
+def test_available_memory_is_the_least_of_machine_and_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], left: int
+) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -173,7 +173,7 @@ def test_memory_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.Mon
     assert limits.available_memory() == left
 
 
-def test_tasks_of_user_container_and_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_tasks_are_the_least_of_user_container_and_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CGROUP", tmp_path)
     monkeypatch.setattr(limits, "PID_MAX", tmp_path / "pid_max")
     limit = [resource.RLIM_INFINITY, resource.RLIM_INFINITY]

@@ -26,7 +26,7 @@ def leave_checkpoint(settings: RunSettings, updates: int) -> Path:
     return path
 
 
-def test_a_run_without_checkpoints_and_one_of_its_own_may_go_on(tmp_path: Path) -> None:
+def test_runs_without_or_with_own_checkpoints_are_resumable(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     assert check_resumable(settings) == f"{tmp_path} contains no checkpoint: training starts at 0 updates"
     leave_checkpoint(settings, 7)
@@ -37,14 +37,14 @@ def test_a_run_without_checkpoints_and_one_of_its_own_may_go_on(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("words", [("--network.core", "lstm"), ("--name", "other")])
-def test_one_of_its_own_below_a_foreign_one_is_enough(tmp_path: Path, words: tuple[str, str]) -> None:
+def test_an_own_checkpoint_below_a_foreign_one_is_enough(tmp_path: Path, words: tuple[str, str]) -> None:
     settings = settings_of(tmp_path)
     leave_checkpoint(settings, 7)
     leave_checkpoint(settings_of(tmp_path, *words), 9)
     check_resumable(settings)
 
 
-def test_where_all_are_foreign_the_newest_is_named_with_what_differs(tmp_path: Path) -> None:
+def test_with_only_foreign_checkpoints_the_differences_are_named(tmp_path: Path) -> None:
     leave_checkpoint(settings_of(tmp_path, "--name", "other"), 7)
     newest = leave_checkpoint(settings_of(tmp_path, "--network.core", "lstm"), 9)
     with pytest.raises(CommandError) as refused:
@@ -56,7 +56,7 @@ def test_where_all_are_foreign_the_newest_is_named_with_what_differs(tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
-def test_what_cannot_be_read_is_left_to_the_learner(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_checkpoint_is_left_to_the_learner(tmp_path: Path, text: str) -> None:
     leave_checkpoint(settings_of(tmp_path, "--name", "other"), 7)
     (leave_checkpoint(settings_of(tmp_path), 9) / "state.json").write_text(text)
     check_resumable(settings_of(tmp_path))

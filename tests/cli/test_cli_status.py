@@ -27,7 +27,7 @@ from herd.supervisor.session import Standing, begin_session, end_session, standi
         (1, True, "killed: the newest checkpoint is an older one", "killed"),
     ],
 )
-def test_a_session_says_how_it_ended(tmp_path: Path, exit_code: int, was_asked: bool, message: str, state: str) -> None:
+def test_a_session_records_how_it_ended(tmp_path: Path, exit_code: int, was_asked: bool, message: str, state: str) -> None:
     begin_session(tmp_path)
     assert standing(tmp_path, has_processes=False) == Standing("running")  # this process stands in for herd train
     end_session(tmp_path, exit_code=exit_code, was_asked=was_asked, message=message)
@@ -35,7 +35,7 @@ def test_a_session_says_how_it_ended(tmp_path: Path, exit_code: int, was_asked: 
     assert standing(tmp_path, has_processes=True) == Standing("running")  # processes started by hand
 
 
-def test_a_session_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
+def test_a_session_without_a_recorded_end_counts_as_killed(tmp_path: Path) -> None:
     begin_session(tmp_path)
     record = json.loads((tmp_path / "session.json").read_text())
     (tmp_path / "session.json").write_text(json.dumps({**record, "pid": 2**22 + 1}))
@@ -46,12 +46,12 @@ def test_a_session_that_ended_without_a_word_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"state": "running"}', '{"state": "bored", "message": "", "pid": 1}', '{"pid": "x"}'])
-def test_a_file_of_somebody_elses_is_no_session(tmp_path: Path, text: str) -> None:
+def test_an_invalid_session_file_counts_as_killed(tmp_path: Path, text: str) -> None:
     (tmp_path / "session.json").write_text(text)
     assert standing(tmp_path, has_processes=False).state == "killed"
 
 
-def test_processes_started_by_hand_ended_in_order_where_the_report_is_the_last_thing(tmp_path: Path) -> None:
+def test_a_report_newer_than_the_curve_means_a_clean_end(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     assert standing(tmp_path, has_processes=False).state == "killed"
     (tmp_path / "report.json").write_text("{}")
@@ -61,7 +61,7 @@ def test_processes_started_by_hand_ended_in_order_where_the_report_is_the_last_t
         assert standing(tmp_path, has_processes=False).state == state
 
 
-def test_a_damaged_checkpoint_is_not_shown_as_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_checkpoint_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(run_dir=tmp_path)))
     for updates in (7, 42):
         save_checkpoint(tmp_path / "checkpoints", updates, {"model": {"weight": torch.ones(3)}}, {}, keep=2)

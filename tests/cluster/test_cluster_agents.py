@@ -36,12 +36,12 @@ def test_every_component_becomes_ready(installed: Installed) -> None:
     assert places == {(agent, rank) for agent in range(AGENTS) for rank in range(installed.settings.shards)}
 
 
-def test_both_agents_learn_from_what_replay_keeps(installed: Installed) -> None:
+def test_both_agents_learn_from_shared_replay(installed: Installed) -> None:
     installed.live.until("episodes in replay", lambda: kept_episodes(installed), lambda kept: kept > 0)
     until_all_learn(installed)
 
 
-def test_status_shows_them_all(installed: Installed) -> None:
+def test_status_shows_all_components(installed: Installed) -> None:
     said = json.loads(herd(installed, "status", "--seconds", "5", "--json"))
     assert said["notes"] == []
     assert {name: row["ready"] for name, row in said["components"].items()} == installed.settings.pods()
@@ -50,26 +50,26 @@ def test_status_shows_them_all(installed: Installed) -> None:
     assert said["actors_asked"] == ACTORS
 
 
-def test_replay_is_killed(installed: Installed) -> None:
+def test_training_continues_after_replay_is_killed(installed: Installed) -> None:
     learners = {(pod.uid, pod.restarts) for pod in installed.live.lasting("learner")}
     installed.live.kill("replay")
     until_all_learn(installed)
     assert {(pod.uid, pod.restarts) for pod in installed.live.lasting("learner")} == learners
 
 
-def test_a_learner_of_one_agent_is_killed(installed: Installed) -> None:
+def test_training_continues_after_a_learner_is_killed(installed: Installed) -> None:
     others = {pod.uid for pod in installed.live.lasting("learner") if pod.agent != 0}
     installed.live.kill("learner")
     until_all_learn(installed)
     assert {pod.uid for pod in installed.live.lasting("learner") if pod.agent != 0} == others
 
 
-def test_the_evaluator_is_killed(installed: Installed) -> None:
+def test_training_continues_after_the_evaluator_is_killed(installed: Installed) -> None:
     installed.live.kill("evaluator")
     until_all_learn(installed)
 
 
-def test_a_self_test_that_fails_says_why(installed: Installed) -> None:
+def test_a_failing_self_test_names_the_cause(installed: Installed) -> None:
     """Without actors the learners have nothing to train on."""
     values = installed.settings.values(volumes=installed.volumes)
     values["selfTest"] = {"timeoutSeconds": 20}
@@ -85,11 +85,11 @@ def test_a_self_test_that_fails_says_why(installed: Installed) -> None:
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes))
 
 
-def test_the_chart_tests_itself(installed: Installed) -> None:
+def test_helm_test_succeeds(installed: Installed) -> None:
     assert "Succeeded" in installed.helm.test()
 
 
-def test_an_uninstall_leaves_nothing(installed: Installed) -> None:
+def test_an_uninstall_removes_everything(installed: Installed) -> None:
     installed.helm.uninstall()
     installed.live.until("no pod", installed.live.pods, lambda pods: not pods)
     installed.live.until("nothing left over", installed.live.leftovers, lambda left: not left)

@@ -64,7 +64,7 @@ def first(installed: Installed) -> dict[Key, Object]:
     return objects(installed)
 
 
-def test_every_object_of_the_chart_is_there_as_it_says(installed: Installed, first: dict[Key, Object]) -> None:
+def test_every_object_of_the_chart_is_installed_as_rendered(installed: Installed, first: dict[Key, Object]) -> None:
     rendered = installed_objects(installed.helm.template(installed.settings.values(volumes=installed.volumes)))
     there = {key for key in first if key[0] not in MADE_BY_OTHERS}
     assert there == set(rendered)
@@ -72,7 +72,7 @@ def test_every_object_of_the_chart_is_there_as_it_says(installed: Installed, fir
     assert {key: found for key, found in changed.items() if found} == {}
 
 
-def test_every_workload_has_its_pods(installed: Installed, controllers: bool) -> None:
+def test_every_workload_has_its_number_of_pods(installed: Installed, controllers: bool) -> None:
     if not controllers:
         assert installed.live.pods() == []
         return
@@ -88,7 +88,7 @@ def test_every_workload_has_its_pods(installed: Installed, controllers: bool) ->
     assert set(revisions(installed).values()) == update_revisions(objects(installed))
 
 
-def test_status_shows_what_is_wanted(installed: Installed) -> None:
+def test_status_shows_the_wanted_numbers_of_pods(installed: Installed) -> None:
     said = json.loads(herd(installed, "status", "--seconds", "0", "--json"))
     assert {name: row["wanted"] for name, row in said["components"].items()} == installed.settings.pods()
     assert said["frames_per_second"] is None
@@ -96,7 +96,7 @@ def test_status_shows_what_is_wanted(installed: Installed) -> None:
     assert f"{installed.helm.name} in namespace {installed.helm.namespace}" in herd(installed, "status", "--seconds", "0")
 
 
-def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bool) -> None:
+def test_a_deleted_pod_is_replaced(installed: Installed, controllers: bool) -> None:
     for component in installed.settings.pods():
         if not controllers:
             assert installed.live.pods(component) == []
@@ -106,7 +106,7 @@ def test_a_pod_that_is_deleted_comes_again(installed: Installed, controllers: bo
         assert {pod.uid for pod in installed.live.lasting() if pod.component != component} == others
 
 
-def test_an_upgrade_changes_the_templates_of_learners_alone(installed: Installed, first: dict[Key, Object], controllers: bool) -> None:
+def test_an_upgrade_of_the_learning_rate_changes_only_learners(installed: Installed, first: dict[Key, Object], controllers: bool) -> None:
     """It also changes the template of the population's controller, which knows the learners' settings."""
     before = update_revisions(objects(installed))
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
@@ -125,7 +125,7 @@ def test_an_upgrade_changes_the_templates_of_learners_alone(installed: Installed
     installed.live.until("learners of the new version", replaced, lambda found: found == newest)
 
 
-def test_a_rollback_restores_it(installed: Installed, first: dict[Key, Object]) -> None:
+def test_a_rollback_restores_templates_and_settings(installed: Installed, first: dict[Key, Object]) -> None:
     installed.helm.rollback(1)
     now = objects(installed)
     assert pod_templates(now) == pod_templates(first)
@@ -139,7 +139,7 @@ def actors(installed: Installed) -> int:
     return int(deployment["spec"]["replicas"])
 
 
-def test_an_upgrade_keeps_the_number_that_somebody_set(installed: Installed, first: dict[Key, Object]) -> None:
+def test_an_upgrade_keeps_a_manually_scaled_number_of_actors(installed: Installed, first: dict[Key, Object]) -> None:
     installed.live.scale("actor", ACTORS + 3)
     installed.helm.upgrade(installed.settings.values(volumes=installed.volumes, learning_rate=OTHER_LEARNING_RATE))
     assert installed.helm.status() == "deployed"
@@ -147,7 +147,7 @@ def test_an_upgrade_keeps_the_number_that_somebody_set(installed: Installed, fir
     assert changed_components(first, objects(installed)) == installed.settings.changed_by_upgrade()
 
 
-def test_a_rollback_after_that_takes_the_number_of_its_revision(installed: Installed, first: dict[Key, Object]) -> None:
+def test_a_rollback_restores_the_number_of_actors(installed: Installed, first: dict[Key, Object]) -> None:
     """Helm 4 does so only when forced. Otherwise it writes everything except the number of actors, and reports the conflict."""
     if installed.helm.major() > 3:
         with pytest.raises(HelmError, match=r"conflict.*: \.spec\.replicas"):
@@ -163,14 +163,14 @@ def test_a_rollback_after_that_takes_the_number_of_its_revision(installed: Insta
     assert pod_templates(objects(installed)) == pod_templates(first)
 
 
-def test_a_number_that_is_asked_for_is_set(installed: Installed) -> None:
+def test_an_upgrade_sets_a_given_number_of_actors(installed: Installed) -> None:
     values = installed.settings.values(volumes=installed.volumes)
     values["actor"]["replicas"] = ACTORS + 1
     installed.helm.upgrade(values)
     assert actors(installed) == ACTORS + 1
 
 
-def test_an_uninstall_leaves_nothing(installed: Installed) -> None:
+def test_an_uninstall_removes_everything(installed: Installed) -> None:
     installed.helm.uninstall()
 
     def left() -> list[str]:

@@ -25,7 +25,7 @@ def until_members_learn(installed: Installed) -> None:
     until_grown(installed, names.LEARNER_ENV_FRAMES.name)
 
 
-def test_every_member_and_the_actors_of_all_become_ready(installed: Installed) -> None:
+def test_all_members_and_actors_become_ready(installed: Installed) -> None:
     installed.live.until_settled()
     counted = {component: len(installed.live.lasting(component)) for component in installed.settings.pods()}
     assert counted == installed.settings.pods()
@@ -48,7 +48,7 @@ def test_status_has_a_line_for_each_member(installed: Installed) -> None:
     assert all(each["fitness"] is not None and "loss.entropy_cost" in each["settings"] for each in said["members"])
 
 
-def test_the_controller_is_killed(installed: Installed) -> None:
+def test_members_continue_after_the_controller_is_killed(installed: Installed) -> None:
     """The members continue meanwhile. The new controller restores its state from the journal and their reports, and decides again."""
     learners = {(pod.uid, pod.restarts) for pod in installed.live.lasting("learner")}
     installed.live.kill("population")
@@ -59,18 +59,18 @@ def test_the_controller_is_killed(installed: Installed) -> None:
     assert total(samples, names.POPULATION_REPORTS.name, outcome="refused") == 0
 
 
-def test_a_member_is_killed(installed: Installed) -> None:
+def test_members_continue_after_one_is_killed(installed: Installed) -> None:
     others = {pod.uid for pod in installed.live.lasting("learner") if pod.agent != 0}
     installed.live.kill("learner")
     until_members_learn(installed)
     assert {pod.uid for pod in installed.live.lasting("learner") if pod.agent != 0} == others
 
 
-def test_the_chart_tests_itself(installed: Installed) -> None:
+def test_helm_test_succeeds(installed: Installed) -> None:
     assert "Succeeded" in installed.helm.test()
 
 
-def test_an_uninstall_leaves_nothing_but_the_claim(installed: Installed) -> None:
+def test_an_uninstall_removes_everything_but_the_claim(installed: Installed) -> None:
     installed.helm.uninstall()
     installed.live.until("no pod", installed.live.pods, lambda pods: not pods)
     installed.live.until("nothing left over", installed.live.leftovers, lambda left: not left)

@@ -49,7 +49,7 @@ def test_frames_flow_and_games_are_reported(installed: Installed) -> None:
     installed.live.until("a checkpoint", installed.live.observe, lambda seen: (seen.checkpoint_updates or 0) > 0)
 
 
-def test_status_shows_it(installed: Installed) -> None:
+def test_status_shows_the_release(installed: Installed) -> None:
     said = json.loads(herd(installed, "status", "--seconds", "5", "--json"))
     assert said["notes"] == []
     assert said["frames_per_second"] > 0
@@ -62,7 +62,7 @@ def test_status_shows_it(installed: Installed) -> None:
     assert f"{installed.helm.name} in namespace {installed.helm.namespace}" in text
 
 
-def test_actors_are_scaled(installed: Installed) -> None:
+def test_the_number_of_actors_can_be_scaled(installed: Installed) -> None:
     def scale(number: int) -> None:
         installed.live.scale("actor", number)
         installed.live.until(f"{number} actors", lambda: installed.live.lasting("actor"), lambda pods: len(pods) == number)
@@ -74,7 +74,7 @@ def test_actors_are_scaled(installed: Installed) -> None:
     installed.live.until_frames_flow()
 
 
-def test_an_actor_is_killed(installed: Installed) -> None:
+def test_training_continues_after_an_actor_is_killed(installed: Installed) -> None:
     before = installed.live.until_frames_flow()
     learners = starts(installed, "learner")
     installed.live.kill("actor")
@@ -87,7 +87,7 @@ def test_an_actor_is_killed(installed: Installed) -> None:
 
 
 @pytest.mark.parametrize("component", ["paramserver", "paramserver-replica"])
-def test_a_parameter_server_is_killed(installed: Installed, component: str) -> None:
+def test_training_continues_after_a_parameter_server_is_killed(installed: Installed, component: str) -> None:
     before = installed.live.until_frames_flow()
     others = {each: starts(installed, each) for each in ("learner", "actor")}
     installed.live.kill(component)
@@ -99,7 +99,7 @@ def test_a_parameter_server_is_killed(installed: Installed, component: str) -> N
     assert after.learner_frames > before.learner_frames
 
 
-def test_the_bandit_is_killed(installed: Installed) -> None:
+def test_training_continues_after_the_bandit_is_killed(installed: Installed) -> None:
     before = installed.live.until_frames_flow()
     learners = starts(installed, "learner")
     games = games_of_the_run(installed)
@@ -116,7 +116,7 @@ def test_the_bandit_is_killed(installed: Installed) -> None:
     installed.live.until("games counted again", lambda: accepted_reports(installed), lambda now: now > 0)
 
 
-def test_a_learner_is_killed(installed: Installed) -> None:
+def test_training_continues_after_a_learner_is_killed(installed: Installed) -> None:
     before = installed.live.until(
         "a lineage and a checkpoint",
         installed.live.observe,
@@ -140,7 +140,7 @@ def test_a_learner_is_killed(installed: Installed) -> None:
     assert uids(installed, "actor") == actors  # the actors waited and were not restarted
 
 
-def test_an_upgrade_changes_the_run(installed: Installed) -> None:
+def test_an_upgrade_changes_the_settings_of_the_run(installed: Installed) -> None:
     assert installed.live.observe().learning_rate == pytest.approx(LEARNING_RATE)
     if not installed.volumes:
         installed.live.forget_versions()
@@ -150,7 +150,7 @@ def test_an_upgrade_changes_the_run(installed: Installed) -> None:
     installed.live.until_frames_flow()
 
 
-def test_a_rollback_undoes_it(installed: Installed) -> None:
+def test_a_rollback_restores_the_settings_of_the_run(installed: Installed) -> None:
     if not installed.volumes:
         installed.live.forget_versions()
     installed.helm.rollback(1)
@@ -159,11 +159,11 @@ def test_a_rollback_undoes_it(installed: Installed) -> None:
     installed.live.until_frames_flow()
 
 
-def test_the_chart_tests_itself(installed: Installed) -> None:
+def test_helm_test_succeeds(installed: Installed) -> None:
     assert "Succeeded" in installed.helm.test()
 
 
-def test_an_uninstall_leaves_nothing(installed: Installed) -> None:
+def test_an_uninstall_removes_everything(installed: Installed) -> None:
     installed.helm.uninstall()
     installed.live.until("no pod", installed.live.pods, lambda pods: not pods)
     installed.live.until("nothing left over", installed.live.leftovers, lambda left: not left)

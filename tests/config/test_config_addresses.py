@@ -20,7 +20,7 @@ CHECKED: TypeAdapter[str] = TypeAdapter(Address)
         ("learner-0.herd-learner", "tcp://learner-0.herd-learner:7100", False, True),
     ],
 )
-def test_a_host_becomes_an_address_and_comes_out_of_it_again(host: str, address: str, ipv6: bool, name: bool) -> None:
+def test_hosts_are_converted_to_addresses_and_back(host: str, address: str, ipv6: bool, name: bool) -> None:
     assert tcp_address(host, 7100) == address
     assert host_of(address) == host.strip("[]")
     assert (is_ipv6(host), is_name(host)) == (ipv6, name)
@@ -44,19 +44,19 @@ def test_a_host_becomes_an_address_and_comes_out_of_it_again(host: str, address:
         "tcp://learner:7100/",
     ],
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValidationError, match=r"should be tcp://HOST:PORT, with an IPv6 address in brackets"):
         CHECKED.validate_python(address)
 
 
 @pytest.mark.parametrize("host", ["*", "", "::"])
-def test_every_interface_is_of_both_versions_where_there_are_two(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wildcard_hosts_use_both_ip_versions_if_available(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
     assert interface(host) == (socket.AF_INET6, "::")
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     assert interface(host) == (socket.AF_INET, "0.0.0.0")
 
 
-def test_one_interface_is_of_its_own_version() -> None:
+def test_a_single_interface_uses_its_own_ip_version() -> None:
     assert interface("0.0.0.0") == (socket.AF_INET, "0.0.0.0")
     assert interface("[::1]") == (socket.AF_INET6, "::1")

@@ -17,10 +17,10 @@ SPEC = EnvSpec(task_names=("pong",), frame_shape=(84, 84, 1), frame_stack=4, num
         ["--loss.kind", "dice"],
     ],
 )
-def test_what_both_sides_must_agree_on_changes_the_digest(words: list[str]) -> None:
+def test_settings_of_the_contract_change_the_digest(words: list[str]) -> None:
     assert contract_digest(load_settings([], words, {}), SPEC) != contract_digest(load_settings([], [], {}), SPEC)
 
 
 @pytest.mark.parametrize("words", [["--learner.batch_size", "64"], ["--optimizer.learning_rate", "0.1"], ["--seed", "5"]])
-def test_learner_only_settings_may_differ(words: list[str]) -> None:
+def test_learner_only_settings_do_not_change_the_digest(words: list[str]) -> None:
     assert contract_digest(load_settings([], words, {}), SPEC) == contract_digest(load_settings([], [], {}), SPEC)

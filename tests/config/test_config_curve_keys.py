@@ -147,7 +147,7 @@ def test_a_damaged_key_is_named_and_not_shown(folder: Path, name: str, role: Rol
         ("client-a.secret", "client", ["client-a.secret: no such file", "--client NAME"]),
     ],
 )
-def test_a_missing_key_is_named_with_what_to_do(folder: Path, missing: str, role: Role, words: list[str]) -> None:
+def test_a_missing_key_is_named_with_instructions(folder: Path, missing: str, role: Role, words: list[str]) -> None:
     (folder / missing).unlink()
     line = problem(security(folder), {}, role)
     assert str(folder) in line
@@ -155,18 +155,18 @@ def test_a_missing_key_is_named_with_what_to_do(folder: Path, missing: str, role
         assert word in line
 
 
-def test_a_client_of_another_name_is_told_who_there_is(folder: Path) -> None:
+def test_an_unknown_client_name_is_answered_with_the_existing_ones(folder: Path) -> None:
     (folder / "client-c.secret").write_text(key())
     assert "set security.curve_client to one of a, c" in problem(security(folder, "x"), {}, "client")
 
 
-def test_a_server_that_would_let_nobody_in(folder: Path) -> None:
+def test_a_server_without_client_keys_is_refused(folder: Path) -> None:
     for file in folder.glob("*.public"):
         file.unlink()
     assert "no client would be accepted" in problem(security(folder), {}, "server")
 
 
-def test_the_folder_itself(folder: Path, tmp_path: Path) -> None:
+def test_an_invalid_key_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     assert "no such folder; create it: herd keys" in problem(security(tmp_path / "nowhere"), {}, "client")
     assert "not a folder" in problem(security(folder / "server.public"), {}, "client")
     mistaken = key()
@@ -177,26 +177,26 @@ def test_the_folder_itself(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(CURVE_VARIABLES))
 @pytest.mark.parametrize("value", [None, "", "  ", "0123456789abcdef", "z" * 64])
-def test_a_variable_that_is_missing_or_no_key(environ: dict[str, str], name: str, value: str | None) -> None:
+def test_a_missing_or_invalid_key_variable_is_named(environ: dict[str, str], name: str, value: str | None) -> None:
     broken = {**environ, name: value} if value is not None else {other: text for other, text in environ.items() if other != name}
     line = problem(FROM_ENVIRONMENT, {name: text for name, text in broken.items() if text is not None}, *EVERY_ROLE)
     assert name in line
     assert not value or not value.strip() or value not in line
 
 
-def test_keys_that_the_settings_do_not_use_are_no_quiet_matter(folder: Path, environ: dict[str, str]) -> None:
+def test_unused_keys_in_the_environment_are_refused(folder: Path, environ: dict[str, str]) -> None:
     """A user who provides keys expects encrypted connections."""
     for settings in (SecuritySettings(), security(folder)):
         assert "set in the environment but not used" in problem(settings, environ, "client")
 
 
-def test_keys_come_from_one_place() -> None:
+def test_keys_from_folder_and_environment_cannot_be_combined() -> None:
     words = ["--security.curve_keys", "keys", "--security.curve_keys_from_environment"]
     with pytest.raises(SettingsError, match="curve_keys and curve_keys_from_environment cannot be combined"):
         load_settings([], words, {})
 
 
-def test_keys_are_no_settings(environ: dict[str, str]) -> None:
+def test_keys_never_appear_in_settings(environ: dict[str, str]) -> None:
     settings = load_settings([], ["--security.curve_keys_from_environment"], environ)
     written = dump_settings(settings) + json.dumps(settings.model_dump(mode="json")) + repr(settings)
     assert settings.security.curve
@@ -206,13 +206,13 @@ def test_keys_are_no_settings(environ: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("client", ["../a", "", ".a", "a/b", "x" * 65])
-def test_a_clients_name_stays_in_the_folder(client: str) -> None:
+def test_client_names_cannot_leave_the_folder(client: str) -> None:
     with pytest.raises(SettingsError, match=r"security\.curve_client"):
         load_settings([], ["--security.curve_client", client], {})
 
 
 @pytest.mark.parametrize("name", ["server.secret", "client-a.secret"])
-def test_a_secret_that_everybody_can_read_is_refused(folder: Path, name: str) -> None:
+def test_a_world_readable_secret_is_refused(folder: Path, name: str) -> None:
     """Group-readable secrets are accepted, because clusters mount them that way."""
     security = SecuritySettings(curve_keys=folder, curve_client="a")
     (folder / name).chmod(0o640)

@@ -17,7 +17,7 @@ SUITES = Path(__file__).parents[2] / "herd" / "envs" / "suites"
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 
 
-def test_the_shipped_files_are_found() -> None:
+def test_the_shipped_experiments_are_found() -> None:
     names = {file.stem for file in EXPERIMENTS}
     assert {
         "catch",
@@ -46,7 +46,7 @@ def test_the_shipped_files_are_found() -> None:
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
-def test_it_loads(file: Path, tmp_path: Path) -> None:
+def test_shipped_experiments_load_and_dump_unchanged(file: Path, tmp_path: Path) -> None:
     settings = load_settings([file], [], {})
     assert settings.name == file.stem  # the name of the run directory shows which file it came from
     assert environment_spec(settings.env).task_names == settings.env.tasks
@@ -58,7 +58,7 @@ def test_it_loads(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["atari-shallow", "atari-deep"])
-def test_the_papers_experts_have_table_g1(name: str) -> None:
+def test_the_atari_experts_match_table_g1(name: str) -> None:
     settings = load_settings([next(file for file in EXPERIMENTS if file.stem == name)], [], {})
     algorithm, loss, optimizer, env = settings.algorithm, settings.loss, settings.optimizer, settings.env
     assert isinstance(loss, ImpalaSettings)
@@ -87,7 +87,7 @@ def test_the_papers_experts_have_table_g1(name: str) -> None:
         ("popart-atari57-unclipped", "popart", "none"),
     ],
 )
-def test_the_agents_of_57_games_have_their_papers_tables(name: str, scaling: str, shaping: str) -> None:
+def test_the_multitask_experiments_match_the_papers_tables(name: str, scaling: str, shaping: str) -> None:
     settings = load_settings([Path(name)], [], {})
     expert = load_settings([Path("atari-deep")], [], {})
     games = [row.split(",")[0] for row in (SUITES / "atari" / "scores.csv").read_text().splitlines()[1:]]
@@ -108,7 +108,7 @@ def test_the_agents_of_57_games_have_their_papers_tables(name: str, scaling: str
         assert (settings.value_scaling.rate, settings.value_scaling.min_scale, settings.value_scaling.max_scale) == (3e-4, 1e-4, 1e6)
 
 
-def test_dice_atari_has_table_5() -> None:
+def test_the_dice_atari_experiment_matches_table_5() -> None:
     settings = load_settings([next(file for file in EXPERIMENTS if file.stem == "dice-atari")], [], {})
     env, algorithm, loss = settings.env, settings.algorithm, settings.loss
     optimizer, bandit = settings.optimizer, settings.bandit
@@ -133,7 +133,7 @@ def test_dice_atari_has_table_5() -> None:
     assert (bandit.ucb_scale, bandit.min_inverse_temperature, bandit.max_inverse_temperature) == (1.0, 0.0, 50.0)
 
 
-def test_one_setting_decides_what_the_bandit_does() -> None:
+def test_the_ablation_decides_how_temperatures_are_drawn() -> None:
     dice = ["--loss.kind", "dice", "--loss.ablation"]
     found = {name: load_settings([], [*dice, name], {}) for name in ("dice", "baseline", "random", "entropy")}
     assert {name: (one.loss.draws_temperatures, one.loss.temperatures_learn) for name, one in found.items() if name != "baseline"} == {
@@ -170,6 +170,6 @@ def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded(
         (["--learner.work_ahead", "on", "--actor.lockstep", "true"], "would be one update older"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], reason: str) -> None:
+def test_invalid_combinations_are_refused_with_a_reason(words: list[str], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         load_settings([], words, {})

@@ -29,12 +29,12 @@ def refusal(files: list[Path], overrides: list[str], environ: dict[str, str] | N
     return message
 
 
-def test_defaults_are_the_models_own() -> None:
+def test_without_sources_the_defaults_apply() -> None:
     assert load_settings([], [], {}) == RunSettings()
     assert type(load_settings([], [], {})) is RunSettings
 
 
-def test_each_source_beats_the_one_before(tmp_path: Path) -> None:
+def test_later_sources_override_earlier_ones(tmp_path: Path) -> None:
     first = write(tmp_path, "learner: {batch_size: 40, queue_batches: 3}\nseed: 7\nactor: {count: 3}", "first.yaml")
     second = write(tmp_path, "learner: {batch_size: 41}\nenv: {tasks: [pong]}", "second.yaml")
     environ = {"HERD_LEARNER__BATCH_SIZE": "42", "HERD_ACTOR__COUNT": "4", "OTHER": "x"}
@@ -49,7 +49,7 @@ def test_each_source_beats_the_one_before(tmp_path: Path) -> None:
     assert (settings.learner.queue_batches, settings.seed, settings.actor.count, settings.env.tasks) == (3, 7, 4, ("pong",))
 
 
-def test_another_variant_starts_its_section_anew(tmp_path: Path) -> None:
+def test_another_kind_resets_its_section_to_defaults(tmp_path: Path) -> None:
     """RMSProp's epsilon must not become AdamW's."""
     file = write(tmp_path, "optimizer: {learning_rate: 0.5, epsilon: 0.1, decay: 0.9}\nloss: {entropy_cost: 0.2}")
     optimizer = load_settings([file], ["--optimizer.kind", "adamw", "--optimizer.beta1", "0.5"], {}).optimizer
@@ -71,11 +71,11 @@ def test_another_variant_starts_its_section_anew(tmp_path: Path) -> None:
         (["--env.tasks", "pong", "--env.tasks", "qbert,breakout"], ("pong", "qbert", "breakout")),
     ],
 )
-def test_lists_on_the_command_line(words: list[str], tasks: tuple[str, ...]) -> None:
+def test_lists_can_be_given_on_the_command_line(words: list[str], tasks: tuple[str, ...]) -> None:
     assert load_settings([], [*words, "--env.action_set", "full"], {}).env.tasks == tasks
 
 
-def test_scalars_on_the_command_line(tmp_path: Path) -> None:
+def test_scalars_can_be_given_on_the_command_line(tmp_path: Path) -> None:
     file = write(tmp_path, "stop: {env_frames: 2e6, wall_seconds: 5}\noptimizer: {learning_rate: 6e-4}\nname: null-ish")
     settings = load_settings([file], ["--resume", "--stop.wall_seconds", "null", "--env.max_pool", "false", "--seed=1", "--seed=3"], {})
     assert settings.resume is True
@@ -102,14 +102,14 @@ def test_scalars_on_the_command_line(tmp_path: Path) -> None:
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )
-def test_a_wrong_file_is_one_line_with_key_and_place(tmp_path: Path, text: str, parts: list[str]) -> None:
+def test_errors_in_a_file_give_one_line_with_key_and_position(tmp_path: Path, text: str, parts: list[str]) -> None:
     """tests/cli/bad_inputs.yaml has more of these."""
     message = refusal([write(tmp_path, text)], [])
     for part in parts:
         assert part in message
 
 
-def test_a_weaker_wrong_value_hidden_by_a_stronger_one_is_still_reported_as_unknown(tmp_path: Path) -> None:
+def test_an_invalid_value_is_reported_even_if_overridden(tmp_path: Path) -> None:
     first, second = write(tmp_path, "learner: 3", "first.yaml"), write(tmp_path, "learner: {batch_size: 4}", "second.yaml")
     assert "first.yaml" in refusal([first, second], [])
 
@@ -121,7 +121,7 @@ def test_a_weaker_wrong_value_hidden_by_a_stronger_one_is_still_reported_as_unkn
     norm=st.none() | st.floats(1e-9, 1e9),
     run_dir=st.none() | st.sampled_from(["runs/a b", "runs/ü", "null"]),
 )
-def test_dumped_settings_load_back_equal(
+def test_dumped_settings_load_to_equal_settings(
     tmp_path_factory: pytest.TempPathFactory, seed: int, learning_rate: float, tasks: list[str], norm: float | None, run_dir: str | None
 ) -> None:
     settings = RunSettings.model_validate(
@@ -137,7 +137,7 @@ def test_dumped_settings_load_back_equal(
     assert load_settings([file], [], {}) == settings
 
 
-def test_sections_are_still_validated_together() -> None:
+def test_constraints_between_sections_are_checked() -> None:
     settings = load_settings([], ["--replay.kind", "uniform", "--replay.fraction", "0.5", "--learner.queue_batches", "9"], {})
     assert isinstance(settings.replay, UniformReplay)
     assert settings.num_replayed_unrolls == 16
@@ -148,13 +148,13 @@ def test_sections_are_still_validated_together() -> None:
     assert "minimum_fill_unrolls 1000" in refusal([], ["--replay.kind", "uniform", "--replay.capacity_unrolls", "999"])
 
 
-def test_statistics_of_replayed_unrolls_need_some() -> None:
+def test_replayed_statistics_require_replay() -> None:
     words = ["--value_scaling.kind", "popart", "--value_scaling.replayed", "true"]
     assert "value_scaling.replayed needs a replay.kind other than none" in refusal([], words)
     load_settings([], [*words, "--replay.kind", "uniform", "--learner.queue_batches", "9"], {})
 
 
-def test_a_replay_that_does_not_name_its_kind_is_told_which_have_the_setting() -> None:
+def test_a_replay_setting_without_a_kind_names_the_kinds_that_have_it() -> None:
     """Files from before replay had kinds look like this."""
     message = refusal([], ["--replay.fraction", "0.5"])
     assert "replay.fraction: does not apply to replay.kind none; replay.kind uniform or shared has it" in message

@@ -22,7 +22,7 @@ def state_of(*words: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("words", [[], ["--learner.batch_size", "64"], ["--env.noop_max", "7"], ["--algorithm.discount", "0.9"]])
-def test_a_checkpoint_of_this_run_is_taken_whatever_the_learner_alone_decides(words: list[str]) -> None:
+def test_learner_only_settings_do_not_refuse_a_checkpoint(words: list[str]) -> None:
     assert origin().objection(state_of(*words)) is None
 
 
@@ -35,15 +35,15 @@ def test_a_checkpoint_of_this_run_is_taken_whatever_the_learner_alone_decides(wo
         (["--env.grayscale", "false", "--network.core_size", "7"], "env.grayscale False, here True; network.core_size 7, here 256"),
     ],
 )
-def test_settings_that_differ_are_named_and_no_others(words: list[str], named: str) -> None:
+def test_only_the_settings_that_differ_are_named(words: list[str], named: str) -> None:
     assert origin().objection(state_of(*words)) == f"made by another network or environment ({named})"
 
 
-def test_another_run_is_named() -> None:
+def test_a_checkpoint_of_another_run_names_both_runs() -> None:
     assert origin().objection(state_of("--name", "theirs")) == "made by another run (name theirs, here mine)"
 
 
-def test_without_the_settings_behind_it_the_digests_are_said() -> None:
+def test_without_recorded_settings_the_digests_are_named() -> None:
     state = state_of("--network.core", "lstm")
     theirs, ours = str(state["contract"])[:12], origin().contract[:12]
     for unknown in ({}, {"contract_settings": None}, {"contract_settings": {"network.core": "none"}}):

@@ -19,7 +19,7 @@ def run(tmp_path: Path) -> Path:
     return settings.directory
 
 
-def test_an_agents_directory_leads_to_its_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_of_an_agents_directory_is_found(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = run / "agents" / "10"
     assert whole_run(agent) == run.resolve()
     assert config_file(agent).read_text() == "agents: 11\n"
@@ -29,18 +29,18 @@ def test_an_agents_directory_leads_to_its_run(run: Path, monkeypatch: pytest.Mon
     assert agent_number(Path()) == 10
 
 
-def test_a_run_has_its_agents_in_order_of_their_numbers(run: Path) -> None:
+def test_agent_directories_are_sorted_by_number(run: Path) -> None:
     (run / "agents" / "notes").mkdir()
     assert agent_directories(run) == [run / "agents" / str(number) for number in range(11)]
     assert agent_directories(run / "agents" / "3") == [run / "agents" / "3"]
     assert (whole_run(run), agent_number(run)) == (run, 0)
 
 
-def test_the_only_agent_lives_in_the_runs_own_directory(tmp_path: Path) -> None:
+def test_a_single_agent_uses_the_run_directory(tmp_path: Path) -> None:
     assert RunSettings(run_dir=tmp_path).agent_directories == [tmp_path] == agent_directories(tmp_path)
 
 
-def test_a_run_that_happens_to_lie_in_a_folder_called_agents(tmp_path: Path) -> None:
+def test_a_run_in_a_folder_named_agents_is_not_taken_for_an_agent(tmp_path: Path) -> None:
     run = tmp_path / "agents" / "0"
     run.mkdir(parents=True)
     (tmp_path / "config.yaml").touch()

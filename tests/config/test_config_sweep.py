@@ -27,7 +27,7 @@ def _load(sweep: Mapping[str, object], agents: int, *words: str) -> RunSettings:
     return load_settings([], ["--sweep", json.dumps(sweep), "--agents", str(agents), *words], {})
 
 
-def test_agents_are_the_product_in_order() -> None:
+def test_agents_get_the_combinations_in_order() -> None:
     settings = _load(SWEEP, 9)
     found = []
     for agent in range(9):
@@ -39,19 +39,19 @@ def test_agents_are_the_product_in_order() -> None:
     assert found == list(product(RATES, COSTS))
 
 
-def test_without_a_sweep_agents_differ_in_their_seeds_alone() -> None:
+def test_without_a_sweep_agents_differ_only_in_their_seeds() -> None:
     settings = load_settings([], ["--agents", "3"], {})
     assert settings.of_agent(2) == settings.model_copy(update={"seed": settings.seed + 2})
 
 
-def test_actors_need_not_know_whose_values_they_act_for() -> None:
+def test_swept_values_do_not_change_the_contract() -> None:
     """All agents of a run have the same contract."""
     settings = _load({**SWEEP, "loss.trust_region": ["none"]}, 9)
     spec = environment_spec(settings.env)
     assert {contract_digest(settings.of_agent(agent), spec) for agent in range(9)} == {contract_digest(settings, spec)}
 
 
-def test_it_comes_from_a_file_and_goes_back_into_one(tmp_path: Path) -> None:
+def test_a_sweep_can_be_loaded_dumped_and_loaded_again(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text("agents: 2\nsweep:\n  loss.trust_region: [none, implied]\n")
     settings = load_settings([file], [], {})
@@ -70,7 +70,7 @@ DRAWS = {
 """Ranges of IMPALA's Table D.1 and PopArt's Table 9."""
 
 
-def test_draws_are_those_of_the_papers_tables() -> None:
+def test_draws_follow_their_distributions() -> None:
     """Over 256 agents the means of uniform draws, or of their logarithms, are within five standard errors (0.29 of the range / 16)."""
     settings = _load(DRAWS, 256)
     values: list[Mapping[str, Any]] = [settings.of_agent(agent).own_values for agent in range(256)]
@@ -90,14 +90,14 @@ def test_draws_are_those_of_the_papers_tables() -> None:
     assert all(abs(count - 64) < 5 * 7 for count in choices.values())  # standard deviation 6.9
 
 
-def test_a_draw_depends_on_seed_agent_and_key_alone() -> None:
+def test_a_draw_depends_only_on_seed_agent_and_key() -> None:
     few = {"optimizer.learning_rate": DRAWS["optimizer.learning_rate"]}
     assert _load(few, 2).of_agent(1).own_values.items() <= _load(DRAWS, 24).of_agent(1).own_values.items()
     values = {_load(few, 2, "--seed", str(seed)).of_agent(agent).optimizer.learning_rate for seed in (1, 2) for agent in (0, 1)}
     assert len(values) == 4
 
 
-def test_numbers_without_a_point_are_numbers_all_the_same(tmp_path: Path) -> None:
+def test_exponents_without_a_decimal_point_are_numbers(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text("agents: 2\nsweep:\n  optimizer.epsilon: {draw: choice, values: [1e-7]}\n  loss.entropy_cost: [1e-3, 1E-2]\n")
     settings = load_settings([file], [], {})
@@ -105,7 +105,7 @@ def test_numbers_without_a_point_are_numbers_all_the_same(tmp_path: Path) -> Non
     assert swept_values(settings.sweep, 1, settings.seed) == {"optimizer.epsilon": 1e-7, "loss.entropy_cost": 1e-2}
 
 
-def test_lists_and_draws_go_together() -> None:
+def test_lists_and_draws_can_be_combined() -> None:
     settings = _load({"loss.entropy_cost": [0.1, 0.2], "optimizer.learning_rate": DRAWS["optimizer.learning_rate"]}, 2)
     assert [settings.of_agent(agent).own_values["loss.entropy_cost"] for agent in (0, 1)] == [0.1, 0.2]
 
@@ -117,7 +117,7 @@ def test_lists_and_draws_go_together() -> None:
         (2, ("--learner.compile", "default"), "needs learner.compile off"),
     ],
 )
-def test_a_population_that_cannot_be_is_refused_in_one_line(agents: int, words: tuple[str, ...], said: str) -> None:
+def test_an_invalid_population_is_refused_in_one_line(agents: int, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(SettingsError, match=said) as refusal:
         _load(DRAWS, agents, "--population.strategy", "pbt", *words)
     assert "\n" not in str(refusal.value)
@@ -154,7 +154,7 @@ def test_a_population_that_cannot_be_is_refused_in_one_line(agents: int, words: 
         ({"loss.correction": ["v_trace", "none"]}, 2, "needs correction v_trace"),
     ],
 )
-def test_what_agents_cannot_differ_in_is_refused_in_one_line(sweep: dict[str, list[object]], agents: int, said: str) -> None:
+def test_an_invalid_sweep_is_refused_in_one_line(sweep: dict[str, list[object]], agents: int, said: str) -> None:
     with pytest.raises(SettingsError) as refusal:
         _load(sweep, agents, "--loss.trust_region", "implied", "--learner.micro_batch_size", "8")
     assert said in str(refusal.value)

@@ -12,7 +12,7 @@ from herd.config.layers import SettingsError
 from herd.config.yaml_files import read_yaml_file
 
 
-def test_a_file_is_read_whole_up_to_its_bound(tmp_path):
+def test_files_are_read_completely_up_to_a_size_limit(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"\0\xff" * 500)
     assert read_file(path, 1000) == b"\0\xff" * 500
@@ -21,7 +21,7 @@ def test_a_file_is_read_whole_up_to_its_bound(tmp_path):
     assert caught.value.errno == errno.EFBIG
 
 
-def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
+def test_files_that_are_not_regular_are_refused_without_waiting(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(OSError, match="Not a regular file"):
@@ -34,7 +34,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
         read_file(tmp_path / "none", 1000)
 
 
-def test_a_sparse_terabyte_costs_nothing(tmp_path):
+def test_a_huge_sparse_file_is_refused_without_reading(tmp_path):
     path = tmp_path / "manifest.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -44,7 +44,7 @@ def test_a_sparse_terabyte_costs_nothing(tmp_path):
         load_checkpoint(tmp_path)
 
 
-def test_a_checkpoint_of_pipes_is_torn_and_not_waited_for(tmp_path):
+def test_a_checkpoint_of_pipes_is_refused_without_waiting(tmp_path):
     folder = tmp_path / f"{7:012d}"
     folder.mkdir()
     os.mkfifo(folder / "manifest.json")
@@ -53,7 +53,7 @@ def test_a_checkpoint_of_pipes_is_torn_and_not_waited_for(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, "{", "\x00", b"\xff", bytearray(b"\xc3("), ""])
-def test_json_that_cannot_be_read_is_a_value_error(text):
+def test_unreadable_json_raises_value_error(text):
     with pytest.raises(ValueError):  # noqa: PT011  whatever it says
         parse_json(text)
 
@@ -80,7 +80,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("name: x\n" * 200_000, "larger than"),
     ],
 )
-def test_yaml_that_nobody_wrote_by_hand_is_one_line(tmp_path, text, says):
+def test_hostile_yaml_is_refused_in_one_line(tmp_path, text, says):
     file = tmp_path / "run.yaml"
     file.write_text(text)
     with pytest.raises(SettingsError, match=says) as caught:
@@ -90,7 +90,7 @@ def test_yaml_that_nobody_wrote_by_hand_is_one_line(tmp_path, text, says):
     assert str(file) in str(caught.value)
 
 
-def test_aliases_as_people_use_them_are_read(tmp_path):
+def test_ordinary_yaml_aliases_are_accepted(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("env: &env {tasks: [pong]}\nname: x\nother: *env\n")
     assert read_yaml_file(file).origins

@@ -169,7 +169,7 @@ def test_a_container_is_confined(podman: Podman, containers: dict[str, str], ser
 
 
 @pytest.mark.parametrize("service", RUNNING)
-def test_torch_is_where_it_is_needed_and_nowhere_else(podman: Podman, containers: dict[str, str], service: str) -> None:
+def test_only_the_services_that_need_torch_contain_it(podman: Podman, containers: dict[str, str], service: str) -> None:
     expected = {"actor": ["torch", "safetensors", "ale_py"], "learner": ["torch", "safetensors"]}
     assert json.loads(podman("exec", service, "python", "-c", FACTS))["found"] == expected.get(service, [])
     if service not in WITH_TORCH:
@@ -177,7 +177,7 @@ def test_torch_is_where_it_is_needed_and_nowhere_else(podman: Podman, containers
             podman("exec", service, "python", "-c", "import torch")
 
 
-def test_a_container_sees_its_quota_and_not_the_machines_cpus(podman: Podman, containers: dict[str, str]) -> None:
+def test_a_container_counts_the_cpus_of_its_quota(podman: Podman, containers: dict[str, str]) -> None:
     seen = {service: json.loads(podman("exec", service, "python", "-c", FACTS))["cpus"] for service in RUNNING}
     available = len(os.sched_getaffinity(0))
     assert seen == {"actor": 1, "bandit": 1, "learner": min(2, available), "paramserver": 1, "replay": 1}
@@ -194,7 +194,7 @@ def test_frames_flow_between_containers(containers: dict[str, str]) -> None:
     until(lambda: frames(url) > 5_000, "5,000 frames to be trained on", TRAIN_SECONDS)
 
 
-def test_each_drains_on_sigterm(podman: Podman, containers: dict[str, str], measured: dict[str, Any]) -> None:
+def test_every_service_drains_on_sigterm(podman: Podman, containers: dict[str, str], measured: dict[str, Any]) -> None:
     seconds: dict[str, float] = {}
     for service in ("actor", "learner", "replay", "bandit", "paramserver"):
         started = time.monotonic()
@@ -209,7 +209,7 @@ def test_each_drains_on_sigterm(podman: Podman, containers: dict[str, str], meas
     assert podman("run", "--rm", *HARDENED, *volume, "--entrypoint", "python", image("learner"), "-c", program), "no checkpoint"
 
 
-def test_an_image_is_its_contents_and_not_the_day_of_its_making(podman: Podman, base: str, images: dict[str, str]) -> None:
+def test_image_builds_are_reproducible(podman: Podman, base: str, images: dict[str, str]) -> None:
     podman.build(path_of("paramserver"), ROOT, "localhost/again:1", "--layers", "--no-cache", "--build-arg", f"BASE={base}")
     again = podman.inspect("image", "localhost/again:1", ".RootFS.Layers")
     assert again == podman.inspect("image", images["paramserver"], ".RootFS.Layers")
@@ -226,7 +226,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_charts_pods_train_together(
+def test_pods_rendered_from_the_chart_train_together(
     podman: Podman, images: dict[str, str], measured: dict[str, Any], tmp_path: Path, case: str
 ) -> None:
     plans = rendered(case)

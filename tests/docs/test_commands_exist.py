@@ -91,7 +91,7 @@ def complaints_about(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_tells_the_reader_to_type_exists(page: Path) -> None:
+def test_commands_and_settings_on_a_page_exist(page: Path) -> None:
     found = [f"`{text}`: {complaint}" for text in written(page) for complaint in complaints_about(text)]
     for text in written(page):
         setting = SETTING.fullmatch(text)

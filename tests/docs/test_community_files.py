@@ -35,7 +35,7 @@ def test_workflows_are_valid(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_run_pinned_actions_and_hold_no_rights_beyond_reading(path: Path) -> None:
+def test_workflows_use_pinned_actions_and_read_permissions(path: Path) -> None:
     uses = re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))
     assert [use for use in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", use)] == []
     content = workflow(path.name)
@@ -45,11 +45,11 @@ def test_workflows_run_pinned_actions_and_hold_no_rights_beyond_reading(path: Pa
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
-def test_newer_actions_are_asked_for() -> None:
+def test_the_dependabot_file_is_valid() -> None:
     assert problems("vendor.dependabot", ROOT / ".github" / "dependabot.yml") == ""
 
 
-def test_a_workflow_with_a_mistake_is_not(tmp_path: Path) -> None:
+def test_a_workflow_with_a_mistake_is_invalid(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yml"
     path.write_text(WORKFLOWS[0].read_text(encoding="utf-8").replace("runs-on:", "run-on:"), encoding="utf-8")
     assert "run-on" in problems("vendor.github-workflows", path)
@@ -62,11 +62,11 @@ def test_the_citation_is_valid_and_of_this_version() -> None:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
-def test_forms_of_issues_are_valid(path: Path) -> None:
+def test_issue_forms_are_valid(path: Path) -> None:
     assert problems("vendor.github-issue-config" if path.name == "config.yml" else "vendor.github-issue-forms", path) == ""
 
 
-def test_the_matrix_has_the_versions_that_the_package_promises() -> None:
+def test_the_test_matrix_has_the_declared_versions() -> None:
     matrix = workflow("check.yml")["jobs"]["versions"]["strategy"]["matrix"]
     promised = {match[1] for line in PROJECT["classifiers"] if (match := re.search(r"Python :: (3\.\d+)$", line))}
     assert set(matrix["python"]) == promised
@@ -76,12 +76,12 @@ def test_the_matrix_has_the_versions_that_the_package_promises() -> None:
     assert {lowest, pinned[1]} <= set(matrix["torch"])
 
 
-def test_a_release_has_an_image_of_every_service() -> None:
+def test_the_release_workflow_builds_every_service() -> None:
     matrix = workflow("release.yml")["jobs"]["images"]["strategy"]["matrix"]
     assert set(matrix["service"]) == {service.name for service in SERVICES}
 
 
-def test_the_changelog_begins_with_what_is_not_released_and_dates_the_rest() -> None:
+def test_the_changelog_starts_with_unreleased_and_dates_the_rest() -> None:
     titles = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert titles[0] == "Unreleased"
     assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d{2}-\d{2}", title) for title in titles[1:])

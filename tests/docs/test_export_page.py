@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 PAGE = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
 
 
-def test_everything_on_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_commands_and_code_on_the_page_run(tmp_path: Path) -> None:
     trained = herd("train", "cartpole", "--stop.env_frames", "2000", "--learner.threads", "1", folder=tmp_path)
     assert trained.returncode == 0, trained.stderr
     [commands] = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

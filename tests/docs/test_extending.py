@@ -30,7 +30,7 @@ def files_and_commands() -> tuple[dict[str, str], list[list[str]]]:
     return files, [words for words in commands if words[:1] == ["herd"]]
 
 
-def test_everything_on_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_files_and_commands_on_the_page_run(tmp_path: Path) -> None:
     files, commands = files_and_commands()
     assert {"walk.py", "walk.yaml", "torso.py", "loss.py"} <= set(files)
     for name, text in files.items():

@@ -56,14 +56,14 @@ def comments() -> list[str]:
     return found
 
 
-def test_the_search_finds_what_it_looks_for() -> None:
+def test_descriptions_and_comments_are_found() -> None:
     assert len(described()) > 300
     assert len(comments()) > 200
     assert dict(described())["learner.batch_size"].startswith("Number of unrolls")
 
 
 @pytest.mark.parametrize(("name", "text"), described(), ids=lambda value: value[:60])
-def test_a_description_is_a_sentence(name: str, text: str) -> None:
+def test_descriptions_are_sentences(name: str, text: str) -> None:
     assert FRAGMENTS.match(text) is None, f"{name}: begin with the thing itself: {text}"
     assert text[0].isupper() or text[0] in "`0123456789" or text.startswith(("rho-bar", "c-bar")), f"{name}: {text}"
     assert text.endswith((".", "...")), f"{name}: {text}"
@@ -74,6 +74,6 @@ def test_comments_of_the_chart_are_sentences() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_no_idioms(page: Path) -> None:
+def test_pages_contain_no_listed_idioms(page: Path) -> None:
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert [idiom for idiom in IDIOMS if re.search(rf"\b{idiom}\b", prose)] == []

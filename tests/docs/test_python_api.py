@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 PAGE = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
 
 
-def test_everything_on_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_code_on_the_page_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "page.py").write_text("\n".join(blocks))
     command = [sys.executable, "-W", "error", "page.py"]

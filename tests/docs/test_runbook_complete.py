@@ -72,7 +72,7 @@ def reasons() -> list[tuple[Metric, str]]:
     return [(metric, value) for metric in CATALOGUE if set(metric.labels) & set(REASONS) for value in metric.values]
 
 
-def test_the_search_finds_what_it_looks_for() -> None:
+def test_known_log_events_are_found() -> None:
     known = dict.fromkeys(event for _, event in events())
     assert {"dropped a malformed message", "checkpoint failed", "update skipped: the gradient is not finite"} <= known.keys()
     assert "checkpoint skipped" in known
@@ -84,7 +84,7 @@ def test_every_warning_is_in_the_runbook(path: str, event: str) -> None:
     assert event in RUNBOOK, f"{path} logs {event!r}: say in docs/runbook.md what it means and what to do"
 
 
-def test_no_warning_hides_its_event() -> None:
+def test_warnings_have_literal_events() -> None:
     hidden = {path: found.count(None) for path, found in logged().items() if None in found}
     assert hidden.items() <= PASSED_THROUGH.items(), hidden
 
@@ -99,7 +99,7 @@ def test_every_metric_is_in_the_runbook(metric: Metric) -> None:
     assert metric.name in RUNBOOK, f"say in docs/runbook.md when to look at {metric.name}"
 
 
-def test_the_table_of_contents_leads_somewhere_and_leaves_nothing_out() -> None:
+def test_the_table_of_contents_is_complete_and_valid() -> None:
     def anchors(level: str) -> set[str]:
         titles = re.findall(rf"^{level} (.+)$", RUNBOOK, re.MULTILINE)
         return {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -44,7 +44,7 @@ class _Loads(HTMLParser):
             self.addresses.append(address)
 
 
-def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+def test_pages_load_nothing_from_another_host(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 30
     for page in pages:
@@ -57,7 +57,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
 
 
-def test_the_page_of_commands_has_all_of_them(site: Path) -> None:
+def test_the_command_page_lists_all_commands(site: Path) -> None:
     page = (site / "cli.html").read_text(encoding="utf-8")
     for name in COMMANDS:
         assert f"usage: herd {name}" in page
@@ -68,7 +68,7 @@ def test_names_in_tables_break_between_words(site: Path) -> None:
     assert "herd_process_info" in (site / "search" / "search_index.json").read_text(encoding="utf-8")
 
 
-def test_links_out_of_the_folder_of_pages_lead_to_the_site_or_to_the_repository(site: Path) -> None:
+def test_links_out_of_docs_lead_to_the_site_or_the_repository(site: Path) -> None:
     popart = (site / "popart.html").read_text(encoding="utf-8")
     assert 'href="benchmarks/index.html#popart-on-two-scales"' in popart
     assert 'src="benchmarks/results/popart-scales/popart-scales.png"' in popart
@@ -78,7 +78,7 @@ def test_links_out_of_the_folder_of_pages_lead_to_the_site_or_to_the_repository(
 
 
 @pytest.mark.parametrize("link", ["no-such-page.md", "../no/such/file.py", "index.md#no-such-part"])
-def test_a_link_that_leads_nowhere_fails_the_build(link: str, tmp_path: Path) -> None:
+def test_a_broken_link_fails_the_build(link: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n[somewhere]({link})\n")
     config = tmp_path / "mkdocs.yml"

@@ -70,7 +70,7 @@ def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, nu
     ],
     ids=lambda switches: "-".join(f"{key}={value}" for key, value in switches.items()) or "defaults",
 )
-def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
+def test_frames_match_the_reference_player_for_all_settings(switches: dict[str, Any]) -> None:
     # With at most one no-op there is exactly one (the range is 1..1). The limit ends games early, so that several begin.
     settings = AtariSettings(**({"tasks": ("breakout",), "noop_max": 1, "max_episode_frames": 200} | switches))
     events = check_against_the_slow_player(settings, num_steps=5 + 420 // settings.action_repeat, num_noops=1)
@@ -79,20 +79,20 @@ def test_switches_give_the_slow_players_bits(switches: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("game", "num_steps"), [("breakout", 450), ("name_this_game", 60), ("freeway", 60), ("seaquest", 200)])
-def test_games_with_and_without_lives_starting_menus_and_fire(game: str, num_steps: int) -> None:
+def test_games_with_lives_menus_and_fire_match_the_reference_player(game: str, num_steps: int) -> None:
     # Without no-ops no game is started twice: Seaquest begins slightly differently after every reset.
     settings = AtariSettings(tasks=(game,), noop_max=0, fire_on_reset=True)
     check_against_the_slow_player(settings, num_steps=num_steps, num_noops=0)
 
 
-def test_game_over_of_breakout_is_reached_without_the_limit() -> None:
+def test_breakout_reaches_game_over_without_the_limit() -> None:
     events = check_against_the_slow_player(AtariSettings(noop_max=1), num_steps=450, num_noops=1)
     assert events["game_over"] > 0
     assert events["reset"] >= events["game_over"] - 1
     assert events["truncated"] == 0
 
 
-def test_sticky_actions_are_the_emulators_own() -> None:
+def test_sticky_actions_match_those_of_the_emulator() -> None:
     # Without no-ops and the limit, no game is started twice, so both emulators draw the same random numbers.
     settings = AtariSettings(noop_max=0, sticky_action_probability=0.25)
     events = check_against_the_slow_player(settings, num_steps=450, num_noops=0)

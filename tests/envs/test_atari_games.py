@@ -71,7 +71,7 @@ def test_noops_are_uniform_from_one_to_the_maximum() -> None:
 
 
 @pytest.mark.parametrize(("sticky", "least"), [(0.0, 13 + 1 + 1), (0.25, None)])
-def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: float, least: int | None) -> None:
+def test_double_dunk_starts_at_a_random_time_under_sticky_actions(sticky: float, least: int | None) -> None:
     start = game_start("double_dunk", full_action_set=False, fire_on_reset=True, sticky_action_probability=sticky)
     assert start.fire_frames == 1
     assert start.frames_before_noops == (None if least is None else least - 1)
@@ -81,7 +81,7 @@ def test_double_dunks_menu_takes_a_random_time_under_sticky_actions(sticky: floa
 
 
 @pytest.mark.processes  # takes twenty seconds on one core
-def test_every_game_of_the_table_has_its_actions_and_all_57_play_side_by_side() -> None:
+def test_all_57_games_have_their_actions_and_run_together() -> None:
     starts, told = {}, {}
     for game, reference in atari_scores().items():
         starts[game] = game_start(game, full_action_set=False, fire_on_reset=False, sticky_action_probability=0.0)
@@ -106,7 +106,7 @@ def test_every_game_of_the_table_has_its_actions_and_all_57_play_side_by_side() 
     assert num_valid.max() == 18 - 18 // 4
 
 
-def test_a_lost_life_terminates_but_the_game_and_its_return_go_on() -> None:
+def test_a_lost_life_terminates_but_the_return_continues() -> None:
     environments = make(AtariSettings(tasks=("breakout",)), 4)
     environments.reset()
     transitions = play(environments, 500)
@@ -129,7 +129,7 @@ def test_a_lost_life_terminates_but_the_game_and_its_return_go_on() -> None:
     assert valid.sum() == len(valid) - sum(end + 1 < len(valid) for end in ends)
 
 
-def test_life_loss_switched_off_terminates_once_per_game() -> None:
+def test_without_life_loss_episodes_each_game_terminates_once() -> None:
     environments = make(AtariSettings(tasks=("breakout",), life_loss_ends_episode=False))
     environments.reset()
     transitions = play(environments, 500)
@@ -166,7 +166,7 @@ def test_raw_rewards_are_not_clipped() -> None:
     environments.close()
 
 
-def test_a_new_games_stack_has_one_plane() -> None:
+def test_the_stack_of_a_new_game_has_one_plane() -> None:
     environments = make(AtariSettings(tasks=("pong",), noop_max=0, max_episode_frames=40))
     stack = environments.reset().stack
     assert stack.shape == (2, 4, 84, 84)
@@ -179,7 +179,7 @@ def test_a_new_games_stack_has_one_plane() -> None:
     environments.close()
 
 
-def test_the_same_seed_plays_the_same_games_and_another_does_not() -> None:
+def test_games_are_determined_by_the_seed() -> None:
     settings = AtariSettings(tasks=("seaquest",), sticky_action_probability=0.25, max_episode_frames=160)
     actions = np.random.default_rng(0).integers(18, size=(60, 4), dtype=np.int32)
     first, again, other = (stacks_of(make(settings, 4, seed=seed), actions) for seed in (1, 1, 2))
@@ -199,7 +199,7 @@ def test_slots_differ_and_do_not_depend_on_their_process() -> None:
 
 
 @pytest.mark.parametrize(("num_threads", "grayscale"), [(1, True), (5, False)])
-def test_several_games_are_dealt_round_robin_and_play_as_they_do_alone(num_threads: int, grayscale: bool) -> None:
+def test_several_games_are_assigned_in_turn_and_play_as_alone(num_threads: int, grayscale: bool) -> None:
     shared = {"action_set": "full", "max_episode_frames": 120, "noop_max": 3, "frame_stack": 2, "grayscale": grayscale}
     games = ("pong", "breakout", "ms_pacman")
     settings = AtariSettings(tasks=games, **shared)
@@ -214,7 +214,7 @@ def test_several_games_are_dealt_round_robin_and_play_as_they_do_alone(num_threa
         assert (together[:, mine] == alone[:, mine]).all(), game
 
 
-def test_finished_games_name_their_task() -> None:
+def test_finished_games_carry_their_task() -> None:
     settings = AtariSettings(tasks=("pong", "breakout"), action_set="full", max_episode_frames=40, noop_max=0)
     environments = make(settings, 3, first_slot=1)
     environments.reset()
@@ -252,7 +252,7 @@ def test_fewer_environments_than_games() -> None:
 
 @pytest.mark.parametrize("tasks", [("pong",), ("pong", "breakout")])
 @pytest.mark.parametrize("grayscale", [True, False])
-def test_arrays_of_the_call_before_are_left_alone(tasks: tuple[str, ...], grayscale: bool) -> None:
+def test_arrays_of_the_previous_step_are_not_overwritten(tasks: tuple[str, ...], grayscale: bool) -> None:
     environments = make(AtariSettings(tasks=tasks, action_set="full", grayscale=grayscale, max_episode_frames=60))
     environments.reset()
     transitions = [environments.step(np.full(2, t % 18, np.int32)) for t in range(1)]
@@ -267,7 +267,7 @@ def test_arrays_of_the_call_before_are_left_alone(tasks: tuple[str, ...], graysc
     environments.close()
 
 
-def test_a_second_reset_starts_other_games_with_empty_returns() -> None:
+def test_a_second_reset_starts_new_games_with_zero_returns() -> None:
     environments = make(AtariSettings(tasks=("breakout",), sticky_action_probability=0.25, max_episode_frames=400), 4)
     first = environments.reset().stack.copy()
     play(environments, 120)
@@ -284,7 +284,7 @@ def test_a_second_reset_starts_other_games_with_empty_returns() -> None:
 
 
 @pytest.mark.parametrize("actions", [[0, 4], [-1, 0], [0], [0, 0, 0], [[0, 0]]])
-def test_bad_actions_are_refused_and_nothing_hangs(actions: list[int]) -> None:
+def test_invalid_actions_are_refused_without_blocking(actions: list[int]) -> None:
     environments = make(AtariSettings(tasks=("breakout",)))
     environments.reset()
     with pytest.raises(ValueError, match="actions must"):
@@ -293,7 +293,7 @@ def test_bad_actions_are_refused_and_nothing_hangs(actions: list[int]) -> None:
     environments.close()
 
 
-def test_threads_are_as_many_as_asked_for_and_end_with_close() -> None:
+def test_the_requested_threads_are_started_and_end_with_close() -> None:
     def threads() -> int:
         return len(os.listdir("/proc/self/task"))
 
@@ -306,7 +306,7 @@ def test_threads_are_as_many_as_asked_for_and_end_with_close() -> None:
 
 
 @pytest.mark.processes
-def test_spaces_need_no_emulator() -> None:
+def test_spaces_are_known_without_importing_the_emulator() -> None:
     code = (
         "import sys\n"
         "from herd.envs.suites.atari.settings import AtariSettings\n"

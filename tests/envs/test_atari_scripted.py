@@ -49,7 +49,7 @@ def scripted(emulators: ScriptedEmulators, settings: AtariSettings) -> Iterator[
     environments.close()
 
 
-def test_the_step_played_past_the_limit_leaves_nothing_behind() -> None:
+def test_a_step_beyond_the_limit_does_not_affect_the_next_game() -> None:
     steps = [(1, False, 3, 8), (2, False, 3, 12), (50, True, 0, 16), (4, False, 3, 6)]
     emulators = ScriptedEmulators(steps, resets=[(3, 2), (3, 2)])
     with scripted(emulators, AtariSettings(max_episode_frames=12)) as environments:
@@ -75,7 +75,7 @@ def test_a_game_without_a_reward_for_too_long_is_truncated() -> None:
     assert [game.episode_return for t in transitions for game in t.finished] == [-1.0, 0.0]
 
 
-def test_a_reward_in_the_last_step_of_a_quiet_time_saves_the_game() -> None:
+def test_a_reward_in_the_last_allowed_step_avoids_truncation() -> None:
     steps = [(0, False, 3, 6), (0, False, 3, 10), (1, False, 3, 14), (0, False, 3, 18), (0, True, 0, 26)]
     with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), AtariSettings(max_frames_without_reward=12)) as environments:
         transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(5)]
@@ -83,7 +83,7 @@ def test_a_reward_in_the_last_step_of_a_quiet_time_saves_the_game() -> None:
     assert transitions[-1].terminated[0]  # the game ends by itself in the same step in which patience ends
 
 
-def test_the_last_life_ends_with_the_game_and_not_before() -> None:
+def test_the_last_life_terminates_only_with_the_game() -> None:
     # Lives are 0 during the game's last animation: a second terminated row would cut the return in two.
     steps = [(0, False, 2, 8), (0, False, 1, 12), (5, False, 0, 16), (7, True, 0, 20)]
     with scripted(ScriptedEmulators(steps, resets=[(2, 2)]), AtariSettings()) as environments:
@@ -101,14 +101,14 @@ def test_a_life_lost_at_the_limit_is_terminated_and_ends_the_game() -> None:
     assert (bool(start.valid[0]), bool(start.terminated[0]), float(start.rewards[0])) == (False, False, 0.0)
 
 
-def test_an_extra_life_and_a_new_games_lives_are_no_loss() -> None:
+def test_gained_lives_do_not_count_as_lost() -> None:
     steps = [(0, False, 3, 8), (0, False, 4, 12), (0, True, 0, 16), (0, False, 3, 2), (0, False, 3, 6), (0, False, 2, 10)]
     with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), AtariSettings()) as environments:
         transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(6)]
     assert [bool(t.terminated[0]) for t in transitions] == [False, False, True, False, False, True]
 
 
-def test_games_without_a_noop_are_started_again() -> None:
+def test_games_that_end_during_noops_are_restarted() -> None:
     steps = [(0, True, 0, 8), (0, False, 5, 0)]
     emulators = ScriptedEmulators(steps, resets=[(5, 0), (5, 0), (5, 1), (5, 0), (5, 30)])
     with scripted(emulators, AtariSettings()) as environments:
@@ -118,7 +118,7 @@ def test_games_without_a_noop_are_started_again() -> None:
     assert emulators.num_resets == 5
 
 
-def test_an_emulator_that_never_takes_a_noop_is_reported() -> None:
+def test_an_emulator_that_always_ends_during_noops_is_an_error() -> None:
     with (
         pytest.raises(RuntimeError, match="end every game during"),
         scripted(ScriptedEmulators([], resets=[(5, 0)] * 1_000), AtariSettings()),
@@ -127,7 +127,7 @@ def test_an_emulator_that_never_takes_a_noop_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("num_threads", "most_at_once", "threads_each"), [(1, 1, 1), (2, 2, 1), (3, 3, 1), (7, 3, 2)])
-def test_no_more_threads_are_busy_than_allowed(num_threads: int, most_at_once: int, threads_each: int) -> None:
+def test_the_number_of_busy_threads_is_limited(num_threads: int, most_at_once: int, threads_each: int) -> None:
     settings = AtariSettings(tasks=("pong", "breakout", "freeway"), action_set="full")
     environments = AtariEnvironments(
         settings, environment_spec(settings), num_environments=3, first_slot=0, seed=1, num_threads=num_threads

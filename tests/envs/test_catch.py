@@ -46,7 +46,7 @@ def play(
     return pairs
 
 
-def test_a_board_is_drawn_and_moves_as_described() -> None:
+def test_the_board_shows_ball_and_paddle_as_documented() -> None:
     environments = make(num_environments=1, frame_stack=2)
     row = environments.reset()
     ball = int(columns_of(row)[0][0])
@@ -62,7 +62,7 @@ def test_a_board_is_drawn_and_moves_as_described() -> None:
     assert after.rewards.tolist() == [1.0 if ball == 2 else -1.0]
 
 
-def test_following_the_ball_always_wins_and_ignoring_it_wins_one_in_five() -> None:
+def test_following_the_ball_always_wins_and_standing_still_one_in_5() -> None:
     followed = [game.episode_return for _, after in play(make(), 200, follow) for game in after.finished]
     assert len(followed) > 400
     assert set(followed) == {1.0}
@@ -72,7 +72,7 @@ def test_following_the_ball_always_wins_and_ignoring_it_wins_one_in_five() -> No
     assert np.mean(np.array(stayed) > 0) == pytest.approx(0.2, abs=0.032)
 
 
-def test_next_step_autoreset_costs_one_invalid_step() -> None:
+def test_autoreset_takes_one_invalid_step() -> None:
     pairs = play(make(), 3 * ROWS, follow)
     for t, (_, after) in enumerate(pairs):
         ends, resets = t % ROWS == ROWS - 2, t % ROWS == ROWS - 1
@@ -108,7 +108,7 @@ def test_stacks_restart_with_the_game() -> None:
         age = 1 if row.game_reset[0] else age + 1
 
 
-def test_arrays_of_the_call_before_are_left_alone() -> None:
+def test_arrays_of_the_previous_step_are_not_overwritten() -> None:
     environments = make("catch_instructed")
     before = environments.reset()
     for _ in range(20):
@@ -142,7 +142,7 @@ def test_the_limit_truncates_and_does_not_terminate() -> None:
         assert [(game.agent_steps, game.episode_return) for game in after.finished] == ([(3, 0.0)] * 16 if t % 4 == 2 else [])
 
 
-def test_an_end_at_the_limit_is_no_truncation() -> None:
+def test_an_end_at_the_limit_is_a_termination() -> None:
     pairs = play(make(max_episode_frames=ROWS - 1), ROWS - 1, follow)
     assert pairs[-1][1].terminated.all()
     assert not pairs[-1][1].truncated.any()
@@ -192,7 +192,7 @@ def test_a_miss_in_the_safe_corner_pays_a_little() -> None:
     assert seen == {("caught", 1.0), ("corner", 0.2), ("elsewhere", -1.0)}
 
 
-def test_the_safe_corner_is_worth_less_than_catching_and_belongs_to_its_task_only() -> None:
+def test_the_safe_corner_pays_less_than_catching_and_in_one_task() -> None:
     left = np.zeros(16, np.int32)
     environments = make(tasks=("catch", "catch_deceptive"))
     returns: dict[int, list[float]] = {0: [], 1: []}
@@ -222,7 +222,7 @@ def test_games_depend_on_seed_and_slot_only() -> None:
     assert counts.max() < 93
 
 
-def test_a_reset_in_the_middle_forgets_the_games() -> None:
+def test_a_reset_during_games_starts_new_ones() -> None:
     environments = make()
     play(environments, 3, follow)
     row = environments.reset()
@@ -241,7 +241,7 @@ def test_actions_outside_the_range_are_refused(action: int) -> None:
         environments.step(np.array([1, action], np.int32))
 
 
-def test_reward_scales_make_tasks_that_look_alike_and_pay_otherwise() -> None:
+def test_reward_scales_multiply_tasks_that_look_the_same() -> None:
     settings = CatchSettings(tasks=("catch", "catch_deceptive"), reward_scales=(1.0, 1000.0), frame_height=ROWS, frame_width=COLUMNS)
     environments = make_environments(settings, num_environments=8, first_slot=2, seed=1, num_threads=1)
     assert environments.spec.task_names == ("catch", "catch_x1000", "catch_deceptive", "catch_deceptive_x1000")

@@ -53,7 +53,7 @@ def rows_of_table() -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def test_dmlab30_stands_for_its_levels_in_the_order_of_the_table() -> None:
+def test_dmlab30_expands_to_its_levels_in_table_order() -> None:
     rows = rows_of_table()
     assert DMLabSettings().tasks == tuple(row["train_level"] for row in rows)
     held_out = DMLabSettings(hold_out=True).tasks
@@ -65,7 +65,7 @@ def test_dmlab30_stands_for_its_levels_in_the_order_of_the_table() -> None:
     ]
 
 
-def test_an_evaluation_plays_the_variants_for_testing(tmp_path: Path) -> None:
+def test_an_evaluation_plays_the_test_variants(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("env: {suite: dmlab, tasks: [lt_chasm, rooms_collect_good_objects_train, rooms_watermaze]}\n")
     assert load_settings([file], [], {}).env.tasks == ("lt_chasm", "rooms_collect_good_objects_train", "rooms_watermaze")
@@ -74,13 +74,13 @@ def test_an_evaluation_plays_the_variants_for_testing(tmp_path: Path) -> None:
     assert DMLabSettings.model_validate_json(held_out.model_dump_json()) == held_out
 
 
-def test_spaces_are_known_without_the_lab() -> None:
+def test_spaces_are_known_without_deepmind_lab() -> None:
     settings = DMLabSettings(tasks=("rooms_watermaze", "contributed/psychlab/harlow", "lt_chasm"), action_set="popart")
     assert environment_spec(settings) == EnvSpec(settings.tasks, (72, 96, 3), 1, 15, 4, 16)
     assert environment_spec(DMLabSettings()).num_actions == 9
 
 
-def test_action_sets_are_those_of_the_papers() -> None:
+def test_action_sets_match_the_papers() -> None:
     """Both tables written out again: the words of the paper's rows, with the axis and sign of each."""
     axes = {"Forward": (3, 1), "Backward": (3, -1), "Strafe Left": (2, -1), "Strafe Right": (2, 1), "Fire": (4, 1)}
     looks = {
@@ -105,7 +105,7 @@ def test_action_sets_are_those_of_the_papers() -> None:
         assert_array_equal(np.array(ACTIONS[name]), expected)
 
 
-def test_reference_scores_stand_for_both_variants_of_a_level() -> None:
+def test_both_variants_of_a_level_share_reference_scores() -> None:
     scores = suite_named("dmlab").reference_scores()
     assert len(scores) == 32
     for variant in ("train", "test"):
@@ -122,17 +122,17 @@ def test_reference_scores_stand_for_both_variants_of_a_level() -> None:
         ("lt_chasn", "lt_chasm"),
     ],
 )
-def test_a_misspelt_level_is_named_with_what_comes_close(tasks: str, hint: str) -> None:
+def test_a_misspelt_level_is_answered_with_a_suggestion(tasks: str, hint: str) -> None:
     with pytest.raises(UnknownTaskError, match=f"unknown DeepMind Lab level '{tasks}'; did you mean .*{hint}"):
         environment_spec(DMLabSettings(tasks=(tasks,)))
 
 
-def test_a_test_level_is_held_out() -> None:
+def test_test_levels_require_hold_out() -> None:
     with pytest.raises(SettingsError, match=r"hold_out must be true to play rooms_collect_good_objects_test"):
         load_settings([], ["--env.suite", "dmlab", "--env.tasks", "rooms_collect_good_objects_test"], {})
 
 
-def test_without_the_lab_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_deepmind_lab_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepmind_lab", None)
     monkeypatch.setattr("herd.envs.make.find_spec", lambda name: None if name == "deepmind_lab" else object())
     with pytest.raises(UnknownTaskError, match=r"env\.suite dmlab needs deepmind_lab: no wheel of it exists; .*docs/suites\.md") as raised:
@@ -140,7 +140,7 @@ def test_without_the_lab_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_dataset_is_one_line(lab: ModuleType, tmp_path: Path) -> None:
+def test_a_missing_dataset_is_reported_in_one_line(lab: ModuleType, tmp_path: Path) -> None:
     tasks = ("rooms_watermaze", "psychlab_continuous_recognition")
     missing = what_is_missing(DMLabSettings(tasks=tasks))
     assert missing is not None
@@ -160,13 +160,13 @@ def test_a_missing_dataset_is_one_line(lab: ModuleType, tmp_path: Path) -> None:
         ({"frame_height": 10, "frame_width": 20}, {"height": "10", "width": "20"}),
     ],
 )
-def test_the_lab_is_configured_with_strings(lab: ModuleType, settings: dict[str, Any], config: dict[str, str]) -> None:
+def test_the_lab_gets_its_settings_as_strings(lab: ModuleType, settings: dict[str, Any], config: dict[str, str]) -> None:
     level = make_level(DMLabSettings(tasks=("rooms_watermaze",), **settings))
     assert level._lab.config == {"height": "72", "width": "96", "logLevel": "WARN"} | config
     assert level._lab.level == "contributed/dmlab30/rooms_watermaze"
 
 
-def test_every_action_reaches_the_lab_as_its_row(lab: ModuleType) -> None:
+def test_every_action_sends_its_row_of_the_table(lab: ModuleType) -> None:
     for action_set, table in ACTIONS.items():
         level = make_level(DMLabSettings(tasks=("lt_chasm",), action_set=action_set))
         for action, row in enumerate(table):
@@ -176,13 +176,13 @@ def test_every_action_reaches_the_lab_as_its_row(lab: ModuleType) -> None:
             assert tuple(played.seen.frame[0, 0]) == (5, 4, 4 * row[0] % 256)
 
 
-def test_games_of_a_level_are_drawn_from_so_many_seeds(lab: ModuleType) -> None:
+def test_level_seeds_limits_the_number_of_different_games(lab: ModuleType) -> None:
     level = make_level(DMLabSettings(tasks=("lt_chasm",), level_seeds=3))
     assert {int(level.reset(seed).frame[0, 0, 0]) for seed in range(1000, 1020)} == {0, 1, 2}
     assert make_level(DMLabSettings(tasks=("lt_chasm",)))._level_seeds is None
 
 
-def test_maps_are_compiled_once_and_appear_whole(lab: ModuleType, tmp_path: Path) -> None:
+def test_compiled_maps_are_cached(lab: ModuleType, tmp_path: Path) -> None:
     settings = DMLabSettings(tasks=("explore_goal_locations_small",), level_cache=tmp_path / "cache")
     first, second = make_level(settings), make_level(settings)
     compiled = []
@@ -195,7 +195,7 @@ def test_maps_are_compiled_once_and_appear_whole(lab: ModuleType, tmp_path: Path
     assert sorted(path.read_text() for path in files) == [f"map of lt_procedural/aas {seed}" for seed in (1, 2, 3)]
 
 
-def test_a_cache_that_cannot_be_written_ends_no_game(lab: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cache_that_cannot_be_written_is_logged_once(lab: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = LevelCache(tmp_path / "file" / "cache")
     (tmp_path / "map").write_text("map")
@@ -206,7 +206,7 @@ def test_a_cache_that_cannot_be_written_ends_no_game(lab: ModuleType, tmp_path: 
     assert "env.level_cache" in caplog.text
 
 
-def test_a_map_that_is_being_written_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_map_is_not_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = LevelCache(tmp_path / "cache")
     (tmp_path / "map").write_text("map")
     with monkeypatch.context() as patch:
@@ -257,7 +257,7 @@ def seeds_of_slot(slot: int, prepare_games: bool) -> Iterator[int]:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("prepare_games", [True, False])
-def test_rows_of_a_batch_are_the_labs(lab: ModuleType, prepare_games: bool) -> None:
+def test_batch_rows_match_levels_stepped_directly(lab: ModuleType, prepare_games: bool) -> None:
     settings = DMLabSettings(tasks=(LANGUAGE, "rooms_watermaze"), prepare_games=prepare_games)
     environments = make(settings, num_environments=3, first_slot=5, seed=11)
     try:
@@ -293,7 +293,7 @@ def test_rows_of_a_batch_are_the_labs(lab: ModuleType, prepare_games: bool) -> N
     ("level", "reason"),
     [("levels/nope", "RuntimeError: Failed to init environment - .*Level not found.*levels/nope"), ("levels/crash", "ended with code 11")],
 )
-def test_a_level_that_does_not_start_is_one_line(lab: ModuleType, level: str, reason: str) -> None:
+def test_a_level_that_fails_to_start_is_reported_in_one_line(lab: ModuleType, level: str, reason: str) -> None:
     environments = make(DMLabSettings(tasks=(level,)), first_slot=4)
     try:
         with pytest.raises(BrokenEnvironmentError, match=f"{level}, environment 4: its process failed: {reason}") as raised:

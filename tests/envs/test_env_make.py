@@ -21,14 +21,16 @@ from herd.envs.suites.catch.settings import CatchSettings
         ({"grayscale": False, "frame_height": 72, "frame_width": 96, "frame_stack": 2}, (72, 96, 3), 4, 6),
     ],
 )
-def test_spaces(switches: dict[str, Any], shape: tuple[int, int, int], num_actions: int, channels: int) -> None:
+def test_the_specs_of_suites_have_the_expected_spaces(
+    switches: dict[str, Any], shape: tuple[int, int, int], num_actions: int, channels: int
+) -> None:
     settings = AtariSettings(**switches)
     spec = environment_spec(settings)
     assert spec == EnvSpec(settings.tasks, shape, settings.frame_stack, num_actions, settings.action_repeat, 0)
     assert spec.observation_channels == channels
 
 
-def test_instructions_have_a_length_where_a_task_has_them() -> None:
+def test_a_spec_has_an_instruction_length_if_a_task_has_instructions() -> None:
     assert environment_spec(CatchSettings()) == EnvSpec(("catch",), (10, 5, 1), 1, 3, 1, 0)
     assert environment_spec(CatchSettings(tasks=("catch", "catch_instructed"))).instruction_length == 16
 
@@ -45,7 +47,7 @@ def test_instructions_have_a_length_where_a_task_has_them() -> None:
         ("catch", "breakout", "known: catch, catch_instructed, catch_deceptive"),
     ],
 )
-def test_unknown_tasks_are_named_with_what_comes_close(suite: str, task: str, hint: str) -> None:
+def test_unknown_tasks_are_refused_with_a_suggestion(suite: str, task: str, hint: str) -> None:
     settings = {"atari": AtariSettings, "catch": CatchSettings}[suite](tasks=(task,))
     with pytest.raises(UnknownTaskError) as raised:
         environment_spec(settings)
@@ -66,7 +68,7 @@ def test_a_board_of_one_row_is_refused() -> None:
         environment_spec(CatchSettings(tasks=("catch",), frame_height=1))
 
 
-def test_slots_are_dealt_round_robin_from_the_first() -> None:
+def test_slots_are_assigned_to_tasks_in_turn() -> None:
     settings = CatchSettings(tasks=("catch", "catch_instructed"), frame_height=4, frame_width=3)
     environments = make_environments(settings, num_environments=5, first_slot=3, seed=1, num_threads=1)
     assert environments.task_ids.dtype == np.int32

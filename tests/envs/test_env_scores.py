@@ -16,7 +16,7 @@ def test_tables_are_complete() -> None:
     assert all(3 <= (game.minimal_actions or 0) <= 18 for game in atari.values())
 
 
-def test_references_map_to_zero_and_one() -> None:
+def test_reference_scores_map_to_0_and_1() -> None:
     for table in (atari_scores(), dmlab_scores()):
         for task in table.values():
             np.testing.assert_allclose(human_normalised([task.random, task.human], task), [0.0, 1.0], atol=1e-12)
@@ -25,7 +25,7 @@ def test_references_map_to_zero_and_one() -> None:
         np.testing.assert_allclose(record_normalised([game.random, game.world_record], game), [0.0, 1.0], atol=1e-12)
 
 
-def test_caps_bound_above_and_not_below() -> None:
+def test_caps_limit_scores_only_from_above() -> None:
     task = ReferenceScores("t", 10.0, 20.0, 60.0, None)
     scores = [0.0, 15.0, 20.0, 1_000.0]
     np.testing.assert_allclose(human_normalised(scores, task), [-1.0, 0.5, 1.0, 99.0])
@@ -34,7 +34,7 @@ def test_caps_bound_above_and_not_below() -> None:
         assert aggregates([[score]], [task])["mean_capped"] == pytest.approx(capped)
 
 
-def test_aggregates_by_hand() -> None:
+def test_aggregates_agree_with_a_manual_calculation() -> None:
     # The normalised scores are 2 for breakout ((59.3 - 1.7) / 28.8), 0.5 for enduro, and 0 (random play) for pong.
     games = [atari_scores()[name] for name in ("breakout", "enduro", "pong")]
     found = aggregates([[59.3, 430.25, -20.7]], games)
@@ -45,7 +45,7 @@ def test_aggregates_by_hand() -> None:
     )
 
 
-def test_several_runs_of_a_task_make_one_score_and_each_counts_in_the_interquartile_mean() -> None:
+def test_aggregates_combine_several_runs_of_a_task() -> None:
     tasks = [ReferenceScores(name, 0.0, 100.0, 200.0, None) for name in "ab"]
     # Rows are runs, columns are tasks. Task scores: (40 + 180) / 2 = 110 and (-20 + 60) / 2 = 20.
     found = aggregates([[40.0, -20.0], [180.0, 60.0]], tasks)
@@ -68,7 +68,7 @@ def test_dmlab_has_no_records() -> None:
         record_normalised(1.0, dmlab_scores()["rooms_watermaze"])
 
 
-def test_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
+def test_the_interquartile_mean_drops_a_quarter_at_each_end() -> None:
     assert interquartile_mean([100.0, 3.0, -50.0, 2.0]) == 2.5
     assert interquartile_mean([7.0]) == 7.0
     # Of ten values, two (2.5 rounded down) are dropped at each end.

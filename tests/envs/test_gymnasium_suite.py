@@ -107,7 +107,7 @@ def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
     return rows
 
 
-def test_rows_are_the_steps_of_the_environment_itself() -> None:
+def test_rows_match_the_environment_stepped_by_hand() -> None:
     settings = GymnasiumSettings(tasks=("CartPole-v1",), max_episode_steps=15)
     environments = make(settings, num_environments=3, first_slot=4)
     assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, 2, 1, 0, vector_size=4)
@@ -155,7 +155,7 @@ def test_rows_are_the_steps_of_the_environment_itself() -> None:
     environments.close()
 
 
-def test_a_slot_plays_the_same_wherever_it_is_and_no_two_play_alike() -> None:
+def test_games_depend_on_slot_and_seed_only() -> None:
     settings = GymnasiumSettings(tasks=("CartPole-v1",))
     together, apart = make(settings, num_environments=4), make(settings, num_environments=2, first_slot=2)
     first, second = together.reset().vector, apart.reset().vector
@@ -168,7 +168,7 @@ def test_a_slot_plays_the_same_wherever_it_is_and_no_two_play_alike() -> None:
     assert not np.isin(other, first).any()
 
 
-def test_worker_processes_play_what_one_process_plays() -> None:
+def test_worker_processes_play_the_same_games_as_one_process() -> None:
     one = GymnasiumSettings(tasks=("CartPole-v1",))
     several = one.model_copy(update={"vectorization": "async"})
     environments = make(several, num_environments=2)
@@ -182,7 +182,7 @@ def test_worker_processes_play_what_one_process_plays() -> None:
     assert any(row[2].any() for row in rows)
 
 
-def test_arrays_stay_until_the_next_but_one_call(folder: str) -> None:
+def test_arrays_stay_valid_for_one_more_step(folder: str) -> None:
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=2, kwargs={"length": 9}))
     seen = [environments.reset()]
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_arrays_stay_until_the_next_but_one_call(folder: str) -> None:
         np.testing.assert_array_equal(seen[-2].stack, before)
 
 
-def test_stacks_are_those_that_the_learner_rebuilds(folder: str) -> None:
+def test_stacks_equal_those_that_the_learner_rebuilds(folder: str) -> None:
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=3, kwargs={"length": 4}), num_environments=2)
     rows: list[Observation] = [environments.reset()]
     stacks, frames, resets = [], [], []
@@ -206,7 +206,7 @@ def test_stacks_are_those_that_the_learner_rebuilds(folder: str) -> None:
     assert np.stack(resets).sum() == 2 * 3
 
 
-def test_actions_are_counted_from_the_first_and_repeated(folder: str) -> None:
+def test_actions_start_at_their_first_value_and_are_repeated(folder: str) -> None:
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), action_repeat=2, kwargs={"length": 5, "reward": 0.5}))
     environments.reset()
     # Rewards -1, -1 | 1, 1 | the game ends after one more frame.
@@ -217,7 +217,7 @@ def test_actions_are_counted_from_the_first_and_repeated(folder: str) -> None:
     assert environments.spec.action_repeat == 2
 
 
-def test_a_limit_of_steps_truncates_a_game_of_the_users(folder: str) -> None:
+def test_max_episode_steps_truncates_a_users_environment(folder: str) -> None:
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), max_episode_steps=2))
     environments.reset()
     transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(2)]
@@ -257,7 +257,7 @@ def test_observations_become_frames_or_vectors(
         assert observation.vector.dtype == np.float32
 
 
-def test_entries_of_a_mapping_become_the_parts_of_a_row() -> None:
+def test_dict_observations_become_image_vector_and_instruction() -> None:
     settings = GymnasiumSettings(tasks=(MINIGRID,), image_key="image", vector_keys=("direction",), instruction_key="mission")
     environments = make(settings, num_environments=2)
     by_hand = gymnasium.make(MINIGRID)
@@ -273,14 +273,14 @@ def test_entries_of_a_mapping_become_the_parts_of_a_row() -> None:
         load_settings([], ["--env.suite", "gymnasium", "--network.language"], {})
 
 
-def test_a_picture_that_the_environment_draws_can_be_observed() -> None:
+def test_rendered_images_can_be_observed() -> None:
     environments = make(GymnasiumSettings(tasks=(MINIGRID,), render=True, frame_height=20, frame_width=24))
     observation = environments.reset()
     assert environments.spec.frame_shape == (20, 24, 3)
     assert len(np.unique(observation.stack)) > 3
 
 
-def test_tasks_are_dealt_round_robin(folder: str) -> None:
+def test_slots_are_assigned_to_tasks_in_turn(folder: str) -> None:
     settings = GymnasiumSettings(tasks=("CartPole-v0", "CartPole-v1"))
     with pytest.warns(DeprecationWarning, match="out of date"):
         environments = make(settings, num_environments=3, first_slot=1)
@@ -313,7 +313,7 @@ def test_tasks_are_dealt_round_robin(folder: str) -> None:
         ({"tasks": ("CartPole-v1", "Acrobot-v1")}, "differ in their spaces: vector 4 and 2 actions; vector 6 and 3 actions"),
     ],
 )
-def test_what_cannot_be_learned_is_refused_in_one_line(folder: str, settings: dict[str, Any], said: str) -> None:
+def test_unsupported_environments_are_refused_in_one_line(folder: str, settings: dict[str, Any], said: str) -> None:
     settings["tasks"] = tuple(task.replace("MINE", folder) for task in settings["tasks"])
     with pytest.raises(UnknownTaskError) as raised:
         environment_spec(GymnasiumSettings(**settings))
@@ -322,9 +322,7 @@ def test_what_cannot_be_learned_is_refused_in_one_line(folder: str, settings: di
 
 
 @pytest.mark.parametrize(("kwargs", "what"), [({"reward": float("nan")}, "reward"), ({"space": "floats", "reward": 0.0}, "observation")])
-def test_numbers_that_are_not_finite_end_the_actor_with_the_tasks_name(
-    folder: str, kwargs: dict[str, Any], what: str, tmp_path: Path
-) -> None:
+def test_non_finite_numbers_raise_an_error_with_the_tasks_name(folder: str, kwargs: dict[str, Any], what: str, tmp_path: Path) -> None:
     file = tmp_path / f"{folder}.py"
     file.write_text(SCRIPTED.replace("self.steps / 2", "0.0 if self.steps < 1 else float('inf')"))
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs=kwargs))
@@ -333,7 +331,7 @@ def test_numbers_that_are_not_finite_end_the_actor_with_the_tasks_name(
         environments.step(np.zeros(1, np.int32))
 
 
-def test_a_mapping_of_arguments_comes_from_every_source(tmp_path: Path) -> None:
+def test_kwargs_can_be_set_by_file_environment_and_options(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("env:\n  suite: gymnasium\n  tasks: ['mine:make']\n  kwargs: {length: 3, space: plane}\n")
 

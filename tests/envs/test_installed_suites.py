@@ -45,7 +45,7 @@ BROKEN = {
 
 
 @pytest.mark.processes
-def test_another_packages_suite_is_chosen_played_and_scored_like_our_own() -> None:
+def test_a_suite_of_another_package_can_be_played_and_scored() -> None:
     told = python(
         """
 import numpy as np
@@ -63,7 +63,7 @@ print(environment_spec(env).vector_size, [game.episode_return for game in finish
 
 
 @pytest.mark.processes
-def test_a_broken_suite_fails_only_who_chooses_it_and_doctor_names_it(tmp_path: Path) -> None:
+def test_a_broken_suite_fails_only_if_chosen_and_doctor_names_it(tmp_path: Path) -> None:
     for name, (source, _) in BROKEN.items():
         register(tmp_path, name, f"{name}_suite:SUITE")
         (tmp_path / f"{name}_suite.py").write_text(source)
@@ -108,7 +108,7 @@ print(json.dumps([load([]), chosen, load([Path({str(file)!r})]), checks]))
     assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is ignored: another suite has this name"
 
 
-def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     atari = suite_named("atari")
     assert missing_packages(atari) is None
     lacking = dataclasses.replace(atari, packages=("ale_py", "no_such_package"))

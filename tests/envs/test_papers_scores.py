@@ -57,7 +57,7 @@ def of_dice() -> dict[str, ReferenceScores]:
         ("agent57", 1933.49),
     ],
 )
-def test_printed_medians_are_ours(agent: str, median: float) -> None:
+def test_our_medians_agree_with_the_printed_ones(agent: str, median: float) -> None:
     digits = 0.051 if agent.startswith("impala") else 0.0051
     assert found(column("atari57", agent), dict(atari_scores()))["median"] == pytest.approx(median, abs=digits)
 
@@ -75,7 +75,7 @@ def test_printed_medians_are_ours(agent: str, median: float) -> None:
         ("agent57", 4763.69, 5881.34),
     ],
 )
-def test_printed_means_need_the_papers_random_score_of_video_pinball(agent: str, mean: float, ours: float) -> None:
+def test_printed_means_use_another_random_score_of_video_pinball(agent: str, mean: float, ours: float) -> None:
     """One game decides: if random play scores 16,256.9 and humans 17,667.9, each point of Video Pinball weighs 12 times as much."""
     scores = column("atari57", agent)
     # Other references differ by at most 0.1, except for Crazy Climber's human score (36,829.4 in DiCE).
@@ -84,7 +84,7 @@ def test_printed_means_need_the_papers_random_score_of_video_pinball(agent: str,
 
 
 @pytest.mark.parametrize(("agent", "mean"), [("impala_deep", 957.6), ("impala_shallow", 466.4), ("impala_multitask", 176.9)])
-def test_impalas_means_had_video_pinball_at_zero_too(agent: str, mean: float) -> None:
+def test_impalas_means_used_the_same_random_score_of_video_pinball(agent: str, mean: float) -> None:
     assert found(column("atari57", agent), of_dice())["mean"] == pytest.approx(mean, abs=0.4)
 
 
@@ -101,7 +101,7 @@ def test_impalas_means_had_video_pinball_at_zero_too(agent: str, mean: float) ->
         ("agent57", 76.26, 43.62),
     ],
 )
-def test_printed_saber_is_ours_with_the_papers_references(agent: str, mean: float, median: float) -> None:
+def test_saber_scores_agree_given_the_papers_references(agent: str, mean: float, median: float) -> None:
     scores = column("atari57", agent)
     printed = found(scores, of_dice())
     assert printed["saber_mean"] == pytest.approx(mean, abs=0.006)
@@ -112,7 +112,7 @@ def test_printed_saber_is_ours_with_the_papers_references(agent: str, mean: floa
     assert ours["saber_median"] == pytest.approx(median, abs=0.25)
 
 
-def test_lasers_own_medians_are_not_those_of_its_table() -> None:
+def test_lasers_stated_medians_differ_from_its_table() -> None:
     """Table 1 of LASER says 431, 370 and 448 %, from curves, as the best of a sweep at any time. Its table 2 gives other medians."""
     for agent, median, printed in (("laser_200m", 454.91, 431), ("laser_shared_50m", 364.96, 370), ("laser_shared_200m", 412.40, 448)):
         ours = found(column("atari57", agent), dict(atari_scores()))["median"]
@@ -121,7 +121,7 @@ def test_lasers_own_medians_are_not_those_of_its_table() -> None:
 
 
 @pytest.mark.parametrize(("agent", "printed", "ours"), [("impala_experts", 44.5, 45.7), ("impala_multitask", 49.4, 50.1)])
-def test_dmlabs_mean_capped_score(agent: str, printed: float, ours: float) -> None:
+def test_our_mean_capped_dmlab_score_agrees_with_the_printed_one(agent: str, printed: float, ours: float) -> None:
     """Table B.1 assigns the human scores of the four lasertag levels differently from the code of DeepMind Lab, which we follow."""
     scores, human, random = (column("dmlab30", name) for name in (agent, "human", "random"))
     table = {task: ReferenceScores(task, random[task], human[task], None, None) for task in scores}

@@ -152,7 +152,7 @@ def wait_until_gone(pids: list[int]) -> None:
     wait_until(lambda: all(is_gone(pid) for pid in pids))
 
 
-def test_each_slot_plays_its_task_with_games_of_its_own(tmp_path: Path) -> None:
+def test_each_slot_plays_its_own_games_of_its_task(tmp_path: Path) -> None:
     tasks = folders(tmp_path, "a", "bb")
     with environments(tasks, 3) as made:
         assert made.task_ids.tolist() == [0, 1, 0]
@@ -166,7 +166,7 @@ def test_each_slot_plays_its_task_with_games_of_its_own(tmp_path: Path) -> None:
         assert observation.game_reset.all()
 
 
-def test_a_game_ends_and_the_next_step_starts_another(tmp_path: Path) -> None:
+def test_the_step_after_the_end_of_a_game_starts_another(tmp_path: Path) -> None:
     with environments(folders(tmp_path, "a"), 2) as made:
         made.reset()
         made.step(act(0, 0))
@@ -188,7 +188,7 @@ def test_a_game_ends_and_the_next_step_starts_another(tmp_path: Path) -> None:
         assert made.step(act(WIN, 0)).finished[0].episode_return == 2.5
 
 
-def test_arrays_stay_until_the_next_but_one_call(tmp_path: Path) -> None:
+def test_arrays_stay_valid_for_one_more_step(tmp_path: Path) -> None:
     for stack in (1, 3):
         root = tmp_path / str(stack)
         root.mkdir()
@@ -202,7 +202,7 @@ def test_arrays_stay_until_the_next_but_one_call(tmp_path: Path) -> None:
                 observation = following
 
 
-def test_frames_stack_and_a_new_game_starts_an_empty_stack(tmp_path: Path) -> None:
+def test_a_new_game_starts_with_an_empty_frame_stack(tmp_path: Path) -> None:
     with environments(folders(tmp_path, "a"), 1, stack=3, words=0) as made:
         stacks = [made.reset().stack[0].copy()]
         stacks += [made.step(act(action)).observation.stack[0].copy() for action in (0, 0, TIME_OUT, 0, 0)]
@@ -215,7 +215,7 @@ def test_frames_stack_and_a_new_game_starts_an_empty_stack(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("action", "reason"), [(RAISE, "RuntimeError: the floor opened"), (KILL, "ended by SIGKILL")])
-def test_a_process_that_fails_in_a_game_goes_on_with_another(
+def test_a_process_that_fails_during_a_game_starts_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, action: int, reason: str
 ) -> None:
     [task] = folders(tmp_path, "a")
@@ -242,7 +242,7 @@ def test_a_process_that_fails_in_a_game_goes_on_with_another(
             made.step(act(0, action, 0))
 
 
-def test_no_game_to_start_is_the_end(tmp_path: Path) -> None:
+def test_a_game_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     [task] = folders(tmp_path, "a")
     with environments([task], 2) as made:
         made.reset()
@@ -252,7 +252,7 @@ def test_no_game_to_start_is_the_end(tmp_path: Path) -> None:
             made.step(act(0, 0))
 
 
-def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+def test_an_environment_that_cannot_be_created_gives_one_line(tmp_path: Path) -> None:
     tasks = folders(tmp_path, "a", "unmakeable")
     with (
         environments(tasks, 2) as made,
@@ -261,7 +261,7 @@ def test_an_environment_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         made.reset()
 
 
-def test_all_are_stepped_at_once(tmp_path: Path) -> None:
+def test_all_processes_step_concurrently(tmp_path: Path) -> None:
     """MEET waits until both environments are in the same step; a step ends only if they run concurrently."""
     tasks = folders(tmp_path, "a", "b")
     (tmp_path / "a" / "reads").touch()
@@ -272,7 +272,7 @@ def test_all_are_stepped_at_once(tmp_path: Path) -> None:
             assert made.step(act(MEET, MEET)).valid.all()
 
 
-def test_few_busy_at_a_time_play_the_same_games(tmp_path: Path) -> None:
+def test_limiting_busy_processes_does_not_change_the_games(tmp_path: Path) -> None:
     tasks = folders(tmp_path, "a", "b")
     seen = []
     for busy in (1, 2, 5):
@@ -288,7 +288,7 @@ def all_exist(files: list[Path]) -> bool:
     return all(file.exists() for file in files)
 
 
-def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> None:
+def test_standby_processes_alternate_and_start_games_ahead(tmp_path: Path) -> None:
     """The process that was started second plays first; each process has its own stream of seeds."""
     [task] = folders(tmp_path, "a")
     with environments([task], 2, standby=True) as made:
@@ -308,7 +308,7 @@ def test_two_processes_play_in_turn_and_start_games_ahead(tmp_path: Path) -> Non
     wait_until_gone(pids)
 
 
-def test_a_game_that_could_not_be_started_ahead_is_the_end_when_its_turn_comes(tmp_path: Path) -> None:
+def test_a_failed_standby_start_is_an_error_when_its_game_is_due(tmp_path: Path) -> None:
     [task] = folders(tmp_path, "a")
     with environments([task], 1, standby=True) as made:
         made.reset()
@@ -321,7 +321,7 @@ def test_a_game_that_could_not_be_started_ahead_is_the_end_when_its_turn_comes(t
             made.step(act(0))
 
 
-def test_a_process_that_fails_is_replaced_beside_the_one_that_stands_by(tmp_path: Path) -> None:
+def test_a_failed_process_is_replaced_while_the_standby_plays(tmp_path: Path) -> None:
     [task] = folders(tmp_path, "a")
     with environments([task], 1, standby=True) as made:
         made.reset()
@@ -332,14 +332,14 @@ def test_a_process_that_fails_is_replaced_beside_the_one_that_stands_by(tmp_path
 
 
 @pytest.mark.parametrize("wrong", [(0, 7), (0, -1), (0,)])
-def test_actions_are_checked(tmp_path: Path, wrong: tuple[int, ...]) -> None:
+def test_invalid_actions_are_refused(tmp_path: Path, wrong: tuple[int, ...]) -> None:
     with environments(folders(tmp_path, "a"), 2) as made:
         made.reset()
         with pytest.raises(ValueError, match="actions must"):
             made.step(act(*wrong))
 
 
-def test_closing_ends_every_process_in_order_and_leaves_nothing(tmp_path: Path) -> None:
+def test_closing_ends_every_process_and_removes_its_files(tmp_path: Path) -> None:
     before = set(os.listdir("/dev/shm"))
     with environments(folders(tmp_path, "a"), 3) as made:
         made.reset()
@@ -353,7 +353,7 @@ def test_closing_ends_every_process_in_order_and_leaves_nothing(tmp_path: Path) 
     made.close()  # closing twice is allowed
 
 
-def test_an_engine_goes_with_its_process(tmp_path: Path) -> None:
+def test_killing_a_process_also_ends_its_engine(tmp_path: Path) -> None:
     with environments(folders(tmp_path, "a"), 1) as made:
         made.reset()
         made.step(act(ENGINE))
@@ -363,7 +363,7 @@ def test_an_engine_goes_with_its_process(tmp_path: Path) -> None:
         wait_until_gone([engine])
 
 
-def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     folders(tmp_path, "a")
     code = f"""
         import time
@@ -386,7 +386,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "closed").read_text() == "xxx"  # each closed its environment
 
 
-def test_a_process_needs_no_torch_and_ignores_the_terminal(tmp_path: Path) -> None:
+def test_a_process_loads_no_torch_and_ignores_sigint(tmp_path: Path) -> None:
     with environments(folders(tmp_path, "a"), 1) as made:
         made.reset()
         [worker] = made._workers

@@ -55,13 +55,13 @@ def by_hand(task: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("task", SCENARIOS)
-def test_buttons_are_those_of_the_scenario(task: str) -> None:
+def test_buttons_match_the_scenario_files(task: str) -> None:
     game = vizdoom.DoomGame()
     game.load_config(os.path.join(vizdoom.scenarios_path, f"{task}.cfg"))
     assert tuple(button.name for button in game.get_available_buttons()) == SCENARIOS[task]
 
 
-def test_actions_are_made_of_the_buttons_of_all_tasks() -> None:
+def test_actions_combine_the_buttons_of_all_tasks() -> None:
     assert actions_of(["basic"]) == ((), ("MOVE_LEFT",), ("MOVE_RIGHT",), ("ATTACK",))
     assert actions_of(["take_cover"]) == ((), ("MOVE_LEFT",), ("MOVE_RIGHT",))
     turning = ("TURN_LEFT",), ("TURN_RIGHT",), ("MOVE_FORWARD", "TURN_LEFT"), ("MOVE_FORWARD", "TURN_RIGHT")
@@ -71,19 +71,19 @@ def test_actions_are_made_of_the_buttons_of_all_tasks() -> None:
     assert len(actions_of(["deadly_corridor"])) == len(actions_of(SCENARIOS)) == 10
 
 
-def test_spaces() -> None:
+def test_the_spec_has_the_expected_spaces() -> None:
     settings = ViZDoomSettings(tasks=("basic", "health_gathering"), frame_height=60, frame_width=80, frame_stack=2)
     assert environment_spec(settings) == EnvSpec(settings.tasks, (60, 80, 3), 2, 9, 4, 0)
 
 
-def test_what_does_not_exist_is_one_line() -> None:
+def test_unknown_scenarios_and_instructions_are_refused() -> None:
     with pytest.raises(UnknownTaskError, match=r"unknown ViZDoom scenario 'helth_gathering'; did you mean health_gathering"):
         environment_spec(ViZDoomSettings(tasks=("helth_gathering",)))
     with pytest.raises(SettingsError, match=r"network\.language needs a suite with instructions; vizdoom has none"):
         load_settings([], ["--env.suite", "vizdoom", "--network.language", "true"], {})
 
 
-def test_without_vizdoom_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vizdoom_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("herd.envs.make.find_spec", lambda name: None if name == "vizdoom" else object())
     with pytest.raises(UnknownTaskError, match=r"env\.suite vizdoom needs vizdoom: pip install 'herd-rl\[vizdoom\]'"):
         make_environments(ViZDoomSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
@@ -91,7 +91,7 @@ def test_without_vizdoom_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("task", "size", "repeat"), [("basic", (96, 72), 4), ("health_gathering", (160, 120), 3)])
-def test_rows_are_those_of_games_played_by_hand(
+def test_rows_match_games_played_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, size: tuple[int, int], repeat: int
 ) -> None:
     """Plays over the ends of games, with several tasks: actions are the union over the tasks, and the slot determines the seed."""
@@ -136,7 +136,7 @@ def test_rows_are_those_of_games_played_by_hand(
 
 
 @pytest.mark.processes
-def test_the_clock_truncates_and_death_terminates() -> None:
+def test_a_timeout_truncates_and_death_terminates() -> None:
     settings = ViZDoomSettings(tasks=("basic", "defend_the_center"))
     ends: dict[int, list[tuple[bool, bool, int]]] = {0: [], 1: []}
     with environments(settings, 2) as made:
@@ -154,7 +154,7 @@ def test_the_clock_truncates_and_death_terminates() -> None:
 
 
 @pytest.mark.parametrize(("dead", "timed_out"), [(True, False), (False, True), (True, True)])
-def test_death_counts_also_with_the_last_tic(dead: bool, timed_out: bool) -> None:
+def test_death_at_the_timeout_is_a_termination(dead: bool, timed_out: bool) -> None:
     game = Game.__new__(Game)
     game._actions, game._action_repeat = [[0.0]], 4
     game._game = mock.Mock(**{"make_action.return_value": -1.0, "is_episode_finished.return_value": True})
@@ -164,7 +164,7 @@ def test_death_counts_also_with_the_last_tic(dead: bool, timed_out: bool) -> Non
 
 
 @pytest.mark.processes
-def test_a_slot_plays_its_games_wherever_it_is() -> None:
+def test_games_depend_on_slot_and_seed_only() -> None:
     settings = ViZDoomSettings(tasks=("defend_the_center",))
     actions = np.random.default_rng(3).integers(4, size=30, dtype=np.int32)
 
@@ -180,7 +180,7 @@ def test_a_slot_plays_its_games_wherever_it_is() -> None:
 
 
 @pytest.mark.processes
-def test_nothing_is_left_where_the_engine_and_its_process_are_killed() -> None:
+def test_a_killed_engine_leaves_no_files() -> None:
     before = set(os.listdir("/dev/shm"))
     with environments(ViZDoomSettings(), 2) as made:
         made.reset()
@@ -193,7 +193,7 @@ def test_nothing_is_left_where_the_engine_and_its_process_are_killed() -> None:
 
 
 @pytest.mark.processes
-def test_the_screen_shows_the_game_that_is_played() -> None:
+def test_the_screen_view_shows_the_same_game() -> None:
     suite = suite_named("vizdoom")
     assert suite.on_screen is not None
     settings = ViZDoomSettings(tasks=("deadly_corridor",), frame_stack=2)

@@ -36,7 +36,7 @@ BREAKOUT = {
 }
 
 
-def test_a_checkpoint_plays_in_evaluation_as_it_played_in_training(make_run: Callable[..., Path]) -> None:
+def test_evaluation_gives_the_same_outputs_as_the_actor(make_run: Callable[..., Path]) -> None:
     run = load_trained_run(make_run(BREAKOUT))
     settings, seed = run.settings, 11
     actor = LocalPolicy(run.agent, seed=seed, precision=torch.float32)
@@ -56,7 +56,7 @@ def test_a_checkpoint_plays_in_evaluation_as_it_played_in_training(make_run: Cal
     mirrored.close()
 
 
-def test_a_run_is_scored_and_the_file_says_how(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_scored_and_the_protocol_is_written(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = make_run(CATCH)
     assert main(["evaluate", str(run_dir), "--episodes", "45", "--seed", "3"]) == 0
     said = capsys.readouterr().out
@@ -88,7 +88,7 @@ def test_a_run_is_scored_and_the_file_says_how(make_run: Callable[..., Path], ca
     assert json.loads(capsys.readouterr().out) == written
 
 
-def test_progress_is_told_by_task(make_run: Callable[..., Path]) -> None:
+def test_progress_is_reported_by_task(make_run: Callable[..., Path]) -> None:
     told: list[tuple[str, int, int]] = []
     env = {**CATCH["env"], "tasks": ["catch", "catch_deceptive"]}
     report = evaluate_runs([make_run({**CATCH, "env": env})], episodes=7, on_progress=lambda *now: told.append(now))
@@ -99,7 +99,7 @@ def test_progress_is_told_by_task(make_run: Callable[..., Path]) -> None:
     assert report.protocol.environments == 7
 
 
-def test_tasks_that_need_each_others_spaces_are_played_together(make_run: Callable[..., Path]) -> None:
+def test_tasks_that_share_spaces_are_played_together(make_run: Callable[..., Path]) -> None:
     # catch alone has no instructions, but the network reads some.
     env = {**CATCH["env"], "tasks": ["catch", "catch_instructed"]}
     run_dir = make_run({"env": env, "network": {"torso": "mlp", "language": True}})
@@ -109,14 +109,14 @@ def test_tasks_that_need_each_others_spaces_are_played_together(make_run: Callab
     assert [(task.task_name, task.episodes) for task in report.tasks] == [("catch", 5), ("catch_instructed", 5)]
 
 
-def test_the_seed_decides_everything(make_run: Callable[..., Path]) -> None:
+def test_results_depend_only_on_the_seed(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(CATCH)
     first, again, other = (evaluate_runs([run_dir], episodes=40, seed=seed).tasks[0].episode_returns for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
 
-def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overrides_change_the_games_and_are_recorded(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[Any] = []
 
     def spy(env: Any, **arguments: Any) -> object:
@@ -139,7 +139,7 @@ def test_overrides_change_the_games_and_are_named(make_run: Callable[..., Path],
     assert task.human_normalised == pytest.approx((task.mean - reference.random) / (reference.human - reference.random))
 
 
-def test_a_setting_that_makes_several_tasks_of_one_keeps_their_scores_apart(make_run: Callable[..., Path]) -> None:
+def test_tasks_multiplied_by_a_setting_are_scored_separately(make_run: Callable[..., Path]) -> None:
     env = {**CATCH["env"], "tasks": ["catch", "catch_deceptive"], "reward_scales": [1.0, 1000.0]}
     report = evaluate_runs([make_run({**CATCH, "env": env})], episodes=6)
     returns = {task.task_name: {abs(value) for value in task.episode_returns[0]} for task in report.tasks}
@@ -155,11 +155,11 @@ def test_a_setting_that_makes_several_tasks_of_one_keeps_their_scores_apart(make
     ("requested", "episodes", "tasks", "expected"),
     [(None, 200, 1, 29), (None, 3, 1, 3), (None, 200, 57, 57), (None, 10, 2, 20), (8, 200, 2, 8), (64, 10, 1, 10)],
 )
-def test_environments_are_a_multiple_of_the_tasks(requested: int | None, episodes: int, tasks: int, expected: int) -> None:
+def test_the_number_of_environments_is_a_multiple_of_the_tasks(requested: int | None, episodes: int, tasks: int, expected: int) -> None:
     assert num_environments(requested, episodes=episodes, num_tasks=tasks) == expected
 
 
-def test_what_cannot_be_evaluated_is_said_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_runs_that_cannot_be_evaluated_are_refused_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
     good = make_run(CATCH)
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -221,7 +221,7 @@ STRIDES = b'{"w":{"dtype":"F32","shape":[2147483647,2147483647,2147483647,0],"da
         ({"value_statistics": encode_weights({"shift": torch.zeros(7)})}, "does not fit"),
     ],
 )
-def test_a_hostile_checkpoint_is_said_in_one_line(make_run: Callable[..., Path], contents: dict[str, bytes], says: str) -> None:
+def test_a_hostile_checkpoint_is_refused_in_one_line(make_run: Callable[..., Path], contents: dict[str, bytes], says: str) -> None:
     run = make_run(CATCH | {"value_scaling": {"kind": "popart"}})
     damaged(run, **contents)
     with pytest.raises(EvaluationError, match=says) as caught:
@@ -229,13 +229,13 @@ def test_a_hostile_checkpoint_is_said_in_one_line(make_run: Callable[..., Path],
     assert "\n" not in str(caught.value)
 
 
-def test_odd_statistics_are_no_obstacle(make_run: Callable[..., Path]) -> None:
+def test_unreadable_statistics_do_not_prevent_loading(make_run: Callable[..., Path]) -> None:
     run = make_run(CATCH)
     damaged(run, state=b'{"statistics": ["odd"]}')
     assert load_trained_run(run).env_frames is None
 
 
-def test_an_older_checkpoint_can_be_named(make_run: Callable[..., Path]) -> None:
+def test_an_older_checkpoint_can_be_chosen(make_run: Callable[..., Path]) -> None:
     make_run(CATCH, updates=100)
     run_dir = make_run(CATCH, updates=250)
     assert load_trained_run(run_dir).learner_updates == 250
@@ -246,7 +246,7 @@ def result_of(task: str, *runs: list[float], suite: str = "atari") -> TaskResult
     return task_result(task, [TaskScore(np.array(returns), len(returns)) for returns in runs], suite=suite, seed=0)
 
 
-def test_a_tasks_numbers_are_those_of_its_games() -> None:
+def test_task_results_agree_with_a_manual_calculation() -> None:
     score = TaskScore(np.array([-21.0, 0.0, 12.0, 21.0]), 4, mean_env_frames=60.0, truncated_episodes=1)
     task = task_result("pong", [score], suite="atari", seed=0)
     assert (task.mean, task.median, task.lowest, task.highest) == (3.0, 6.0, -21.0, 21.0)
@@ -259,14 +259,14 @@ def test_a_tasks_numbers_are_those_of_its_games() -> None:
     assert result_of("catch", [1.0, 2.0], suite="catch").human_normalised is None
 
 
-def test_several_runs_of_a_task_are_seeds_of_equal_weight() -> None:
+def test_several_runs_of_a_task_have_equal_weight() -> None:
     task = result_of("pong", [10.0] * 6, [20.0, 20.0])
     assert (task.runs, task.episodes, task.mean, task.run_means) == (2, 8, 15.0, (10.0, 20.0))
     assert task.standard_error == pytest.approx(5.0)  # the standard error over runs: games of one run say nothing about another seed
     assert task.mean_interval_95 == (10.0, 20.0)
 
 
-def test_several_games_are_summed_up_with_intervals() -> None:
+def test_several_games_are_aggregated_with_intervals() -> None:
     means = {"pong": 10.0, "breakout": 300.0, "seaquest": 900.0, "qbert": 14_000.0, "alien": 500.0}
     tasks = [result_of(name, [mean - 1, mean + 1, mean]) for name, mean in means.items()]
     summary = summarise_tasks(tasks, suite="atari", seed=0)
@@ -309,7 +309,7 @@ def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")
-def test_a_policy_that_sees_numbers_is_scored_and_may_be_given_other_tasks(make_run: Callable[..., Path]) -> None:
+def test_a_vector_policy_is_scored_and_can_play_other_tasks(make_run: Callable[..., Path]) -> None:
     run_dir = make_run({"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}})
     (task,) = evaluate_runs([run_dir], episodes=4, overrides=["--env.max_episode_steps", "3"]).tasks
     assert (task.task_name, task.mean, task.truncated_episodes) == ("CartPole-v1", 3.0, 4)
@@ -320,9 +320,7 @@ def test_a_policy_that_sees_numbers_is_scored_and_may_be_given_other_tasks(make_
 ATARI = {"env": {"tasks": ["pong", "breakout"], "action_set": "full", "frame_height": 42, "frame_width": 42, "max_episode_frames": 400}}
 
 
-def test_several_runs_make_one_table_with_a_picture(
-    make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_runs_give_one_table_and_a_plot(make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     games = ("pong", "boxing")
     runs = [
         str(make_run({"env": {**ATARI["env"], "tasks": [game]}, "seed": seed}, name=f"{game}-s{seed}")) for game in games for seed in (1, 2)
@@ -356,7 +354,7 @@ def test_a_protocol_decides_how_games_are_played(make_run: Callable[..., Path], 
     assert "evaluation-250-impala-atari.json" in said
 
 
-def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_do_not_fit_a_protocol_are_refused_in_one_line(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     minimal = make_run({"env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42}}, name="minimal")
     full = make_run({"env": {**ATARI["env"], "tasks": ["pong"]}}, name="full")
     catch = make_run(CATCH, name="catch")
@@ -390,7 +388,7 @@ def test_what_no_protocol_can_score_is_said_in_one_line(make_run: Callable[..., 
         assert len(said.splitlines()) == 1, said
 
 
-def test_a_game_whose_own_actions_are_all_there_are_needs_no_others(make_run: Callable[..., Path]) -> None:
+def test_a_game_with_18_own_actions_fits_the_full_action_set(make_run: Callable[..., Path]) -> None:
     env = {**ATARI["env"], "tasks": ["alien"], "action_set": "minimal"}
     report = evaluate_runs([make_run({"env": env})], protocol="machado", episodes=1, environments=1)
     assert "env.action_repeat 4 (the paper: 5)" in report.protocol.differs_from_protocol

@@ -7,7 +7,7 @@ from herd.envs.scores import ReferenceScores, aggregates
 from herd.evaluation.intervals import mean_interval, percentiles, resampled_run_scores, standard_error, stratified_interval
 
 
-def test_the_interval_of_a_mean_is_the_normal_one_for_many_games() -> None:
+def test_for_many_games_the_interval_is_the_normal_one() -> None:
     samples = np.random.default_rng(1).normal(100.0, 20.0, size=400)
     low, high = mean_interval(samples)
     error = standard_error(samples)
@@ -18,7 +18,7 @@ def test_the_interval_of_a_mean_is_the_normal_one_for_many_games() -> None:
     assert (low, high) != mean_interval(samples, seed=1)
 
 
-def test_nearly_all_intervals_hold_the_true_mean() -> None:
+def test_most_intervals_contain_the_true_mean() -> None:
     generator = np.random.default_rng(2)
     intervals = [mean_interval(generator.exponential(size=60), seed=seed) for seed in range(200)]
     covered = np.mean([low <= 1.0 <= high for low, high in intervals])
@@ -36,7 +36,7 @@ def test_resampling_stays_within_tasks() -> None:
     assert stratified_interval(strata, lambda means: means.mean(axis=1)) == (500.0, 500.0)
 
 
-def test_a_statistic_gets_every_tasks_mean() -> None:
+def test_a_statistic_receives_the_mean_of_every_task() -> None:
     strata = [np.array([1.0, 1.0]), np.array([4.0]), np.array([7.0, 7.0, 7.0])]
     assert stratified_interval(strata, lambda means: means @ np.array([100.0, 10.0, 1.0])) == (147.0, 147.0)
 
@@ -62,7 +62,7 @@ def slow_statistic(name: str, scores: list[list[float]], tasks: list[ReferenceSc
     return sum(pooled[cut : len(pooled) - cut]) / (len(pooled) - 2 * cut)
 
 
-def test_intervals_of_many_runs_are_those_of_a_slow_bootstrap() -> None:
+def test_intervals_of_many_runs_agree_with_a_slow_bootstrap() -> None:
     # 5 tasks of 3 runs, with different means and spreads of games; some tasks lie on both sides of the cap of 1.
     generator = np.random.default_rng(3)
     references = [ReferenceScores(str(k), 10.0 * k, 10.0 * k + 50.0, None, None) for k in range(5)]
@@ -80,7 +80,7 @@ def test_intervals_of_many_runs_are_those_of_a_slow_bootstrap() -> None:
         assert fast[name].mean() == pytest.approx(np.mean(by_hand), abs=float(0.08 * np.std(by_hand))), name
 
 
-def test_runs_stay_within_their_task_and_games_within_their_run() -> None:
+def test_runs_and_games_are_resampled_within_their_task_and_run() -> None:
     # All games of a run are equal, so a resampled run is one of the runs; the tasks are far apart.
     tasks = [[np.full(4, 1.0), np.full(9, 2.0), np.full(2, 3.0)], [np.full(3, 101.0), np.full(5, 102.0), np.full(1, 103.0)]]
     scores = resampled_run_scores(tasks)
@@ -91,7 +91,7 @@ def test_runs_stay_within_their_task_and_games_within_their_run() -> None:
     assert np.mean(np.ptp(scores[..., 0], axis=1) == 0.0) == pytest.approx(1 / 9, abs=0.02)
 
 
-def test_with_many_runs_nearly_all_intervals_hold_the_true_score() -> None:
+def test_with_many_runs_most_intervals_contain_the_true_score() -> None:
     # Runs differ (standard deviation 0.3 of human), and so do games within a run (1). The true mean over four tasks is 0.55.
     generator = np.random.default_rng(5)
     references = [ReferenceScores(str(k), 0.0, 1.0, None, None) for k in range(4)]

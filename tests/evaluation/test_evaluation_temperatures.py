@@ -37,7 +37,7 @@ def printed(report: EvaluationReport) -> str:
     return file.getvalue()
 
 
-def test_the_table_names_the_temperatures_that_games_were_played_under(make_run: Callable[..., Path]) -> None:
+def test_the_table_names_the_temperatures_of_the_games(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(DICE)
     leave_state(run_dir, {"catch_deceptive": [11.18249, 12.46374], "catch": None})
     report = evaluate_runs([run_dir], episodes=4)
@@ -50,7 +50,7 @@ def test_the_table_names_the_temperatures_that_games_were_played_under(make_run:
     assert "drawn from the best-valued tile" in " ".join(text.split())
 
 
-def test_where_no_temperature_was_drawn_none_is_named(make_run: Callable[..., Path]) -> None:
+def test_without_drawn_temperatures_none_is_named(make_run: Callable[..., Path]) -> None:
     dice = make_run(DICE)
     leave_state(dice, {"catch": [8.0, 9.0], "catch_deceptive": [8.0, 9.0]})
     baseline = make_run({**DICE, "loss": {"kind": "dice", "ablation": "baseline"}}, name="baseline")

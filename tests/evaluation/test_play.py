@@ -68,7 +68,7 @@ def from_the_ball(rows: Rows) -> NDArray[np.int32]:
 
 
 @pytest.mark.parametrize(("chooses", "score"), [(to_the_ball, 1.0), (from_the_ball, -1.0)])
-def test_a_policy_that_always_catches_scores_exactly_one(chooses: Chooses, score: float) -> None:
+def test_a_policy_that_always_catches_scores_exactly_1(chooses: Chooses, score: float) -> None:
     environments = make_environments(CATCH, num_environments=7, first_slot=0, seed=5, num_threads=1)
     games = played(environments, 50, chooses)
     assert len(games) == 50
@@ -76,7 +76,7 @@ def test_a_policy_that_always_catches_scores_exactly_one(chooses: Chooses, score
     assert {game.agent_steps for game in games} == {9}
 
 
-def test_instructions_are_part_of_the_game() -> None:
+def test_instructions_affect_the_score() -> None:
     env = CATCH.model_copy(update={"tasks": ("catch", "catch_instructed")})
     environments = make_environments(env, num_environments=4, first_slot=0, seed=5, num_threads=1)
     games = played(environments, 40, to_the_ball)
@@ -152,12 +152,12 @@ def test_the_mean_over_games_of_mixed_length_is_the_population_mean() -> None:
     assert 0.4 < won < 0.6
 
 
-def test_games_are_dealt_evenly_within_each_task() -> None:
+def test_games_are_assigned_evenly_within_each_task() -> None:
     assert assigned_episodes(np.array([0, 1, 0, 1, 0], np.int32), 7).tolist() == [3, 4, 2, 3, 2]
     assert assigned_episodes(np.array([0, 0, 0], np.int32), 2).tolist() == [1, 1, 0]
 
 
-def test_every_task_gets_its_games_and_progress_is_told() -> None:
+def test_every_task_gets_its_games_and_progress_is_reported() -> None:
     told: list[tuple[int, int]] = []
     play = play_of(ScriptedGames([[1], [50], [2], [3]], [0, 1, 0, 1]), lambda rows: np.ones_like(rows.last_actions))
     games = play_episodes(play, 3, on_progress=lambda *now: told.append(now))
@@ -166,12 +166,12 @@ def test_every_task_gets_its_games_and_progress_is_told() -> None:
     assert [count for count, _ in told] == sorted({count for count, _ in told})
 
 
-def test_games_stopped_by_the_cap_are_told_apart() -> None:
+def test_truncated_games_are_marked() -> None:
     assert all(game.truncated for game in played(ScriptedGames([[3], [4]], [0, 0], truncate=True), 4))
     assert not any(game.truncated for game in played(ScriptedGames([[3], [4]], [0, 0]), 4))
 
 
-def test_the_policy_is_told_of_every_row_what_an_actor_tells_it() -> None:
+def test_the_policy_gets_the_same_row_state_as_in_an_actor() -> None:
     told = []
 
     def note(rows: Rows) -> NDArray[np.int32]:

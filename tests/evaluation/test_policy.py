@@ -121,7 +121,7 @@ def expected_logits(run: Path, rows) -> np.ndarray:
     return logits
 
 
-def test_one_environment_of_gymnasium_is_acted_in_as_the_network_says(scene_run: Path) -> None:
+def test_acting_in_one_environment_matches_the_network(scene_run: Path) -> None:
     policy = herd.load_policy(scene_run, seed=3)
     rows = played(scene_run, Scene(length=5), policy, games=3, seed=2)
     assert len(rows) == 15
@@ -134,7 +134,7 @@ def test_one_environment_of_gymnasium_is_acted_in_as_the_network_says(scene_run:
     np.testing.assert_allclose(again[0][4], rows[0][4], rtol=1e-5)
 
 
-def test_a_batch_is_acted_in_as_its_environments_one_by_one(scene_run: Path) -> None:
+def test_acting_in_a_batch_equals_acting_in_each_environment(scene_run: Path) -> None:
     lengths = (2, 3, 7)
     batch = gymnasium.vector.SyncVectorEnv(
         [partial(Scene, length) for length in lengths], autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP
@@ -161,7 +161,7 @@ def test_a_batch_is_acted_in_as_its_environments_one_by_one(scene_run: Path) -> 
     batch.close()
 
 
-def test_herds_own_environments_are_acted_in_as_evaluation_does(make_run: RunMaker) -> None:
+def test_acting_in_herds_environments_equals_evaluation(make_run: RunMaker) -> None:
     run = make_run(BREAKOUT)
     trained = load_trained_run(run)
     environments = make_environments(trained.settings.env, num_environments=2, first_slot=0, seed=9, num_threads=1)
@@ -184,7 +184,7 @@ def test_herds_own_environments_are_acted_in_as_evaluation_does(make_run: RunMak
     assert (policy.learner_updates, policy.env_frames, policy.task_name) == (250, 160_000, "breakout")
 
 
-def test_frames_are_taken_alone_or_as_the_newest_of_a_stack(make_run: RunMaker) -> None:
+def test_single_frames_and_stacks_give_the_same_results(make_run: RunMaker) -> None:
     run = make_run({"env": BREAKOUT["env"]})
     random = np.random.default_rng(1)
     frames = random.integers(0, 256, (6, 42, 42), np.uint8)
@@ -221,7 +221,7 @@ def test_frames_are_taken_alone_or_as_the_newest_of_a_stack(make_run: RunMaker) 
         (np.zeros((6, 5), np.uint8), {"reset": [True, False]}, r"^reset must be one value, .* not an array of shape \(2,\)$"),
     ],
 )
-def test_what_is_no_observation_is_refused_in_one_line(make_run: RunMaker, observation, options, line) -> None:
+def test_invalid_observations_are_refused_in_one_line(make_run: RunMaker, observation, options, line) -> None:
     policy = herd.load_policy(make_run(CATCH))
     with pytest.raises(ValueError, match=line):
         policy.act(observation, **options)
@@ -247,7 +247,7 @@ def test_a_missing_reward_and_wrong_numbers_are_refused(scene_run: Path, make_ru
     environments.close()
 
 
-def test_what_cannot_be_played_is_refused(make_run: RunMaker, tmp_path: Path) -> None:
+def test_unknown_tasks_and_runs_are_refused(make_run: RunMaker, tmp_path: Path) -> None:
     run = make_run(CATCH)
     with pytest.raises(herd.RunError, match="plays catch, not pong"):
         herd.load_policy(run, task="pong")

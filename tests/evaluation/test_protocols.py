@@ -11,7 +11,7 @@ from herd.evaluation.protocols import PROTOCOLS, Protocol
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
-def test_every_setting_of_a_protocol_is_one_of_its_suite(protocol: Protocol) -> None:
+def test_every_setting_of_a_protocol_exists_in_its_suite(protocol: Protocol) -> None:
     suite = installed_suites().usable[protocol.suite]
     assert {*protocol.played, *protocol.trained, *protocol.needed} <= set(suite.settings.model_fields)
     assert not set(protocol.played) & {*protocol.trained, *protocol.needed}
@@ -22,12 +22,12 @@ def test_every_setting_of_a_protocol_is_one_of_its_suite(protocol: Protocol) -> 
     assert {name: getattr(as_words, name) for name in protocol.played} == dict(protocol.played)
 
 
-def test_an_evaluator_may_follow_what_plays() -> None:
+def test_an_evaluator_supports_all_protocols_that_play_games() -> None:
     names = get_args(get_args(EvaluationSettings.model_fields["protocol"].annotation)[0])
     assert set(names) == {protocol.name for protocol in PROTOCOLS.values() if protocol.training is None}
 
 
-def test_limits_in_hours() -> None:
+def test_limits_of_protocols_agree_with_their_hours() -> None:
     assert PROTOCOLS["impala-atari"].played["max_episode_frames"] == 108_000
     assert PROTOCOLS["machado"].played["max_episode_frames"] == 18_000
     assert PROTOCOLS["saber"].played["max_episode_frames"] == 100 * 60 * 60 * 60

@@ -41,7 +41,7 @@ CURVE = [
 ]
 
 
-def test_the_last_hundred_games_are_of_the_first_point_with_the_frames(tmp_path: Path) -> None:
+def test_the_last_100_games_come_from_the_first_point_with_the_frames(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", CURVE)
     end = training_scores(run, ("pong", "breakout"), LAST_100, None)
     assert [(score.mean, score.episodes, score.env_frames) for score in end.values()] == [(1.0, 22, 2_100_000), (16.0, 100, 2_000_000)]
@@ -50,7 +50,7 @@ def test_the_last_hundred_games_are_of_the_first_point_with_the_frames(tmp_path:
     assert [(score.mean, score.learner_updates) for score in early.values()] == [(-15.0, 20), (8.0, 30)]
 
 
-def test_the_last_million_frames_are_the_games_between_two_points(tmp_path: Path) -> None:
+def test_the_last_million_frames_cover_games_between_two_points(tmp_path: Path) -> None:
     found = training_scores(run_with(tmp_path / "run", CURVE), ("pong", "breakout"), LAST_MILLION, 2_000_000)
     # pong: from 1.0M (the last point at or below 1.1M) to 2.1M; breakout: from 0.9M to 2.0M.
     assert found["pong"][:2] == (pytest.approx((-162.0 + 150.0) / 12), 12)
@@ -59,13 +59,13 @@ def test_the_last_million_frames_are_the_games_between_two_points(tmp_path: Path
     assert whole["pong"][:2] == (-15.0, 10)  # from the start
 
 
-def test_points_that_a_resumed_run_went_back_on_do_not_count(tmp_path: Path) -> None:
+def test_points_discarded_by_a_resumed_run_are_ignored(tmp_path: Path) -> None:
     again = [*CURVE[:3], point(25, pong=(1_200_000, 12, -14.0, -160.0)), point(35, pong=(2_200_000, 20, -2.0, -160.0))]
     found = training_scores(run_with(tmp_path / "run", again), ("pong",), LAST_MILLION, None)
     assert found["pong"][:2] == (0.0, 8)
 
 
-def test_what_a_curve_cannot_tell_is_said_in_one_line(tmp_path: Path) -> None:
+def test_curves_without_the_needed_points_are_refused_in_one_line(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", CURVE)
     silent = run_with(tmp_path / "silent", [point(1, pong=(2_000_000, 0, None, 0.0)), point(2, pong=(4_000_000, 0, None, 0.0))])
     old = run_with(tmp_path / "old", CURVE)
@@ -83,7 +83,7 @@ def test_what_a_curve_cannot_tell_is_said_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_seeds_of_one_game_make_a_table_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_of_one_game_give_a_table_of_training_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sticky = {"sticky_action_probability": 0.25, "noop_max": 0, "life_loss_ends_episode": False}
     runs = [
         str(run_with(tmp_path / f"pong-s{seed}", [point(5, pong=(1_000_000, 10, 2.0 * seed, 10.0 * seed))], **sticky)) for seed in (1, 3)

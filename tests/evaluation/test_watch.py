@@ -29,7 +29,7 @@ GAMES = {
 }
 
 
-def test_a_game_of_catch_as_gif(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_game_of_catch_is_recorded_as_gif(make_run: Callable[..., Path], tmp_path: Path) -> None:
     output = tmp_path / "videos" / "catch.gif"
     recording = record_episode(make_run(CATCH), output, seed=4)
     # 5 steps lead from the first row of the board to the last, so there are 6 pictures.
@@ -59,7 +59,7 @@ def test_the_captions_font_has_every_character_of_the_caption(monkeypatch: pytes
         assert box not in {bytes(font.getmask(character)) for character in text}
 
 
-def test_short_games_follow_each_other_until_there_is_something_to_see(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_short_games_are_joined_up_to_the_minimum_length(make_run: Callable[..., Path], tmp_path: Path) -> None:
     # Games have 6 pictures at 5 a second, so the ninth game ends after 10 s.
     recording = record_episode(make_run(CATCH), tmp_path / "catch.gif", min_seconds=10.0)
     assert (recording.frames, len(recording.episode_returns), recording.complete) == (54, 9, True)
@@ -68,7 +68,7 @@ def test_short_games_follow_each_other_until_there_is_something_to_see(make_run:
     assert longest.seconds <= 2.0
 
 
-def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callable[..., Path]) -> None:
+def test_the_screen_view_shows_the_game_of_the_policy(make_run: Callable[..., Path]) -> None:
     run = load_trained_run(make_run(GAMES))
     seen = {}
     for view in ("screen", "network"):
@@ -99,7 +99,7 @@ def test_the_colour_screen_shows_the_game_that_the_policy_plays(make_run: Callab
 
 
 @pytest.mark.processes
-def test_several_games_as_mp4_at_the_consoles_speed(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_several_games_are_recorded_as_mp4_in_real_time(make_run: Callable[..., Path], tmp_path: Path) -> None:
     output = tmp_path / "pong.mp4"
     recording = record_episode(make_run(GAMES), output, task="pong", games=2, caption=False)
     assert (recording.task_name, len(recording.episode_returns), recording.complete) == ("pong", 2, True)
@@ -109,7 +109,7 @@ def test_several_games_as_mp4_at_the_consoles_speed(make_run: Callable[..., Path
     assert (frames, seconds) == (recording.frames, pytest.approx(recording.seconds, abs=0.02))
 
 
-def test_a_recording_ends_at_its_longest_time(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_recording_ends_at_its_maximum_length(make_run: Callable[..., Path], tmp_path: Path) -> None:
     recording = record_episode(make_run(GAMES), tmp_path / "game.gif", max_seconds=1.0, view="network")
     assert (recording.frames, recording.complete, recording.episode_returns) == (15, False, ())
     with Image.open(tmp_path / "game.gif") as image:
@@ -120,7 +120,7 @@ def test_a_recording_ends_at_its_longest_time(make_run: Callable[..., Path], tmp
 CART_POLE = {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}}
 
 
-def test_a_game_whose_network_sees_numbers_is_shown_as_people_see_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_vector_environment_is_recorded_from_its_rendering(make_run: Callable[..., Path], tmp_path: Path) -> None:
     run = load_trained_run(make_run(CART_POLE))
     first, *_, last = itertools.islice(watch._played(run, 0, seed=3, view="screen", greedy=False), 8)
     assert first.picture.shape == (400, 600, 3)
@@ -130,7 +130,7 @@ def test_a_game_whose_network_sees_numbers_is_shown_as_people_see_it(make_run: C
         record_episode(tmp_path / "run", tmp_path / "a.gif", view="network")
 
 
-def test_a_recording_that_fails_leaves_the_old_file(make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_recording_keeps_the_old_file(make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "game.gif"
     output.write_bytes(b"before")
 
@@ -144,7 +144,7 @@ def test_a_recording_that_fails_leaves_the_old_file(make_run: Callable[..., Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["game.gif", "run"]
 
 
-def test_what_cannot_be_recorded_is_said_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_invalid_recordings_are_refused_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
     run_dir = make_run(CATCH)
     for arguments, message in (
         ({"output": tmp_path / "a.avi"}, "must end in .gif or .mp4"),

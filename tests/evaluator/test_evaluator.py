@@ -62,7 +62,7 @@ def evaluation_of(settings: RunSettings, *, stop: object = False) -> tuple[Evalu
     return Evaluation(process, settings, 0, meters=Meters(telemetry), stop=stop), telemetry  # type: ignore[arg-type]
 
 
-def test_a_frozen_version_scores_what_herd_evaluate_says_of_it(tmp_path: Path) -> None:
+def test_the_evaluator_and_herd_evaluate_give_the_same_score(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, episodes=20)
     agent = decided(settings)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
@@ -83,7 +83,7 @@ def test_a_frozen_version_scores_what_herd_evaluate_says_of_it(tmp_path: Path) -
     assert 'herd_evaluator_evaluated_updates{agent="0"} 7.0' in exported
 
 
-def test_weights_of_another_network_are_refused_before_anything_is_played(tmp_path: Path) -> None:
+def test_weights_of_another_network_are_refused_before_playing(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     agent = decided(settings)
     evaluation, telemetry = evaluation_of(settings)
@@ -92,7 +92,7 @@ def test_weights_of_another_network_are_refused_before_anything_is_played(tmp_pa
     assert "herd_evaluator_episodes_total 0.0" in telemetry.exposition().decode()
 
 
-def test_a_request_to_stop_ends_an_evaluation_on_the_way(tmp_path: Path) -> None:
+def test_a_stop_request_interrupts_an_evaluation(tmp_path: Path) -> None:
     class AfterAWhile:
         looks = 0
 
@@ -108,7 +108,7 @@ def test_a_request_to_stop_ends_an_evaluation_on_the_way(tmp_path: Path) -> None
     assert stop.looks == 51
 
 
-def test_points_are_appended_with_their_place_on_the_curve(tmp_path: Path) -> None:
+def test_points_are_appended_with_frames_and_seconds_of_the_curve(tmp_path: Path) -> None:
     failures: list[int] = []
     file = PointsFile(tmp_path, lambda: failures.append(1))
     assert file.newest_version is None
@@ -201,7 +201,7 @@ def publishing(server: ServerProcess, agent: Agent) -> Iterator[Callable[[int, i
 
 
 @pytest.mark.processes
-def test_it_follows_versions_through_kills_and_restorations_and_ends_in_order(tmp_path: Path) -> None:
+def test_the_evaluator_follows_versions_across_kills_and_restores(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, interval_seconds=0.2, episodes=4)
     settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
     with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings)) as publish:
@@ -226,7 +226,7 @@ def test_it_follows_versions_through_kills_and_restorations_and_ends_in_order(tm
 
 
 @pytest.mark.processes
-def test_a_request_to_stop_is_heard_while_it_plays_and_while_it_waits(tmp_path: Path) -> None:
+def test_a_signal_stops_the_evaluator_while_playing_or_waiting(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, interval_seconds=1000.0, episodes=1_000_000)
     settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
     with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings)) as publish:
@@ -241,7 +241,7 @@ def test_a_request_to_stop_is_heard_while_it_plays_and_while_it_waits(tmp_path: 
 
 
 @pytest.mark.processes
-def test_dices_games_get_their_temperatures_from_the_service_and_tell_it_nothing(tmp_path: Path) -> None:
+def test_evaluation_games_use_the_bandits_temperatures_unreported(tmp_path: Path) -> None:
     sections = {"loss": {"kind": "dice"}, "bandit": {"port": 0}, "actor": {"bandit_timeout_seconds": 60.0}}
     settings = RunSettings.model_validate({**CATCH, **sections, "name": "run", "run_dir": str(tmp_path)})
     with ServerProcess("bandit", settings) as server, new_context() as context:
@@ -268,7 +268,7 @@ def test_dices_games_get_their_temperatures_from_the_service_and_tell_it_nothing
         (["--evaluation.interval_seconds", "null"], "contains no checkpoint yet"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+def test_bad_input_is_reported_in_one_line(tmp_path: Path, words: list[str], line: str) -> None:
     settings = settings_in(tmp_path, interval_seconds=1.0)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     command = [sys.executable, "-m", "herd_evaluator", "--config", str(tmp_path / "config.yaml"), *words]

@@ -51,7 +51,7 @@ def compute(path: Path, kind: str, inputs: dict[str, np.ndarray]) -> list[np.nda
 
 @pytest.mark.parametrize("kind", ["torchscript", "onnx"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_an_exported_policy_says_what_the_policy_says(
+def test_an_exported_policy_gives_the_same_results(
     make_run: RunMaker, capsys: pytest.CaptureFixture[str], name: str, kind: formats.Format
 ) -> None:
     run = make_run(NETWORKS[name])
@@ -96,7 +96,7 @@ def test_an_exported_policy_says_what_the_policy_says(
 
 
 @pytest.mark.parametrize("kind", ["torchscript", "onnx"])
-def test_a_network_that_reads_is_exported_too(make_run: RunMaker, monkeypatch: pytest.MonkeyPatch, kind: formats.Format) -> None:
+def test_a_network_with_instructions_can_be_exported(make_run: RunMaker, monkeypatch: pytest.MonkeyPatch, kind: formats.Format) -> None:
     monkeypatch.setitem(sys.modules, "scenes", sys.modules["tests.evaluation.test_policy"])
     run = make_run(SCENE | {"env": SCENE["env"] | {"tasks": ["scenes:Scene"]}})
     assert main(["export", str(run), "--format", kind, "--steps", "12", "--output", str(run / "out" / "mine.bin")]) == 0
@@ -108,7 +108,7 @@ def test_a_network_that_reads_is_exported_too(make_run: RunMaker, monkeypatch: p
     assert description["parity"]["games"] > 0
 
 
-def test_a_policy_that_computes_something_else_is_not_written(
+def test_a_policy_that_differs_is_not_written(
     make_run: RunMaker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(NETWORKS["vector"])
@@ -127,7 +127,7 @@ def test_a_policy_that_computes_something_else_is_not_written(
     assert {path.name for path in run.iterdir()} == {"config.yaml", "checkpoints"}
 
 
-def test_parity_sees_a_state_that_is_not_carried_and_numbers_that_are_none(make_run: RunMaker) -> None:
+def test_parity_detects_a_lost_state_and_non_finite_numbers(make_run: RunMaker) -> None:
     run = load_trained_run(make_run(NETWORKS["lstm"]))
     policy = ExportedPolicy(run.agent, run.spec)
 
@@ -145,7 +145,7 @@ def test_parity_sees_a_state_that_is_not_carried_and_numbers_that_are_none(make_
     assert not of(lambda outputs: [outputs[0] * np.nan, *outputs[1:]]).within(1.0)
 
 
-def test_a_missing_extra_and_a_file_that_cannot_be_written_are_named(
+def test_missing_extras_and_unwritable_files_are_named(
     make_run: RunMaker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(NETWORKS["vector"])

@@ -19,20 +19,20 @@ from herd.config.keys import setting_keys
 from tests.helm.rendering import CHART, CI_FILES, ROOT
 
 
-def test_the_schema_is_fresh() -> None:
+def test_the_schema_is_up_to_date() -> None:
     assert json.loads((CHART / "values.schema.json").read_text()) == values_schema(), "make helm"
 
 
-def test_the_readme_is_fresh() -> None:
+def test_the_readme_is_up_to_date() -> None:
     assert (CHART / "README.md").read_text() == chart_readme(), "make helm"
 
 
-def test_every_value_has_its_reason() -> None:
+def test_every_value_has_a_comment() -> None:
     without = [".".join(value.path) for value in read_values() if not value.comment]
     assert without == []
 
 
-def test_the_schema_is_draft_07_and_takes_what_is_there() -> None:
+def test_the_schema_is_draft_07_and_accepts_shipped_values() -> None:
     schema = values_schema()
     Draft7Validator.check_schema(schema)
     validator = Draft7Validator(schema)
@@ -57,7 +57,7 @@ def test_the_schema_knows_every_setting_and_refuses_others() -> None:
         assert key.path[-1] in properties
 
 
-def test_no_unknown_value_passes_anywhere() -> None:
+def test_unknown_values_are_refused_in_every_section() -> None:
     validator = Draft7Validator(values_schema())
     for value in read_values():
         if value.is_section and value.path != ("global",):  # other charts read global values too
@@ -67,7 +67,7 @@ def test_no_unknown_value_passes_anywhere() -> None:
             assert not validator.is_valid(nested), value.path
 
 
-def test_the_program_is_that_of_this_repository() -> None:
+def test_versions_in_the_chart_match_the_project() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert chart["appVersion"] == project["version"]
@@ -84,5 +84,5 @@ def test_the_program_is_that_of_this_repository() -> None:
         ("CKV_K8S_16", "Deployment.rl.herd-actor", False),
     ],
 )
-def test_which_security_findings_are_accepted(check: str, resource: str, accepted: bool) -> None:
+def test_only_known_security_findings_are_accepted(check: str, resource: str, accepted: bool) -> None:
     assert chart_security.is_accepted(check, resource) == accepted

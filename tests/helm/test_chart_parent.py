@@ -30,7 +30,7 @@ def umbrella(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_global_values_reach_it(umbrella: Path, engine: str) -> None:
+def test_global_values_of_a_parent_chart_apply(umbrella: Path, engine: str) -> None:
     objects = render(chart=umbrella, engine=engine)
     assert find(objects, "Deployment", "herd-actor")["spec"]["replicas"] == 7
     for workload in workloads(objects):
@@ -39,7 +39,7 @@ def test_global_values_reach_it(umbrella: Path, engine: str) -> None:
         assert workload["metadata"]["labels"]["team"] == "rl"
 
 
-def test_its_own_values_win(umbrella: Path) -> None:
+def test_the_charts_own_values_override_global_ones(umbrella: Path) -> None:
     own = with_values("herd.image.registry=own", 'herd.image.pullSecrets=["mine"]', 'herd.commonLabels={"team": "us"}')
     actor = find(render(*own, chart=umbrella), "Deployment", "herd-actor")
     assert container_of(actor)["image"].startswith("own/herd-")
@@ -50,7 +50,7 @@ def test_its_own_values_win(umbrella: Path) -> None:
 SUBJECT = '[{"kind": "Group", "name": "rl", "apiGroup": "rbac.authorization.k8s.io"}]'
 
 
-def test_the_role_of_users_is_there_when_asked_for() -> None:
+def test_the_user_role_is_created_on_request() -> None:
     assert not {kind for kind, _ in names(render())} & {"Role", "RoleBinding"}
     assert ("RoleBinding", "herd-user") not in names(render(*with_values("userRole.create=true")))
     objects = render(*with_values("userRole.create=true", f"userRole.subjects={SUBJECT}"))
@@ -72,7 +72,7 @@ def test_the_role_of_users_is_there_when_asked_for() -> None:
     ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_traffic_is_distributed_by_the_clusters_name_for_it(engine: str, version: str, given: str, written: str) -> None:
+def test_traffic_distribution_uses_the_name_known_to_the_cluster(engine: str, version: str, given: str, written: str) -> None:
     chosen = (f"{component}.trafficDistribution={given}" for component in ("paramserverReplica", "inference"))
     words = with_values("paramserverReplica.replicas=2", "experiment.actor.inference=remote", *chosen)
     objects = render("--kube-version", version, *words, engine=engine)
@@ -80,13 +80,13 @@ def test_traffic_is_distributed_by_the_clusters_name_for_it(engine: str, version
         assert find(objects, "Service", name)["spec"]["trafficDistribution"] == written
 
 
-def test_what_the_cluster_lacks_is_refused() -> None:
+def test_traffic_distribution_unknown_to_the_cluster_is_refused() -> None:
     words = with_values("paramserverReplica.replicas=2", "paramserverReplica.trafficDistribution=PreferSameNode")
     with pytest.raises(RenderError, match=r"PreferSameNode needs Kubernetes 1\.34"):
         render("--kube-version", "1.33.0", *words)
 
 
-def test_learners_are_near_those_of_their_own_release() -> None:
+def test_learners_prefer_nodes_of_their_own_release() -> None:
     """Several releases in a namespace have the same component labels."""
     (term,) = pod_of(find(render_ci("multi-learner-values.yaml"), "StatefulSet", "herd-learner"))["affinity"]["podAffinity"][
         "preferredDuringSchedulingIgnoredDuringExecution"

@@ -72,7 +72,7 @@ def plain() -> dict[str, Object]:
 
 
 @pytest.mark.parametrize("component", COMPONENT_NAMES)
-def test_every_component_takes_it(patched: dict[str, Object], plain: dict[str, Object], component: str) -> None:
+def test_pod_values_are_merged_for_every_component(patched: dict[str, Object], plain: dict[str, Object], component: str) -> None:
     spec, before = pod_of(patched[component]), pod_of(plain[component])
     given = patch(service(component))
     whole = ("schedulerName", "runtimeClassName", "hostNetwork", "dnsPolicy", "dnsConfig", "resourceClaims")
@@ -95,14 +95,14 @@ def test_every_component_takes_it(patched: dict[str, Object], plain: dict[str, O
 
 
 @pytest.mark.parametrize("component", COMPONENT_NAMES)
-def test_containers_that_are_added_are_hardened_unless_they_say_otherwise(patched: dict[str, Object], component: str) -> None:
+def test_added_containers_are_hardened_by_default(patched: dict[str, Object], component: str) -> None:
     spec = pod_of(patched[component])
     main, sidecar = spec["containers"]
     assert sidecar == SIDECAR | {"securityContext": main["securityContext"] | {"capabilities": {"drop": ["ALL"]}}}
     assert spec["initContainers"] == [GATEKEEPER, KEEPER | {"securityContext": sidecar["securityContext"]}]
 
 
-def test_it_is_valid_for_kubernetes(patched: dict[str, Object]) -> None:
+def test_merged_pods_are_valid_for_kubernetes(patched: dict[str, Object]) -> None:
     for workload in patched.values():
         kubernetes_validate.validate(workload, "1.36", strict=True)
 
@@ -116,7 +116,7 @@ def test_null_removes_and_other_lists_are_replaced(engine: str) -> None:
     assert spec["tolerations"] == values["tolerations"]
 
 
-def test_the_self_test_takes_it_too() -> None:
+def test_pod_values_are_merged_for_the_self_test() -> None:
     given = {"nodeSelector": {"pool": "cpu"}, "tolerations": [{"key": "k", "operator": "Exists"}], "priorityClassName": "mine"}
     test = find(render(*with_values(f"selfTest.pod={json.dumps(given)}", 'selfTest.annotations={"note": "n"}')), "Pod", "herd-test")
     assert {key: test["spec"][key] for key in given} == given

@@ -62,12 +62,12 @@ EVERY_SWITCH = with_values(
 )
 
 
-def test_the_files_of_ci_are_those_that_were_asked_for() -> None:
+def test_ci_has_the_expected_values_files() -> None:
     wanted = {"default", "minimal-cpu", "gpu", "multi-learner", "spot", "autoscaled", "actors-4000", "population"}
     assert {name.removesuffix("-values.yaml") for name in CI_FILES} == wanted
 
 
-def test_snapshot() -> None:
+def test_the_default_release_matches_its_snapshot() -> None:
     """The default release equals the approved snapshot; ``UPDATE_SNAPSHOTS=1`` approves a new one."""
     objects = [each for each in render_ci("default-values.yaml") if each["kind"] != "ConfigMap"]  # the experiment is tested below
     objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
@@ -79,7 +79,7 @@ def test_snapshot() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_service_has_the_families_that_the_values_name(engine: str) -> None:
+def test_services_have_the_ip_families_of_the_values(engine: str) -> None:
     def families(*words: str) -> list[tuple[object, object]]:
         services = [each["spec"] for each in render_ci("multi-learner-values.yaml", *words, engine=engine) if each["kind"] == "Service"]
         return [(spec.get("ipFamilyPolicy"), spec.get("ipFamilies")) for spec in services]
@@ -91,7 +91,7 @@ def test_every_service_has_the_families_that_the_values_name(engine: str) -> Non
 
 
 @pytest.mark.parametrize("name", CI_FILES)
-def test_both_helms_render_the_same(name: str) -> None:
+def test_both_helm_versions_render_the_same_objects(name: str) -> None:
     first, *others = (sorted(map(str, render_ci(name, engine=engine))) for engine in ENGINES)
     assert first
     assert all(other == first for other in others)
@@ -108,7 +108,7 @@ def test_every_object_is_valid_for_every_kubernetes() -> None:
             kubernetes_validate.validate(each, version, strict=True)
 
 
-def test_the_validator_finds_what_is_wrong() -> None:
+def test_the_validator_rejects_an_invalid_object() -> None:
     broken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {"prots": []}}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, KUBERNETES[0], strict=True)
@@ -136,21 +136,21 @@ def test_pods_are_restricted(name: str) -> None:
         assert {"cpu", "memory"} <= set(resources["requests"]) & set(resources["limits"])
 
 
-def test_no_stateful_set_waits_for_a_pod_that_cannot_start() -> None:
+def test_stateful_sets_start_their_pods_in_parallel() -> None:
     """With ordered starts, a pod with a bad image would have to be deleted by hand before a rollback."""
     sets = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "StatefulSet"]
     assert len(sets) == 5
     assert {each["spec"].get("podManagementPolicy") for each in sets} == {"Parallel"}
 
 
-def test_a_name_that_is_yaml_stays_a_name() -> None:
+def test_a_run_name_with_yaml_syntax_stays_a_string() -> None:
     for workload in workloads(render(*with_values("experiment=name: 'a: b'"))):
         if workload["kind"] != "Pod":
             assert "--run_dir=/var/lib/herd/runs/a: b" in container_of(workload)["args"]
 
 
 @pytest.mark.parametrize("name", CI_FILES)
-def test_mounts_and_volumes_fit(name: str) -> None:
+def test_mounts_match_volumes(name: str) -> None:
     for workload in workloads(render_ci(name)):
         claims = [claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])]
         volumes = [volume["name"] for volume in pod_of(workload).get("volumes", [])] + claims
@@ -160,7 +160,7 @@ def test_mounts_and_volumes_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CI_FILES)
-def test_names_labels_and_namespaces(name: str) -> None:
+def test_names_labels_and_namespaces_are_consistent(name: str) -> None:
     objects = render_ci(name)
     assert len(names(objects)) == len(objects)
     for each in objects:
@@ -178,7 +178,7 @@ def test_names_labels_and_namespaces(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CI_FILES)
-def test_services_find_pods_and_their_ports(name: str) -> None:
+def test_services_select_existing_pods_and_ports(name: str) -> None:
     objects = render_ci(name)
     for service in (each for each in objects if each["kind"] == "Service"):
         pods = [
@@ -193,14 +193,14 @@ def test_services_find_pods_and_their_ports(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CI_FILES)
-def test_every_process_takes_its_settings(name: str, tmp_path: Path) -> None:
+def test_every_process_accepts_its_rendered_settings(name: str, tmp_path: Path) -> None:
     objects = render_ci(name)
     run = {settings_of(objects, each, tmp_path).name for each in workloads(objects) if each["kind"] != "Pod"}
     assert len(run) == 1
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS)
-def test_an_experiment_is_the_same_as_text_as_map_and_on_a_laptop(file: str, tmp_path: Path) -> None:
+def test_an_experiment_as_text_or_map_gives_the_same_settings(file: str, tmp_path: Path) -> None:
     path = ROOT / "experiments" / file
     laptop = load_settings([path], [], {})
     shared = with_values("learner.persistence.existingClaim=runs") if laptop.population.strategy == "pbt" else []
@@ -226,7 +226,7 @@ def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None:
+def test_numbers_given_by_helm_set_stay_numbers(engine: str, tmp_path: Path) -> None:
     """``--set`` turns everything that is not a whole number into text."""
     words = ["optimizer.learning_rate=0.0015", "optimizer.epsilon=1e-3", "algorithm.discount=.95", "learner.batch_size=64"]
     words += ["stop.env_frames=2.5e9"]
@@ -274,12 +274,12 @@ def test_numbers_of_a_plain_set_are_numbers(engine: str, tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_wrong_is_refused_and_named(engine: str, words: list[str], line: str) -> None:
+def test_invalid_values_are_refused_by_name(engine: str, words: list[str], line: str) -> None:
     with pytest.raises(RenderError, match=line):
         render(*words, engine=engine)
 
 
-def test_long_and_foreign_release_names() -> None:
+def test_full_names_are_short_and_distinct_for_any_release_name() -> None:
     def fullname(release: str) -> str:
         (deployment,) = [each for each in render(release=release) if each["kind"] == "Deployment"]
         return str(deployment["metadata"]["name"]).removesuffix("-actor")
@@ -292,7 +292,7 @@ def test_long_and_foreign_release_names() -> None:
     assert long[0] != long[1]
 
 
-def test_what_is_for_every_component() -> None:
+def test_shared_keys_apply_to_every_component() -> None:
     """Every component supports each of the shared keys."""
     given: dict[str, Any] = {
         "nodeSelector": {"a": "b"},
@@ -335,7 +335,7 @@ def test_what_is_for_every_component() -> None:
 
 
 @pytest.mark.parametrize(("words", "is_there"), [((), True), (("networkPolicy.enabled=false",), False)])
-def test_network_policies_switch(words: tuple[str, ...], is_there: bool) -> None:
+def test_network_policies_can_be_disabled(words: tuple[str, ...], is_there: bool) -> None:
     objects = render_all(*with_values(*words))
     policies = {each["metadata"]["name"] for each in objects if each["kind"] == "NetworkPolicy"}
     components = (*COMPONENT_NAMES, "test", "default-deny")
@@ -354,7 +354,7 @@ TALK = {
 }
 
 
-def test_the_chart_has_the_components_of_the_table() -> None:
+def test_rendered_workloads_match_the_component_table() -> None:
     pods = {each["metadata"]["name"].removeprefix("herd-"): each for each in workloads(render_all())}
     assert {name for name, each in pods.items() if each["kind"] != "Pod"} == set(COMPONENT_NAMES)
     for component in COMPONENTS:
@@ -364,7 +364,7 @@ def test_the_chart_has_the_components_of_the_table() -> None:
         assert container["image"].rpartition(":")[0].endswith(f"herd-{service.name}")
 
 
-def test_who_may_talk_to_whom() -> None:
+def test_network_policies_allow_exactly_the_needed_connections() -> None:
     """Both ends allow what the protocol needs, and nothing more."""
     policies = [each for each in render_all() if each["kind"] == "NetworkPolicy"]
     policies.append(find(render_ci("population-values.yaml"), "NetworkPolicy", "herd-learner"))
@@ -389,7 +389,7 @@ def test_who_may_talk_to_whom() -> None:
     assert incoming == TALK
 
 
-def test_names_are_asked_for_at_both_ports() -> None:
+def test_dns_is_allowed_on_both_ports() -> None:
     for policy in (each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "NetworkPolicy"):
         for rule in policy["spec"].get("egress", []):
             if "to" not in rule:
@@ -398,7 +398,7 @@ def test_names_are_asked_for_at_both_ports() -> None:
                 }
 
 
-def test_who_may_read_metrics() -> None:
+def test_metrics_access_can_be_restricted() -> None:
     anybody = find(render(), "NetworkPolicy", "herd-actor")["spec"]["ingress"]
     assert anybody == [{"ports": [{"port": 9400, "protocol": "TCP"}]}]
     narrowed = find(render_ci("gpu-values.yaml"), "NetworkPolicy", "herd-actor")["spec"]["ingress"][-1]["from"]
@@ -406,7 +406,7 @@ def test_who_may_read_metrics() -> None:
     assert narrowed[1]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "test"
 
 
-def test_keys_go_where_their_role_is() -> None:
+def test_pods_mount_only_the_keys_of_their_roles() -> None:
     objects = render_all(*with_values("security.curve.existingSecret=k", 'security.curve.clients=["default", "old"]'))
     files = {
         "client": {"server.public", "client-default.secret"},
@@ -425,14 +425,14 @@ def test_keys_go_where_their_role_is() -> None:
         assert "--security.curve_keys=/etc/herd-keys" in container_of(workload)["args"]
 
 
-def test_the_account_of_the_pods() -> None:
+def test_pods_use_the_configured_service_account() -> None:
     assert pod_of(find(render(), "Deployment", "herd-actor"))["serviceAccountName"] == "herd"
     own = render(*with_values("serviceAccount.create=false"))
     assert ("ServiceAccount", "herd") not in names(own)
     assert pod_of(find(own, "Deployment", "herd-actor"))["serviceAccountName"] == "default"
 
 
-def test_priority_classes_switch() -> None:
+def test_priority_classes_are_created_on_request() -> None:
     assert not any(each["kind"] == "PriorityClass" for each in render())
     objects = render_ci("gpu-values.yaml")
     serving, actor = (find(objects, "PriorityClass", f"rl-herd-{which}") for which in ("serving", "actor"))
@@ -450,7 +450,7 @@ def test_priority_classes_switch() -> None:
         (("image.registry=r/x", f"actor.image.digest=sha256:{'a' * 64}", "actor.image.tag=v9"), f"r/x/herd-actor@sha256:{'a' * 64}"),
     ],
 )
-def test_images(values: tuple[str, ...], image: str) -> None:
+def test_image_references_follow_the_values(values: tuple[str, ...], image: str) -> None:
     assert container_of(find(render(*with_values(*values)), "Deployment", "herd-actor"))["image"] == image
 
 
@@ -475,7 +475,7 @@ def test_common_labels_are_everywhere_but_in_selectors() -> None:
         assert "team" not in str(each["spec"].get("selector", "") if "spec" in each else "")
 
 
-def test_the_notes_say_what_to_do_next() -> None:
+def test_the_notes_name_the_next_steps() -> None:
     def notes(name: str) -> str:
         return helm(NEWEST, "install", "herd", str(CHART), "--namespace", "rl", "--dry-run=client", "--values", str(CHART / "ci" / name))
 
@@ -491,14 +491,14 @@ def test_the_notes_say_what_to_do_next() -> None:
     assert "herd keys" not in gpu
 
 
-def test_helm_lint_is_content() -> None:
+def test_helm_lint_passes() -> None:
     for engine in ENGINES:
         said = helm(engine, "lint", "--strict", str(CHART))
         assert "0 chart(s) failed" in said
         assert "[INFO]" not in said  # without hints such as a recommended icon
 
 
-def test_the_package_leaves_test_values_out(tmp_path: Path) -> None:
+def test_the_package_excludes_test_values(tmp_path: Path) -> None:
     helm(NEWEST, "package", str(CHART), "--destination", str(tmp_path))
     with tarfile.open(next(tmp_path.glob("herd-*.tgz"))) as package:
         inside = package.getnames()

@@ -22,13 +22,13 @@ BLOCKS = {
 }
 
 
-def test_there_are_some() -> None:
+def test_the_pages_contain_values_files() -> None:
     assert len([name for name in BLOCKS if name.startswith("kubernetes-gpus")]) == 5
     assert len(BLOCKS) >= 7
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_it_is_a_file_of_values(name: str, tmp_path: Path) -> None:
+def test_documented_values_render_and_are_valid(name: str, tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(BLOCKS[name])
     first, *others = ([*render("--values", str(file), engine=engine)] for engine in ENGINES)

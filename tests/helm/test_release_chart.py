@@ -40,7 +40,7 @@ def digests(tmp_path: Path) -> Path:
     return folder
 
 
-def test_changes_are_the_entries_of_one_version() -> None:
+def test_changes_of_returns_the_entries_of_one_version() -> None:
     assert changes_of("0.2.0", CHANGES) == ['Actors ride bicycles (docs): "fast" ones.', "A fix."]
     assert changes_of("0.2.0rc1", CHANGES) == ["Older."]
     for missing in ("0.3.0", "0.2"):
@@ -50,7 +50,7 @@ def test_changes_are_the_entries_of_one_version() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_released_chart_says_what_changed_and_takes_the_releases_images(tmp_path: Path, digests: Path, engine: str) -> None:
+def test_a_released_chart_has_its_changes_and_image_digests(tmp_path: Path, digests: Path, engine: str) -> None:
     assert main([str(tmp_path), "--registry", REGISTRY, "--digests", str(digests)]) == 0
     helm(engine, "package", str(tmp_path / "herd"), "--destination", str(tmp_path))
     (package,) = tmp_path.glob("herd-*.tgz")
@@ -68,7 +68,7 @@ def test_a_released_chart_says_what_changed_and_takes_the_releases_images(tmp_pa
         assert container_of(each)["image"].startswith(f"{REGISTRY}/herd-")
 
 
-def test_links_lead_to_files_of_this_repository() -> None:
+def test_links_of_the_chart_lead_to_files_of_this_repository() -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     for link in yaml.safe_load(about["annotations"]["artifacthub.io/links"]):
         assert link["url"].startswith(about["home"])
@@ -94,7 +94,7 @@ def test_a_version_without_changes_stops_the_release(
 
 
 @pytest.mark.parametrize("job", ["images", "chart"])
-def test_whatever_is_pushed_is_signed_by_digest_and_has_a_provenance(job: str) -> None:
+def test_pushed_artifacts_are_signed_and_have_a_provenance(job: str) -> None:
     text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     described = yaml.safe_load(text)["jobs"][job]
     assert described["permissions"] == {"contents": "read", "packages": "write", "id-token": "write", "attestations": "write"}

@@ -28,7 +28,7 @@ def test_every_service_has_a_dockerfile() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_hadolint_finds_nothing(service: str) -> None:
+def test_hadolint_reports_no_problem(service: str) -> None:
     program = Path(sys.executable).with_name("hadolint")
     assert program.exists(), "hadolint is missing: make dev"
     found = subprocess.run(
@@ -42,7 +42,7 @@ def test_hadolint_finds_nothing(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_only_pinned_things_get_in(service: str) -> None:
+def test_base_images_and_packages_are_pinned(service: str) -> None:
     text = path_of(service).read_text()
     base = re.search(r"^ARG BASE=(\S+)$", text, re.MULTILINE)
     assert base is not None
@@ -58,7 +58,7 @@ def test_only_pinned_things_get_in(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_a_container_is_the_service_as_a_user_of_its_own(service: ServiceName) -> None:
+def test_a_container_runs_its_service_without_root(service: ServiceName) -> None:
     stage = shipped(service)
     assert entrypoint(service) == ["python", "-m", f"herd_{service}"]
     assert stage.last("USER") == "10001:10001"
@@ -69,7 +69,7 @@ def test_a_container_is_the_service_as_a_user_of_its_own(service: ServiceName) -
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_container_listens_on_the_ports_of_the_table(service: Service) -> None:
+def test_a_container_listens_on_the_documented_ports(service: Service) -> None:
     section = getattr(load_settings([ROOT / "experiments" / "catch.yaml"], [], environment(service.name)), service.section)
     assert (section.metrics_host, section.metrics_port) == ("*", METRICS_PORT)
     if service.port is not None:
@@ -77,7 +77,7 @@ def test_a_container_listens_on_the_ports_of_the_table(service: Service) -> None
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_nothing_is_imported_from_the_writable_folder_or_written_beside_the_code(service: str) -> None:
+def test_python_is_configured_for_a_read_only_installation(service: str) -> None:
     assert environment(service).items() >= {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}.items()
 
 
@@ -88,14 +88,14 @@ def test_the_allocator_is_tuned_before_the_process_starts(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=SERVICE_NAMES)
-def test_labels_name_the_release(service: Service) -> None:
+def test_labels_name_version_and_licenses(service: Service) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     labels = shipped(service.name).last("LABEL") or ""
     assert f'org.opencontainers.image.version="{version}"' in labels
     assert ("GPL-2.0-only" in labels) is (service.packages == "actor"), "ale-py is GPL-2.0, and in the images of those who play alone"
 
 
-def test_the_context_holds_what_is_copied_and_no_more() -> None:
+def test_the_build_context_holds_exactly_the_copied_files() -> None:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
     allowed = {line[1:] for line in lines if line.startswith("!")}

@@ -15,38 +15,38 @@ def pins_of(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_the_files_are_fresh(name: str) -> None:
+def test_the_requirements_files_are_up_to_date(name: str) -> None:
     assert (ROOT / name).read_text() == requirements(NEEDS[name], read_pins(CONSTRAINTS.read_text())), "make docs"
 
 
-def test_torch_is_there_where_the_table_says_so() -> None:
+def test_only_the_services_that_need_torch_contain_it() -> None:
     for service in SERVICES:
         found = pins_of(f"services/{service.name}/requirements.txt") & {*TORCH, "ale-py", "gymnasium"}
         assert found >= TORCH if service.has_torch else not found
 
 
-def test_the_emulator_is_in_the_images_of_those_who_play_alone() -> None:
+def test_only_actor_and_evaluator_images_contain_the_emulator() -> None:
     players = {"services/actor/requirements.txt", "services/evaluator/requirements.txt"}
     assert {name for name in NEEDS if "ale-py" in pins_of(name)} == players
 
 
-def test_what_is_needed_in_turn_is_there() -> None:
+def test_indirect_requirements_are_included() -> None:
     assert {"typing-extensions", "pydantic-core", "markdown-it-py", "mdurl"} <= pins_of("services/bandit/requirements.txt")
 
 
-def test_a_package_without_a_version_is_named() -> None:
+def test_an_unpinned_package_is_an_error() -> None:
     pins = read_pins(CONSTRAINTS.read_text())
     del pins["mdurl"]
     with pytest.raises(UnpinnedError, match="mdurl"):
         requirements("herd-rl", pins)
 
 
-def test_what_is_not_installed_is_named() -> None:
+def test_a_package_that_is_not_installed_is_an_error() -> None:
     with pytest.raises(UnpinnedError, match="no-such-package"):
         requirements("no-such-package", {"no-such-package": "no-such-package==1"})
 
 
-def test_pins_are_read_by_canonical_name() -> None:
+def test_pins_are_keyed_by_canonical_name() -> None:
     assert read_pins("# a comment\nFarama-Notifications==0.0.6  # why\n\ntyping_extensions==4\n") == {
         "farama-notifications": "Farama-Notifications==0.0.6",
         "typing-extensions": "typing_extensions==4",

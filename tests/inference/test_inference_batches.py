@@ -20,7 +20,7 @@ def asking(batches: Batches, number: int, count: int, at: float, agent: int = 0)
     return session.waiting
 
 
-def test_a_full_batch_begins_at_once_and_another_at_its_deadline() -> None:
+def test_a_full_batch_starts_at_once_and_others_at_the_deadline() -> None:
     batches = Batches(1, batch_size=8, deadline_seconds=0.5)
     batches.may_act(0)
     first = asking(batches, 1, 4, at=10.0)
@@ -36,7 +36,7 @@ def test_a_full_batch_begins_at_once_and_another_at_its_deadline() -> None:
     assert len(batches) == 0
 
 
-def test_a_batch_holds_the_oldest_that_fit_and_one_at_least() -> None:
+def test_a_batch_holds_the_oldest_requests_that_fit() -> None:
     batches = Batches(1, batch_size=8, deadline_seconds=9.0)
     batches.may_act(0)
     requests = [asking(batches, number, count, at=float(number)) for number, count in enumerate((5, 3, 1, 20, 2))]
@@ -47,14 +47,14 @@ def test_a_batch_holds_the_oldest_that_fit_and_one_at_least() -> None:
     assert batches.next(13.0) == requests[4:]
 
 
-def test_no_batch_waits_in_vain_where_the_deadline_is_nothing() -> None:
+def test_with_deadline_0_a_batch_starts_at_once() -> None:
     batches = Batches(1, batch_size=8, deadline_seconds=0.0)
     batches.may_act(0)
     request = asking(batches, 1, 1, at=3.0)
     assert batches.next(3.0) == [request]
 
 
-def test_agents_do_not_mix_and_wait_for_their_weights() -> None:
+def test_a_batch_is_of_one_agent_and_waits_for_its_weights() -> None:
     batches = Batches(3, batch_size=4, deadline_seconds=1.0)
     batches.may_act(1)
     without = asking(batches, 1, 4, at=1.0, agent=0)
@@ -69,7 +69,7 @@ def test_agents_do_not_mix_and_wait_for_their_weights() -> None:
     assert batches.next(70.0) == [without]
 
 
-def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
+def test_discarded_and_replaced_requests_leave_the_queue() -> None:
     batches = Batches(1, batch_size=6, deadline_seconds=1.0)
     batches.may_act(0)
     gone, wanted = asking(batches, 1, 3, at=1.0), asking(batches, 2, 2, at=1.5)
@@ -85,7 +85,7 @@ def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 7), st.integers(0, 9)), max_size=60))
-def test_places_never_overlap_and_come_together_again(steps: list[tuple[bool, int, int]]) -> None:
+def test_places_never_overlap_and_are_merged_when_freed(steps: list[tuple[bool, int, int]]) -> None:
     places, capacity = Places(20), 20
     taken: list[tuple[int, int]] = []
     for takes, count, which in steps:
@@ -103,7 +103,7 @@ def test_places_never_overlap_and_come_together_again(steps: list[tuple[bool, in
     assert places.take(capacity) == (0, capacity)
 
 
-def test_the_longest_silent_make_room() -> None:
+def test_the_least_recently_heard_sessions_are_evicted() -> None:
     ended: list[Session] = []
     sessions = Sessions(10, ended.append)
     one, two, three = (sessions.open(name, 0, 3) for name in (b"one", b"two", b"three"))
@@ -118,7 +118,7 @@ def test_the_longest_silent_make_room() -> None:
     assert three.num_environments == 3
 
 
-def test_a_client_that_comes_with_another_number_has_one_session() -> None:
+def test_a_client_that_changes_its_size_keeps_one_session() -> None:
     ended: list[Session] = []
     sessions = Sessions(10, ended.append)
     sessions.open(b"one", 0, 6)

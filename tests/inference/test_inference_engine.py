@@ -29,7 +29,7 @@ def slow_stack(history: list[np.ndarray], resets: list[bool], size: int) -> np.n
 
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(("size", "shape"), [(4, (5, 3, 1)), (3, (5, 3, 1)), (4, (4, 3, 2)), (1, (4, 3, 1))])
-def test_stacks_are_those_of_the_games_wherever_they_lie(size: int, shape: tuple[int, int, int], *, in_place: bool) -> None:
+def test_stacks_are_correct_for_any_memory_layout(size: int, shape: tuple[int, int, int], *, in_place: bool) -> None:
     """Three sessions take turns, in batches of adjacent sessions, of one session and of separate ones; one is restored in the middle."""
     random = np.random.default_rng(2)
     height, width, channels = shape

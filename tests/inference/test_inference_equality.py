@@ -114,7 +114,7 @@ class Both:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_halves_of_two_actors_hear_what_a_local_policy_says(context: Context, case: str) -> None:
+def test_remote_inference_equals_a_local_policy(context: Context, case: str) -> None:
     settings = settings_of(case)
     agent = peaked_agent(settings)
     served = Served(settings, [agent], context=context)
@@ -138,7 +138,7 @@ def test_halves_of_two_actors_hear_what_a_local_policy_says(context: Context, ca
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_service_that_forgot_everything_goes_on_in_the_middle_of_games(context: Context, case: str) -> None:
+def test_a_restarted_service_continues_games_from_sent_states(context: Context, case: str) -> None:
     settings = settings_of(case)
     agent = peaked_agent(settings)
     served = Served(settings, [agent], context=context)
@@ -156,7 +156,7 @@ def test_a_service_that_forgot_everything_goes_on_in_the_middle_of_games(context
     assert client.num_states_sent == 3
 
 
-def test_environments_that_made_room_are_known_again_at_their_next_row(context: Context) -> None:
+def test_evicted_environments_send_their_state_again(context: Context) -> None:
     settings = settings_of("four grey planes, recurrent")
     agent = peaked_agent(settings)
     served = Served(settings, [agent], context=context, capacity=4)
@@ -176,7 +176,7 @@ def test_environments_that_made_room_are_known_again_at_their_next_row(context: 
     assert served.sessions.num_evicted == 2 * (3 * 6 - 2)
 
 
-def test_each_agent_acts_by_its_own_weights(context: Context) -> None:
+def test_each_agent_acts_with_its_own_weights(context: Context) -> None:
     settings = settings_of("one plane").model_copy(update={"agents": 2})
     agents = [peaked_agent(settings, seed) for seed in (3, 4)]
     served = Served(settings, agents, context=context)
@@ -193,7 +193,7 @@ def test_each_agent_acts_by_its_own_weights(context: Context) -> None:
             client.close()
 
 
-def test_a_policy_of_the_actors_own_takes_over_and_hands_back(context: Context) -> None:
+def test_a_local_policy_takes_over_until_the_service_returns(context: Context) -> None:
     settings = settings_of("four grey planes, recurrent")
     agent = peaked_agent(settings)
     served = Served(settings, [agent], context=context)

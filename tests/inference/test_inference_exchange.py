@@ -83,7 +83,7 @@ def said(decision: Decision) -> Any:
     return decode_header(bytes(decision.frames[0])) if decision.frames else None
 
 
-def test_rows_in_turn() -> None:
+def test_requests_are_acted_on_once_and_answered_again() -> None:
     service = Service()
     unknown = service.take(request(1))
     assert (unknown.outcome, said(unknown)) == ("state_wanted", StateWanted(request_id=1))
@@ -102,7 +102,7 @@ def test_rows_in_turn() -> None:
     assert len(service.act()) == 1
 
 
-def test_a_row_that_is_not_answered_yet_is_replaced_by_one_with_state_only() -> None:
+def test_an_unanswered_row_is_replaced_only_by_one_with_state() -> None:
     service = Service()
     service.take(request(1, has_state=True))
     assert service.take(request(2)).outcome == "state_wanted"
@@ -112,7 +112,7 @@ def test_a_row_that_is_not_answered_yet_is_replaced_by_one_with_state_only() -> 
 
 
 @pytest.mark.parametrize("changes", [{"count": 3}, {"agent": 1}])
-def test_other_environments_are_not_taken_for_those_known(changes: dict[str, Any]) -> None:
+def test_a_changed_size_or_agent_needs_its_state(changes: dict[str, Any]) -> None:
     service = Service()
     service.take(request(1, has_state=True))
     service.act()
@@ -120,7 +120,7 @@ def test_other_environments_are_not_taken_for_those_known(changes: dict[str, Any
     assert service.take(request(2, has_state=True, **changes)).outcome == "new"
 
 
-def test_clients_that_do_not_belong_here_are_told_why() -> None:
+def test_clients_of_other_runs_are_refused_with_a_reason() -> None:
     service = Service()
     for changes, reason in (
         ({"run_id": "another"}, "belongs to run run, not another"),
@@ -148,7 +148,7 @@ def test_clients_that_do_not_belong_here_are_told_why() -> None:
         ("instructions", -1),
     ],
 )
-def test_values_out_of_range_are_dropped_unread(name: str, value: float) -> None:
+def test_values_out_of_range_are_malformed(name: str, value: float) -> None:
     service = Service()
     service.take(request(1, has_state=True))
     before = service.state()
@@ -160,7 +160,7 @@ def test_values_out_of_range_are_dropped_unread(name: str, value: float) -> None
 
 @pytest.mark.parametrize("part", [1, 2])
 @pytest.mark.parametrize("change", [-1, 1])
-def test_payloads_of_another_length_are_dropped_unread(part: int, change: int) -> None:
+def test_payloads_of_wrong_length_are_malformed(part: int, change: int) -> None:
     service = Service()
     frames = request(1, has_state=True)
     frames[part] = frames[part][:change] if change < 0 else frames[part] + b"\0"

@@ -101,7 +101,7 @@ def play(group: Both, num_rows: int) -> None:
         group.step()
 
 
-def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
+def test_games_continue_across_kills_and_stops_of_the_service(tmp_path: Path) -> None:
     """Before and after, each answer is that of a policy in the actor; no row is lost, and none is played twice."""
     with Context() as context, a_run(tmp_path, context) as run:
         run.publish(7)
@@ -137,7 +137,7 @@ def test_games_go_on_over_kills_and_requests_to_stop(tmp_path: Path) -> None:
             assert client.num_states_sent == 3
 
 
-def test_nobody_is_answered_before_there_are_weights(tmp_path: Path) -> None:
+def test_requests_wait_until_weights_arrive(tmp_path: Path) -> None:
     with Context() as context, a_run(tmp_path, context) as run, ExitStack() as stack:
         server = stack.enter_context(ServerProcess("inference", run.service_settings()))
         client = stack.enter_context(closing(client_of(context, server, 2)))
@@ -151,7 +151,7 @@ def test_nobody_is_answered_before_there_are_weights(tmp_path: Path) -> None:
         until(lambda: probe(readiness))
 
 
-def test_keys_and_who_may_ask(tmp_path: Path) -> None:
+def test_only_keys_of_actors_may_request_actions(tmp_path: Path) -> None:
     """An actor's key may request actions, a viewer's may not. The service's own key may request weights but not publish them."""
     keys = tmp_path / "keys"
     make_keys(keys)
@@ -176,7 +176,7 @@ def test_keys_and_who_may_ask(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fallback", ["wait", "local"])
-def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fallback: str) -> None:
+def test_an_actor_waiting_for_the_service_can_be_stopped(tmp_path: Path, fallback: str) -> None:
     """No process listens at any of the addresses, and the actor still ends cleanly."""
     with ExitStack() as held:
         addresses = []
@@ -209,7 +209,7 @@ def test_an_actor_that_waits_for_it_hears_a_request_to_stop(tmp_path: Path, fall
             assert actor.wait(ANSWER_SECONDS) == 0
 
 
-def test_a_gpu_that_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_missing_gpu_gives_one_line_and_exit_code_2(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     config = tmp_path / "config.yaml"
     config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\nactor: {inference: remote, count: 1}\ninference: {port: 0}\n")

@@ -15,7 +15,7 @@ from herd.config.settings import RunSettings
         ({"actor": {"lockstep": True, "count": 1}}, ("actor.lockstep", "actor.inference")),
     ],
 )
-def test_what_does_not_go_together_is_named(sections: dict[str, dict[str, object]], keys: tuple[str, ...]) -> None:
+def test_incompatible_settings_are_refused_by_name(sections: dict[str, dict[str, object]], keys: tuple[str, ...]) -> None:
     RunSettings.model_validate(sections)  # with a policy in the actor the same settings are valid
     remote = {**sections, "actor": {**sections["actor"], "inference": "remote"}}
     with pytest.raises(ValidationError) as raised:
@@ -24,6 +24,6 @@ def test_what_does_not_go_together_is_named(sections: dict[str, dict[str, object
     assert all(key in error["msg"] for key in keys)
 
 
-def test_as_many_environments_as_one_actor_has_are_enough() -> None:
+def test_max_environments_may_equal_those_of_one_actor() -> None:
     settings = {"actor": {"inference": "remote", "environments": 32}, "inference": {"max_environments": 32}}
     assert RunSettings.model_validate(settings).inference.max_environments == 32

@@ -66,18 +66,18 @@ def run_suite(
         (NEWEST, "agents", True),
     ],
 )
-def test_the_suite_passes_where_no_process_runs(tmp_path: Path, engine: str, run: str, make_pods: bool) -> None:
+def test_the_suite_passes_without_processes(tmp_path: Path, engine: str, run: str, make_pods: bool) -> None:
     said = run_suite(tmp_path, make_pods=make_pods, engine=engine, run=run)
     assert re.search(r"^10 passed, \d+ deselected", said, re.MULTILINE), said
 
 
-def test_the_suite_notices_what_is_not_as_the_chart_says(tmp_path: Path) -> None:
+def test_the_suite_detects_objects_that_differ_from_the_chart(tmp_path: Path) -> None:
     def hurt(fake: FakeCluster) -> None:
         for service in fake.objects.get("services", []):
             service["spec"]["ports"] = []
 
     said = run_suite(tmp_path, "-k", "test_every_object", "--tb=short", make_pods=False, keep=True, hurt=hurt)
-    assert "test_every_object_of_the_chart_is_there_as_it_says" in said, said
+    assert "test_every_object_of_the_chart_is_installed_as_rendered" in said, said
     assert "1 failed" in said, said
     assert "the release at that moment" in said
     assert "0 pods of herd in herd-test-" in said

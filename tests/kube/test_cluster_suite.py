@@ -40,7 +40,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.processes
-def test_without_a_cluster_the_suite_is_one_line_and_an_error() -> None:
+def test_without_a_cluster_the_suite_fails_with_one_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-m", "cluster", "-q", "-p", "no:cacheprovider", str(REPOSITORY / "tests" / "cluster")],
         capture_output=True,
@@ -89,7 +89,7 @@ def test_counters_are_observed(live: LiveRelease, served: Served) -> None:
     assert live.observe().version is None
 
 
-def test_a_version_that_goes_back_is_noticed(live: LiveRelease, served: Served) -> None:
+def test_a_decreasing_version_is_detected(live: LiveRelease, served: Served) -> None:
     for lineage, updates in ((1, 5), (1, 6), (2, 1)):
         served.fake.pages["herd-paramserver-0"] = holder_page(updates=updates, lineage=lineage)
         live.observe()
@@ -100,7 +100,7 @@ def test_a_version_that_goes_back_is_noticed(live: LiveRelease, served: Served) 
         live.observe()
 
 
-def test_frames_flow_or_the_wait_ends(served: Served, live: LiveRelease) -> None:
+def test_waiting_for_frames_succeeds_or_times_out(served: Served, live: LiveRelease) -> None:
     updates = itertools.count(100)
     served.fake.pages["herd-paramserver-0"] = lambda: holder_page(updates=next(updates))
     seen = live.until_frames_flow(least=1_000)
@@ -112,12 +112,12 @@ def test_frames_flow_or_the_wait_ends(served: Served, live: LiveRelease) -> None
         hurried.until_frames_flow()
 
 
-def test_a_server_that_stumbles_is_asked_again(served: Served, live: LiveRelease) -> None:
+def test_server_errors_are_retried(served: Served, live: LiveRelease) -> None:
     served.fake.failing[("list", "pods")] = [500, 503]
     assert len(live.until("pods", live.pods, bool)) == 7
 
 
-def test_a_kill_waits_for_another_pod_that_is_ready(served: Served, live: LiveRelease) -> None:
+def test_a_kill_waits_until_a_new_pod_is_ready(served: Served, live: LiveRelease) -> None:
     looks = itertools.count()
 
     def controller(killed: Json) -> None:
@@ -146,7 +146,7 @@ def ending(name: str, uid: str) -> Json:
     return old
 
 
-def test_pods_that_end_already_are_neither_killed_nor_counted(served: Served, live: LiveRelease) -> None:
+def test_terminating_pods_are_neither_killed_nor_counted(served: Served, live: LiveRelease) -> None:
     served.fake.objects["pods"].insert(0, ending("herd-actor-5d9f7c-aaaa0", "uid-old"))
     served.fake.objects["pods"].append(ending("herd-actor-5d9f7c-zzzzz", "uid-older"))
 

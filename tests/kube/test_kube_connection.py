@@ -38,7 +38,7 @@ def refusal(access: Access, environ: dict[str, str], **options: Path) -> str:
     return line
 
 
-def test_named_file_then_kubeconfig_then_home_then_pod(tmp_path: Path) -> None:
+def test_the_cluster_is_chosen_in_the_documented_order(tmp_path: Path) -> None:
     for name in ("named", "variable", "home"):
         (tmp_path / name).mkdir()
         write_kubeconfig(tmp_path / name / "config", f"http://{name}:1", namespace=name)
@@ -52,7 +52,7 @@ def test_named_file_then_kubeconfig_then_home_then_pod(tmp_path: Path) -> None:
     assert find_connection(Access(), {}).configuration.host == "http://home:1"
 
 
-def test_a_list_of_files_is_merged_and_may_name_absent_ones(tmp_path: Path) -> None:
+def test_several_kubeconfig_files_are_merged_and_may_be_absent(tmp_path: Path) -> None:
     first = write_kubeconfig(tmp_path / "first", "http://first:1", namespace=None)
     second = tmp_path / "second"
     second.write_text(first.read_text().replace("fake", "other").replace("first:1", "second:1"))
@@ -61,7 +61,7 @@ def test_a_list_of_files_is_merged_and_may_name_absent_ones(tmp_path: Path) -> N
     assert find_connection(Access(context="other"), environ).configuration.host == "http://second:1"
 
 
-def test_inside_a_pod_its_service_account_is_used(tmp_path: Path) -> None:
+def test_inside_a_pod_the_service_account_is_used(tmp_path: Path) -> None:
     account = tmp_path / "account"
     account.mkdir()
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -74,7 +74,7 @@ def test_inside_a_pod_its_service_account_is_used(tmp_path: Path) -> None:
     assert "--context" in refusal(Access(context="fake"), environ, service_account=account)
 
 
-def test_no_cluster_at_all() -> None:
+def test_without_any_cluster_the_error_says_where_it_looked() -> None:
     assert refusal(Access(), {}).startswith("no cluster: ~/.kube/config does not exist, KUBECONFIG is not set")
 
 
@@ -91,7 +91,7 @@ def test_no_cluster_at_all() -> None:
         "contexts: [x]",
     ],
 )
-def test_what_is_no_kubeconfig_is_said(tmp_path: Path, content: str) -> None:
+def test_an_invalid_kubeconfig_is_refused_by_name(tmp_path: Path, content: str) -> None:
     file = tmp_path / "config"
     file.write_text(content)
     assert str(file) in refusal(Access(file), {})
@@ -104,7 +104,7 @@ def changed(file: Path, change: Callable[[dict[str, list[dict[str, dict[str, obj
     return file
 
 
-def test_contexts_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_contexts_are_refused(tmp_path: Path) -> None:
     file = write_kubeconfig(tmp_path / "config", "http://x:1")
     assert refusal(Access(file, "fak"), {}) == f"{file}: no context fak; available are: fake"
     changed(file, lambda content: content.pop("current-context"))
@@ -117,7 +117,7 @@ def test_contexts_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_login_command_that_fails_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_login_command_is_reported_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for command, args in (("/no/such/program", []), (sys.executable, ["-c", "raise SystemExit('please log in')"])):
         user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": args, "interactiveMode": "Never"}}
         file = write_kubeconfig(tmp_path / "config", "http://x:1", user=user)
@@ -142,7 +142,7 @@ def test_a_login_command_that_works_is_used(tmp_path: Path) -> None:
     assert found.configuration.api_key == {"BearerToken": "Bearer fresh"}
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_a_closed_port_is_reported_as_unreachable(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     cluster = open_cluster(Access(write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{port}")), {})
@@ -150,7 +150,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
         cluster.get(PODS, CoreV1Api(cluster.client).list_namespaced_pod, "rl")
 
 
-def test_a_server_that_is_silent_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_requests_to_a_silent_server_time_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         cluster = open_cluster(Access(write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{port}")), {})
@@ -158,7 +158,7 @@ def test_a_server_that_is_silent_is_not_waited_for_for_ever(tmp_path: Path) -> N
             cluster.read(PODS, CoreV1Api(cluster.client).list_namespaced_pod, "rl", read_seconds=0.2)
 
 
-def test_a_server_that_does_not_speak_tls_is_said(tmp_path: Path) -> None:
+def test_a_server_without_tls_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -176,7 +176,7 @@ def test_a_server_that_does_not_speak_tls_is_said(tmp_path: Path) -> None:
         thread.join(timeout=5)
 
 
-def test_not_a_kubernetes_server(tmp_path: Path, fake: FakeCluster) -> None:
+def test_a_server_that_is_not_kubernetes_is_reported(tmp_path: Path, fake: FakeCluster) -> None:
     with serving(fake) as address:
         cluster = open_cluster(Access(write_kubeconfig(tmp_path / "config", address)), {})
         fake.pages["herd-learner-0"] = "hello"
@@ -186,7 +186,7 @@ def test_not_a_kubernetes_server(tmp_path: Path, fake: FakeCluster) -> None:
             cluster.read(PODS, CoreV1Api(cluster.client).list_namespaced_pod, "rl", most_bytes=3)
 
 
-def test_what_the_server_refuses(served: Served) -> None:
+def test_refusals_and_errors_of_the_server_are_reported(served: Served) -> None:
     cluster = served.connect()
     core = CoreV1Api(cluster.client)
     served.fake.forbidden.add(("list", "pods"))
@@ -206,7 +206,7 @@ def test_what_the_server_refuses(served: Served) -> None:
     cluster.close()
 
 
-def test_trouble_is_answered_with_one_line_and_exit_code_2(served: Served, herd: Herd, herd_process: Herd) -> None:
+def test_connection_errors_are_one_line_and_exit_code_2(served: Served, herd: Herd, herd_process: Herd) -> None:
     words = ["status", "--release", "herd"]
     for environment, options, part in (
         ({"KUBECONFIG": ""}, [], "no cluster: ~/.kube/config does not exist"),
@@ -227,7 +227,7 @@ def test_trouble_is_answered_with_one_line_and_exit_code_2(served: Served, herd:
     assert answer.errors.count("\n") == 1
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_package_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(requirements, "find_spec", {}.get)
     assert main(["status", "--release", "herd"]) == 2
     assert capsys.readouterr().err == "herd: needs kubernetes: pip install 'herd-rl[kube]'\n"

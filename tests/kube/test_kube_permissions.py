@@ -43,6 +43,6 @@ def asked(served: Served) -> set[tuple[str, str, str]]:
     return found
 
 
-def test_the_documented_role_is_what_the_commands_ask_for(served: Served, herd: Herd) -> None:
+def test_the_documented_role_matches_the_requests_of_the_commands(served: Served, herd: Herd) -> None:
     assert herd("status", "--release", "herd", "--seconds", "0").code == 0
     assert asked(served) == allowed()

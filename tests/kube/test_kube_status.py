@@ -77,14 +77,14 @@ def test_status_names_the_bottleneck(served: Served) -> None:
     assert picture.run.blocked_share > 0.9
 
 
-def test_one_look_has_no_rates(herd: Herd) -> None:
+def test_a_single_observation_has_no_rates(herd: Herd) -> None:
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
     assert said["frames_per_second"] is None
     assert said["bottleneck"] == "starting"
     assert said["learner_updates"] == 120
 
 
-def test_thousands_of_actors_are_listed_by_pages_and_a_bounded_sample_is_asked(served: Served) -> None:
+def test_many_actors_are_listed_in_pages_and_a_sample_is_scraped(served: Served) -> None:
     fake = served.fake
     fake.objects["pods"] = [each for each in fake.objects["pods"] if "actor" not in each["metadata"]["name"]]
     many = [
@@ -114,7 +114,7 @@ def test_thousands_of_actors_are_listed_by_pages_and_a_bounded_sample_is_asked(s
     assert console.file.getvalue().count("herd-actor-5d9f7c-") == 1_300  # type: ignore[attr-defined]
 
 
-def test_the_sample_is_spread_over_all_actors_and_asks_only_who_runs() -> None:
+def test_the_sample_is_spread_over_all_running_actors() -> None:
     pods = [read_pod(pod(f"herd-actor-{number:03}", "actor")) for number in range(100)]
     pods.append(read_pod(pending_pod("herd-actor-100", "actor")))
     pods += [read_pod(pod(f"herd-{name}-0", name)) for name in ("learner", "bandit")]
@@ -124,7 +124,7 @@ def test_the_sample_is_spread_over_all_actors_and_asks_only_who_runs() -> None:
 
 
 @pytest.mark.parametrize(("shards", "replicas", "actors"), [(1, 0, 12), (2, 16, 9), (8, 4, 4), (16, 4, 4)])
-def test_a_larger_release_is_not_asked_more(shards: int, replicas: int, actors: int) -> None:
+def test_the_number_of_metrics_requests_is_bounded(shards: int, replicas: int, actors: int) -> None:
     """At most 28 requests for metrics over both looks, as long as all shards and four actors are asked."""
     numbers = {"learner": shards, "paramserver": 1, "paramserver-replica": replicas, "bandit": 1, "actor": 4_000}
     pods = [read_pod(pod(f"herd-{name}-{number}", name)) for name, count in numbers.items() for number in range(count)]
@@ -141,7 +141,7 @@ herd_population_setting{agent="1",setting="loss.entropy_cost"} 0.003
 """
 
 
-def test_several_agents_and_groups_of_actors_are_one_component_each(served: Served, herd: Herd) -> None:
+def test_agents_and_actor_groups_are_shown_as_components(served: Served, herd: Herd) -> None:
     """The learners of two agents have the same ranks."""
     fake = served.fake
     fake.objects["pods"] = [each for each in fake.objects["pods"] if "learner" not in each["metadata"]["name"]]
@@ -181,7 +181,7 @@ def test_several_agents_and_groups_of_actors_are_one_component_each(served: Serv
     assert [(each["agent"], each["rank"]) for each in said["pods"] if each["component"] == "learner"] == [(0, 0), (1, 0)]
 
 
-def test_of_actors_in_trouble_one_of_each_kind_says_why(served: Served, herd: Herd) -> None:
+def test_one_actor_of_each_kind_of_problem_shows_its_reason(served: Served, herd: Herd) -> None:
     names = [each["metadata"]["name"] for each in served.fake.objects["pods"] if "actor" in each["metadata"]["name"]]
     pods = [each for each in served.fake.objects["pods"] if each["metadata"]["name"] not in names]
     why = "0/3 nodes are available: 3 Insufficient cpu."
@@ -200,7 +200,7 @@ def test_of_actors_in_trouble_one_of_each_kind_says_why(served: Served, herd: He
     assert trouble["ccccc"] == ("Pending", 0, "")
 
 
-def test_the_ages_of_a_table_are_read_back() -> None:
+def test_ages_in_a_pod_table_are_parsed() -> None:
     now = datetime(2026, 11, 22, tzinfo=UTC)
     for seconds, known_to in ((45, 1), (200, 1), (1_000, 60), (12_000, 60), (100_000, 3_600), (5_000_000, 86_400)):
         made = pod("herd-actor-1", "actor")
@@ -215,7 +215,7 @@ def test_the_ages_of_a_table_are_read_back() -> None:
         read_actor_rows(table, now)
 
 
-def test_pods_in_trouble_say_why(served: Served, herd: Herd) -> None:
+def test_problems_of_pods_are_shown_with_their_reasons(served: Served, herd: Herd) -> None:
     served.fake.objects["pods"][0] = waiting_pod(
         "herd-learner-0", "learner", "CrashLoopBackOff", "back-off 40s restarting failed", restarts=4
     )
@@ -231,7 +231,7 @@ def test_pods_in_trouble_say_why(served: Served, herd: Herd) -> None:
     assert said["env_frames_since_learner_start"] is None
 
 
-def test_pods_without_metrics_are_one_note_a_cause(served: Served, herd: Herd) -> None:
+def test_pods_without_metrics_give_one_note_per_cause(served: Served, herd: Herd) -> None:
     served.fake.forbidden.add(("get", "pods/proxy"))
     answer = herd("status", "--release", "herd", "--seconds", "0")
     assert answer.code == 0
@@ -243,7 +243,7 @@ def test_pods_without_metrics_are_one_note_a_cause(served: Served, herd: Herd) -
     ]
 
 
-def test_no_pod_within_reach_names_the_policy_that_may_be_why(served: Served, herd: Herd) -> None:
+def test_if_no_pod_answers_the_network_policy_is_named(served: Served, herd: Herd) -> None:
     served.fake.pages.clear()
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
     assert "check that networkPolicy.metricsFrom allows it" in said["notes"][-1]
@@ -252,7 +252,7 @@ def test_no_pod_within_reach_names_the_policy_that_may_be_why(served: Served, he
     assert not any("metricsFrom" in note for note in said["notes"])
 
 
-def test_a_pod_that_talks_nonsense_is_a_note(served: Served, herd: Herd) -> None:
+def test_invalid_metrics_of_a_pod_give_a_note(served: Served, herd: Herd) -> None:
     served.fake.pages["herd-paramserver-0"] = "<html>not metrics</html>"
     del served.fake.pages["herd-actor-5d9f7c-bbbbb"]
     said = json.loads(herd("status", "--release", "herd", "--seconds", "0", "--json").output)
@@ -262,7 +262,7 @@ def test_a_pod_that_talks_nonsense_is_a_note(served: Served, herd: Herd) -> None
     assert said["actors_asked"] == 2
 
 
-def test_who_holds_no_weights_yet_has_no_version(served: Served) -> None:
+def test_pods_without_weights_have_no_version(served: Served) -> None:
     served.fake.pages["herd-actor-5d9f7c-aaaaa"] = holder_page(updates=0, lineage=0, age="NaN")
     served.fake.pages["herd-paramserver-0"] = exposition(weights_lineage=1)
     cluster = served.connect()
@@ -273,7 +273,7 @@ def test_who_holds_no_weights_yet_has_no_version(served: Served) -> None:
     assert rows["herd-actor-5d9f7c-bbbbb"] is not None
 
 
-def test_an_unknown_release_is_answered_with_those_there_are(served: Served, herd_process: Herd) -> None:
+def test_an_unknown_release_is_answered_with_the_existing_ones(served: Served, herd_process: Herd) -> None:
     answer = herd_process("status", "--release", "hrd")
     assert (answer.code, answer.output) == (2, "")
     assert answer.errors == "herd: no release hrd in namespace rl; its releases are: herd\n"
@@ -286,7 +286,7 @@ def test_an_unknown_release_is_answered_with_those_there_are(served: Served, her
     assert answer.errors == "herd: no release herd in namespace empty; this namespace has no releases\n"
 
 
-def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
+def test_invalid_combinations_of_options_are_refused(herd: Herd) -> None:
     for words, problem in (
         (["--namespace", "rl"], "--namespace needs --release"),
         (["-n", "rl"], "--namespace needs --release"),
@@ -302,7 +302,7 @@ def test_local_and_cluster_do_not_mix(herd: Herd) -> None:
         assert answer.errors.count("\n") == 1
 
 
-def test_ages_are_short() -> None:
+def test_ages_are_formatted_briefly() -> None:
     assert [age(seconds) for seconds in (None, 0.0, 45.9, 60, 200, 3_600, 12_000, 40_000, 97_000, 5e6)] == [
         "-", "0s", "45s", "1m", "3m20s", "1h", "3h20m", "11h", "1d2h", "57d",
     ]  # fmt: skip

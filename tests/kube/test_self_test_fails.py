@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_it_says_what_is_missing_and_its_pod_stays(engine: str, tmp_path: Path) -> None:
+def test_a_failed_self_test_names_the_cause_and_keeps_its_pod(engine: str, tmp_path: Path) -> None:
     helm(engine, "version")  # fetches Helm, or skips with the chart's other tests
     fake = FakeCluster()
     with serving(fake) as address:

@@ -58,7 +58,7 @@ class _Batches:
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if refusal_of(cell) is None], ids=str)
-def test_it_trains(cell: Cell, tmp_path: Path) -> None:
+def test_every_allowed_combination_trains(cell: Cell, tmp_path: Path) -> None:
     """20 updates have finite losses and change the weights. In a population, the second ten continue from another member's checkpoint."""
     whole = RunSettings.model_validate({**experiment_of(cell), "run_dir": str(tmp_path)})
     learner = MemberLearner(whole, 0)
@@ -94,10 +94,10 @@ def _copy_another(learner: MemberLearner, whole: RunSettings) -> None:
     assert all(np.array_equal(tensor.numpy(), theirs[name].numpy()) for name, tensor in learner.trainer.weights().items())
 
 
-def test_a_refusal_is_one_sentence() -> None:
+def test_refusals_are_single_lines() -> None:
     refused = [sentence for cell in CELLS if (sentence := refusal_of(cell)) is not None]
     assert all("\n" not in sentence for sentence in refused)
 
 
-def test_the_page_is_fresh() -> None:
+def test_the_generated_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.learner.compositions > docs/compositions.md"

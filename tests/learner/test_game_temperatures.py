@@ -15,7 +15,7 @@ SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, num_a
 
 
 @pytest.mark.parametrize("burn_in", [0, 2])
-def test_a_finished_games_temperature_is_that_of_its_rows(burn_in: int) -> None:
+def test_a_games_temperature_is_read_from_its_rows(burn_in: int) -> None:
     layout = UnrollLayout(unroll_length=6 + burn_in, burn_in=burn_in, frame_stack=1, frame_shape=(2, 2, 1), num_actions=3)
     arrays = layout.allocate(2)
     arrays["environment_slot"][...] = [40, 41]
@@ -28,7 +28,7 @@ def test_a_finished_games_temperature_is_that_of_its_rows(burn_in: int) -> None:
     assert inverse_temperatures_of(arrays, burn_in) == {(40, 7): 0.5, (40, 8): 20.0, (40, 9): 0.0, (41, 3): 3.0}
 
 
-def test_the_report_holds_returns_by_temperature_and_a_restart_keeps_them() -> None:
+def test_returns_by_temperature_are_reported_and_survive_a_restart() -> None:
     tiling = tiling_of(BanditSettings())
     statistics = RunStatistics(SPEC, tiling=tiling)
     for inverse, episode_return in ((0.0, 1.0), (0.05, 2.0), (50.0, -4.0), (None, 9.0)):
@@ -42,7 +42,7 @@ def test_the_report_holds_returns_by_temperature_and_a_restart_keeps_them() -> N
     assert high["inverse_temperature"][1] == pytest.approx(50.0)
 
 
-def test_how_often_samples_were_used_is_reported() -> None:
+def test_the_number_of_uses_of_each_sample_is_reported() -> None:
     statistics = RunStatistics(SPEC)
     for _ in range(4):
         statistics.record_consumed(0, 80, 1)

@@ -39,7 +39,7 @@ def learner() -> Learner:
 # -- false counts
 
 
-def test_an_invented_count_does_not_enter_the_ledger(learner: Learner) -> None:
+def test_impossible_generated_frames_are_refused(learner: Learner) -> None:
     before = learner.state()
     for generated in (FRAMES_PER_UNROLL + 1, 2**63 - 1):
         with pytest.raises(MalformedMessage, match="generated_frames"):
@@ -47,7 +47,7 @@ def test_an_invented_count_does_not_enter_the_ledger(learner: Learner) -> None:
     assert learner.state() == before
 
 
-def test_nor_does_one_that_is_said_to_have_been_skipped(learner: Learner) -> None:
+def test_frames_of_skipped_messages_are_bounded(learner: Learner) -> None:
     """The frames in skipped messages are bounded by what those messages can hold."""
     learner.hello(oldest_sequence=3)
     learner.grant(1)
@@ -59,7 +59,7 @@ def test_nor_does_one_that_is_said_to_have_been_skipped(learner: Learner) -> Non
 
 
 @pytest.mark.parametrize("num_frames", [FRAMES_PER_UNROLL + 1, 2**63 - 1])
-def test_more_frames_than_the_unrolls_hold_are_not_even_dropped(learner: Learner, num_frames: int) -> None:
+def test_more_frames_than_the_unrolls_hold_are_malformed(learner: Learner, num_frames: int) -> None:
     before = learner.state()
     with pytest.raises(MalformedMessage, match="num_frames"):
         learner.receive(unrolls_message(1, generated=num_frames, num_frames=num_frames))
@@ -80,13 +80,13 @@ def _episode(**changes: Any) -> EpisodeReport:
         (_episode(task_id=2),),
     ],
 )
-def test_episodes_that_cannot_be_are_dropped_with_their_message(learner: Learner, episodes: tuple[EpisodeReport, ...]) -> None:
+def test_messages_with_impossible_episodes_are_dropped(learner: Learner, episodes: tuple[EpisodeReport, ...]) -> None:
     (reply,) = learner.receive(unrolls_message(1, generated=8, episodes=episodes))
     assert isinstance(reply.message, Rejected)
     assert (learner.episodes, learner.ledger.snapshot().total.dropped) == ([], {MALFORMED: 8})
 
 
-def test_the_largest_returns_add_up() -> None:
+def test_the_largest_returns_do_not_overflow() -> None:
     spec = EnvSpec(frame_shape=(2, 2, 1), frame_stack=2, num_actions=2, instruction_length=0, task_names=("a",), action_repeat=4)
     statistics = RunStatistics(spec)
     for _ in range(1000):
@@ -94,7 +94,7 @@ def test_the_largest_returns_add_up() -> None:
     assert statistics.mean_return == MAX_EPISODE_RETURN
 
 
-def test_what_carries_no_arrays_carries_no_frames(learner: Learner) -> None:
+def test_messages_without_arrays_may_not_carry_payload_frames(learner: Learner) -> None:
     before = learner.state()
     for message in (CreditRequest(wanted_unrolls=9), Goodbye()):
         with pytest.raises(MalformedMessage, match="payload frames"):
@@ -105,7 +105,7 @@ def test_what_carries_no_arrays_carries_no_frames(learner: Learner) -> None:
 # -- growing tables
 
 
-def test_a_connection_speaks_for_no_other_actor(learner: Learner) -> None:
+def test_a_connection_cannot_speak_for_another_actor(learner: Learner) -> None:
     before = learner.state()
     for index in range(60):
         with pytest.raises(MalformedMessage, match="name of another actor"):
@@ -116,7 +116,7 @@ def test_a_connection_speaks_for_no_other_actor(learner: Learner) -> None:
     assert learner.num_entries() == 1
 
 
-def test_invented_actors_crowd_out_each_other_and_nobody_who_has_begun(learner: Learner) -> None:
+def test_invented_actors_displace_only_actors_without_unrolls(learner: Learner) -> None:
     learner.receive(unrolls_message(1, generated=8))
     for number in range(1000):
         assert isinstance(learner.hello(b"actor/%d/1" % (number + 1))[0].message, Welcome)
@@ -127,7 +127,7 @@ def test_invented_actors_crowd_out_each_other_and_nobody_who_has_begun(learner: 
     assert isinstance(reply.message, HelloRequired)
 
 
-def test_where_everybody_has_begun_a_newcomer_is_turned_away() -> None:
+def test_a_new_actor_is_refused_when_all_sessions_are_active() -> None:
     learner = Learner()
     for index in range(MAX_SESSIONS):
         peer = b"actor/%d/1" % index
@@ -140,7 +140,7 @@ def test_where_everybody_has_begun_a_newcomer_is_turned_away() -> None:
     assert isinstance(learner.hello(STRANGER)[0].message, Welcome)
 
 
-def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monkeypatch) -> None:
+def test_invented_actors_do_not_evict_accounts_of_active_actors(learner: Learner, monkeypatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 8)
     learner.receive(unrolls_message(1, generated=8))
     for number in range(100):
@@ -158,7 +158,7 @@ def test_invented_actors_make_no_honest_account_forgotten(learner: Learner, monk
 # -- refusals counted by reason
 
 
-def test_everything_refused_is_counted_once_by_reason(learner: Learner) -> None:
+def test_every_refusal_is_counted_once_by_reason(learner: Learner) -> None:
     expected = Counter[str]()
     reasons: dict[str, dict[str, Any]] = {
         "agent": {"agent": 1},

@@ -42,7 +42,7 @@ def learner() -> Learner:
         ([[True] * 5, [True, False, False, False, False]], [3, 0]),
     ],
 )
-def test_repeated_steps_are_not_counted_again(learner: Learner, row_valid: list[list[bool]], agent_steps: list[int]) -> None:
+def test_burn_in_steps_are_not_counted_again(learner: Learner, row_valid: list[list[bool]], agent_steps: list[int]) -> None:
     num_frames = sum(agent_steps) * ACTION_REPEAT
     replies = send(learner, row_valid, num_frames)
     assert not any(isinstance(reply, Rejected) for reply in replies)
@@ -51,14 +51,14 @@ def test_repeated_steps_are_not_counted_again(learner: Learner, row_valid: list[
     assert learner.ledger.snapshot().total.in_flight == num_frames
 
 
-def test_too_small_a_count_is_refused(learner: Learner) -> None:
+def test_a_frame_count_below_the_new_steps_is_rejected(learner: Learner) -> None:
     (reply,) = send(learner, [[True] * 5], 2 * ACTION_REPEAT)
     assert isinstance(reply, Rejected)
     assert len(learner.queue) == 0
 
 
 @pytest.mark.parametrize("counted", [4, 5])
-def test_more_new_steps_than_an_unroll_has_are_no_message(learner: Learner, counted: int) -> None:
+def test_a_frame_count_above_the_unroll_is_malformed(learner: Learner, counted: int) -> None:
     before = learner.state()
     with pytest.raises(MalformedMessage):
         send(learner, [[True] * 5], counted * ACTION_REPEAT)

@@ -70,7 +70,7 @@ def test_an_actor_of_version_1_is_told_to_upgrade() -> None:
     assert learner.credit.num_peers == 0
 
 
-def test_a_learner_of_another_agent_takes_its_own_actors_only() -> None:
+def test_a_learner_accepts_only_actors_of_its_agent() -> None:
     learner = Learner(agent=1)
     (refused,) = learner.hello()
     assert isinstance(refused.message, Refused)
@@ -79,7 +79,7 @@ def test_a_learner_of_another_agent_takes_its_own_actors_only() -> None:
     assert isinstance(welcomed.message, Welcome)
 
 
-def test_a_message_is_taken_acknowledged_and_booked(learner: Learner) -> None:
+def test_a_valid_message_is_queued_acknowledged_and_recorded(learner: Learner) -> None:
     episode = EpisodeReport(task_id=1, environment_slot=5, episode_id=2, episode_return=3.5, agent_steps=9)
     arrays = small_arrays(2, version=(3, 14))
     arrays["task_id"][:] = [0, 1]
@@ -110,7 +110,7 @@ def test_a_duplicate_is_acknowledged_and_not_counted(learner: Learner) -> None:
 
 
 @pytest.mark.parametrize("case", ["unknown peer", "sequence", "credit", "expired"])
-def test_what_may_not_be_sent_changes_nothing_and_asks_for_hello(learner: Learner, case: str) -> None:
+def test_messages_not_allowed_in_the_session_require_hello(learner: Learner, case: str) -> None:
     peer, frames = PEER, unrolls_message(1, generated=8)
     if case == "unknown peer":
         peer = OTHER
@@ -128,7 +128,7 @@ def test_what_may_not_be_sent_changes_nothing_and_asks_for_hello(learner: Learne
 
 
 @pytest.mark.parametrize("message", [CreditRequest(wanted_unrolls=1), Goodbye()])
-def test_a_peer_without_a_session_is_asked_for_hello(message: Any) -> None:
+def test_a_peer_without_a_session_must_send_hello(message: Any) -> None:
     learner = Learner()
     (reply,) = learner.receive(encode(message))
     assert isinstance(reply.message, HelloRequired)
@@ -165,7 +165,7 @@ def _altered(name: str, value: Any) -> Any:
         ),
     ],
 )
-def test_unusable_arrays_are_dropped_for_good(learner: Learner, spoil: Any) -> None:
+def test_unrolls_with_unusable_arrays_are_rejected(learner: Learner, spoil: Any) -> None:
     (reply,) = learner.receive(spoil(unrolls_message(1, generated=8)))
     assert isinstance(reply.message, Rejected)
     assert (reply.message.sequence, reply.message.granted_unrolls) == (1, 4)
@@ -185,7 +185,7 @@ def test_unusable_arrays_are_dropped_for_good(learner: Learner, spoil: Any) -> N
         unrolls_message(2, generated=7),  # the cumulative count decreased
     ],
 )
-def test_a_message_that_breaks_the_protocol_changes_nothing(learner: Learner, frames: list[Frame]) -> None:
+def test_a_malformed_message_changes_nothing(learner: Learner, frames: list[Frame]) -> None:
     learner.receive(unrolls_message(1, generated=8))
     before = learner.state()
     with pytest.raises(MalformedMessage):
@@ -193,7 +193,7 @@ def test_a_message_that_breaks_the_protocol_changes_nothing(learner: Learner, fr
     assert learner.state() == before
 
 
-def test_hello_after_an_older_learner_moves_on_to_what_can_still_come() -> None:
+def test_hello_after_a_lost_learner_skips_messages_it_had_accepted() -> None:
     """Rule 1: messages 2..4 were acknowledged by a learner that died after its checkpoint."""
     before = Learner()
     before.hello()
@@ -216,7 +216,7 @@ def test_hello_in_a_session_starts_a_new_one(learner: Learner) -> None:
     assert isinstance(reply.message, HelloRequired)
 
 
-def test_credit_goes_round_first_come_first_served(learner: Learner) -> None:
+def test_credit_is_granted_in_request_order(learner: Learner) -> None:
     learner.receive(unrolls_message(1, generated=4 * FRAMES_PER_UNROLL, num_unrolls=4))
     learner.hello(OTHER)
     assert learner.grant(4, OTHER) == [Reply(OTHER, Credit(granted_unrolls=4))]
@@ -226,19 +226,19 @@ def test_credit_goes_round_first_come_first_served(learner: Learner) -> None:
     assert learner.ingest.on_consumed(1) == [Reply(PEER, Credit(granted_unrolls=8))]
 
 
-def test_a_leaving_actor_hands_its_credit_on(learner: Learner) -> None:
+def test_goodbye_returns_credit_to_waiting_actors(learner: Learner) -> None:
     learner.hello(OTHER, max_unrolls=8)
     assert learner.grant(8, OTHER) == [Reply(OTHER, Credit(granted_unrolls=0))]
     assert learner.receive(encode(Goodbye())) == [Reply(OTHER, Credit(granted_unrolls=8))]
 
 
-def test_at_the_end_of_the_run_every_actor_in_a_session_hears_of_it(learner: Learner) -> None:
+def test_farewell_goes_to_every_actor_in_a_session(learner: Learner) -> None:
     learner.hello(OTHER)
     learner.receive(encode(Goodbye()))
     assert learner.ingest.farewell() == [Reply(OTHER, Goodbye())]
 
 
-def test_a_silent_actor_loses_its_credit_and_comes_back(learner: Learner) -> None:
+def test_a_silent_actor_loses_its_credit_and_may_reconnect(learner: Learner) -> None:
     learner.hello(OTHER, now=30.0, max_unrolls=8)
     learner.grant(8, OTHER, now=30.0)
     assert learner.ingest.expire(59.0) == []
@@ -249,7 +249,7 @@ def test_a_silent_actor_loses_its_credit_and_comes_back(learner: Learner) -> Non
     assert reply.message == Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0)
 
 
-def test_a_restarted_actor_gets_the_credit_of_its_predecessor_soon(learner: Learner) -> None:
+def test_credit_of_a_replaced_actor_expires_early(learner: Learner) -> None:
     successor = b"actor/0/9"
     learner.hello(OTHER, max_unrolls=8)
     learner.grant(8, OTHER)
@@ -262,7 +262,7 @@ def test_a_restarted_actor_gets_the_credit_of_its_predecessor_soon(learner: Lear
 
 
 @pytest.mark.parametrize("num_claimants", [1, 12])
-def test_who_claims_the_index_of_a_living_actor_takes_nothing(learner: Learner, num_claimants: int) -> None:
+def test_claiming_the_index_of_a_live_actor_takes_no_credit(learner: Learner, num_claimants: int) -> None:
     for second in range(0, 60, 5):
         assert len(learner.hello(b"actor/0/%x" % (9 + second // 5 % num_claimants), now=float(second))) == 1
         assert learner.grant(4, now=second + 4.9) == [Reply(PEER, Credit(granted_unrolls=4))]
@@ -270,7 +270,7 @@ def test_who_claims_the_index_of_a_living_actor_takes_nothing(learner: Learner, 
     assert learner.receive(unrolls_message(1, generated=8)) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
 
 
-def test_who_has_hung_up_returns_its_credit_soon_and_who_came_back_keeps_it(learner: Learner) -> None:
+def test_disconnected_actors_lose_credit_unless_they_return(learner: Learner) -> None:
     """Two actors hold all credit; both connections end, and one of them is heard again."""
     learner.hello(OTHER, actor_index=1, incarnation=8)
     learner.grant(4)
@@ -287,7 +287,7 @@ def test_who_has_hung_up_returns_its_credit_soon_and_who_came_back_keeps_it(lear
     assert learner.credit.granted_unused == 4
 
 
-def test_nobody_books_more_frames_than_can_have_been_skipped() -> None:
+def test_a_hello_that_skips_too_many_messages_is_refused() -> None:
     """If a hello could skip to the largest sequence number, the next message could book 9e18 frames as dropped."""
     learner = Learner()
     for oldest in (2**63 - 1, MAX_SKIPPED + 2):

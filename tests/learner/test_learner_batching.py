@@ -57,7 +57,7 @@ def _holds(slab: Slab, place: int, number: int) -> bool:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from([1, 1, 1, 2, 3, 4]), min_size=1, max_size=8), st.sampled_from([1, APART_BYTES]), st.data())
-def test_every_unroll_comes_whole_and_in_order_from_any_messages(sizes: list[int], apart_bytes: int, data: st.DataObject) -> None:
+def test_batches_hold_the_given_unrolls_in_order(sizes: list[int], apart_bytes: int, data: st.DataObject) -> None:
     """Adjacent unrolls of a message are copied together; gaps (dropped stale unrolls) and borders between messages must not break this."""
     unrolls = _queued(sizes, apart_bytes)
     numbers = sorted(data.draw(st.sets(st.integers(1, len(unrolls)), min_size=1)))
@@ -67,7 +67,7 @@ def test_every_unroll_comes_whole_and_in_order_from_any_messages(sizes: list[int
     assert all(_holds(batch, place, number) for place, number in enumerate(numbers))
 
 
-def test_rows_that_only_look_like_neighbours_lie_in_two_messages() -> None:
+def test_rows_of_different_messages_are_not_copied_as_one_block() -> None:
     """Rows 0 and 1 of one message, then row 2 of the next, whose first two unrolls were stale."""
     unrolls = _queued([3, 3])
     batch = BatchAssembler(LAYOUT, _settings(3), torch.device("cpu")).assemble([unrolls[0], unrolls[1], unrolls[5]])
@@ -75,7 +75,7 @@ def test_rows_that_only_look_like_neighbours_lie_in_two_messages() -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "fraction", "num_replayed"), [(8, 0.5, 4), (8, 0.25, 2), (5, 0.5, 2), (8, 0.0, 0)])
-def test_the_fraction_of_a_batch_comes_from_replay_behind_the_online_rows(batch_size: int, fraction: float, num_replayed: int) -> None:
+def test_replayed_unrolls_follow_the_online_ones_in_a_batch(batch_size: int, fraction: float, num_replayed: int) -> None:
     run = _settings(batch_size, fraction)
     assert (run.num_replayed_unrolls, run.num_online_unrolls) == (num_replayed, batch_size - num_replayed)
     assembler = BatchAssembler(LAYOUT, run, torch.device("cpu"))
@@ -95,14 +95,14 @@ def test_the_fraction_of_a_batch_comes_from_replay_behind_the_online_rows(batch_
             assert len(assembler.replay) == seen  # only fresh unrolls are inserted, each once
 
 
-def test_nothing_is_replayed_before_the_minimum_is_held() -> None:
+def test_nothing_is_replayed_below_the_minimum_fill() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, minimum=5), torch.device("cpu"), num_slots=2)
     unrolls = _queued([2] * 6)
     sizes = [assembler.assemble(unrolls[2 * turn : 2 * turn + 2]).batch.num_unrolls for turn in range(6)]
     assert sizes == [2, 2, 2, 4, 4, 4]  # held before each batch: 0, 2, 4, 6, ...
 
 
-def test_old_unrolls_leave_replay() -> None:
+def test_replay_evicts_the_oldest_unrolls() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, capacity=3), torch.device("cpu"))
     unrolls = _queued([2] * 10)
     assembler.assemble(unrolls[:2])
@@ -112,7 +112,7 @@ def test_old_unrolls_leave_replay() -> None:
         assert all(any(_holds(batch, place, number) for number in newest) for place in (2, 3))
 
 
-def test_a_batch_stays_whole_while_the_next_is_put_together() -> None:
+def test_assembling_a_batch_does_not_overwrite_the_previous_one() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(2), torch.device("cpu"), num_slots=2)
     unrolls = _queued([2, 2, 2])
     first, second = assembler.assemble(unrolls[:2]), assembler.assemble(unrolls[2:4])

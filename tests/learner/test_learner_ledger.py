@@ -163,7 +163,7 @@ LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=
 TestLedger = LedgerMachine.TestCase
 
 
-def test_an_unbalanced_snapshot_says_so() -> None:
+def test_is_balanced_detects_unbalanced_snapshots() -> None:
     total = Frames(10, 4, 3, Counter({STALE: 3}))
     assert LedgerSnapshot(total).is_balanced
     assert not LedgerSnapshot(Frames(10, 4, 3, Counter({STALE: 2}))).is_balanced
@@ -172,7 +172,7 @@ def test_an_unbalanced_snapshot_says_so() -> None:
     assert not LedgerSnapshot(total, {0: Frames(5, 5, 0)}).is_balanced  # task 0 has consumed more than the total
 
 
-def test_what_an_older_learner_had_taken_is_booked_once_the_next_message_tells() -> None:
+def test_frames_lost_with_a_learner_are_counted_at_the_next_message() -> None:
     """R17 of docs/messaging.md: the learner lost three messages of 8 frames; the actor still has the fourth."""
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
@@ -185,7 +185,7 @@ def test_what_an_older_learner_had_taken_is_booked_once_the_next_message_tells()
     assert (snapshot.total.generated, snapshot.total.in_flight, snapshot.total.dropped) == (40, 8, {LEARNER_RESTART: 32})
 
 
-def test_hello_never_moves_back() -> None:
+def test_a_hello_never_lowers_the_accepted_sequence() -> None:
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
     _take(ledger, 2, 16, 8)
@@ -193,7 +193,7 @@ def test_hello_never_moves_back() -> None:
     assert ledger.judge(ACTOR, sequence=2, generated=16, num_frames=8) is Verdict.DUPLICATE
 
 
-def test_a_fresh_learner_takes_an_old_actor_where_it_stands() -> None:
+def test_a_new_learner_starts_at_the_actors_oldest_sequence() -> None:
     ledger = Ledger()
     assert ledger.judge(ACTOR, sequence=9, generated=72, num_frames=8) is Verdict.OUT_OF_SEQUENCE
     assert ledger.on_hello(ACTOR, oldest_sequence=9) == 8
@@ -201,7 +201,7 @@ def test_a_fresh_learner_takes_an_old_actor_where_it_stands() -> None:
     assert ledger.snapshot().total.dropped == {LEARNER_RESTART: 64, MALFORMED: 8}
 
 
-def test_accounts_are_bounded_and_the_least_recently_heard_goes(monkeypatch) -> None:
+def test_accounts_are_bounded_and_the_least_recent_is_evicted(monkeypatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 3)
     ledger = Ledger()
     for actor, sequence in (((0, 1), 1), ((1, 1), 1), ((2, 1), 1), ((0, 1), 2), ((3, 1), 1)):
@@ -209,7 +209,7 @@ def test_accounts_are_bounded_and_the_least_recently_heard_goes(monkeypatch) -> 
     assert list(ledger.snapshot().accounts) == [(2, 1), (0, 1), (3, 1)]
 
 
-def test_who_is_in_a_session_is_not_forgotten(monkeypatch) -> None:
+def test_accounts_of_open_sessions_are_not_evicted(monkeypatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 3)
     ledger = Ledger()
     ledger.on_hello((0, 1), 1)
@@ -223,26 +223,26 @@ def test_who_is_in_a_session_is_not_forgotten(monkeypatch) -> None:
     assert (0, 1) not in ledger.snapshot().accounts
 
 
-def test_a_hello_makes_no_account() -> None:
+def test_a_hello_creates_no_account() -> None:
     ledger = Ledger()
     assert ledger.on_hello(ACTOR, oldest_sequence=9) == 8
     assert ledger.snapshot() == LedgerSnapshot()
 
 
 @pytest.mark.parametrize(("generated", "verdict"), [(8, Verdict.NEXT), (8 + 3 * 40, Verdict.NEXT), (9 + 3 * 40, Verdict.INCONSISTENT)])
-def test_what_was_skipped_held_no_more_than_messages_can(generated: int, verdict: Verdict) -> None:
+def test_frames_of_skipped_messages_are_limited(generated: int, verdict: Verdict) -> None:
     ledger = Ledger()
     ledger.on_hello(ACTOR, oldest_sequence=4)
     assert ledger.judge(ACTOR, sequence=4, generated=generated, num_frames=8, most_frames=40) is verdict
 
 
-def test_nothing_is_missing_where_nothing_was_skipped() -> None:
+def test_without_skipped_messages_no_frames_may_be_missing() -> None:
     ledger = Ledger()
     ledger.on_hello(ACTOR, oldest_sequence=1)
     assert ledger.judge(ACTOR, sequence=1, generated=9, num_frames=8) is Verdict.INCONSISTENT
 
 
-def test_what_was_skipped_is_remembered_by_who_was_skipped() -> None:
+def test_skipped_messages_are_saved_in_the_checkpoint() -> None:
     """The checkpoint comes between the hello that skipped messages and the next message: the next learner allows for the same frames."""
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
@@ -253,7 +253,7 @@ def test_what_was_skipped_is_remembered_by_who_was_skipped() -> None:
     assert restored.snapshot().total.dropped == {LEARNER_RESTART: 32}
 
 
-def test_totals_are_those_of_the_snapshot() -> None:
+def test_totals_equal_those_of_the_snapshot() -> None:
     ledger = Ledger()
     _take(ledger, 1, 8, 8)
     assert ledger.totals().as_json() == ledger.snapshot().report()

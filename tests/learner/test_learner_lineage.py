@@ -19,18 +19,18 @@ def on_disk(run_dir: Path) -> int:
     return int(json.loads((run_dir / LINEAGE_FILE).read_text())["lineage"])
 
 
-def test_every_start_goes_beyond_all_before_it(tmp_path: Path) -> None:
+def test_every_start_opens_a_higher_lineage(tmp_path: Path) -> None:
     lineages = [open_lineage(tmp_path), open_lineage(tmp_path), open_lineage(tmp_path, at_least=10), open_lineage(tmp_path, at_least=4)]
     assert lineages == [1, 2, 10, 11]
 
 
-def test_it_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
+def test_the_lineage_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
     lineage = open_lineage(tmp_path, at_least=5)
     assert on_disk(tmp_path) == lineage
     assert [path.name for path in tmp_path.iterdir()] == [LINEAGE_FILE]
 
 
-def test_a_run_that_cannot_leave_anything_does_not_begin(tmp_path: Path) -> None:
+def test_the_first_start_fails_if_the_lineage_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(LineageError, match=r"missing/lineage\.json: cannot be written: No such file or directory"):
         open_lineage(tmp_path / "missing")
     with no_space_beyond(0), pytest.raises(LineageError, match="cannot be written: File too large"):
@@ -38,7 +38,7 @@ def test_a_run_that_cannot_leave_anything_does_not_begin(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_cannot_be_put_on_disk_is_not_one_that_could_be_given_again(tmp_path: Path) -> None:
+def test_a_lineage_that_cannot_be_written_comes_from_the_clock(tmp_path: Path) -> None:
     failures: list[OSError] = []
     assert open_lineage(tmp_path) == 1
     with no_space_beyond(0):
@@ -50,7 +50,7 @@ def test_one_that_cannot_be_put_on_disk_is_not_one_that_could_be_given_again(tmp
     assert open_lineage(tmp_path, at_least=lineage + 1) == lineage + 1
 
 
-def test_it_never_goes_back_to_the_clock(tmp_path: Path) -> None:
+def test_a_lineage_above_the_clock_is_kept(tmp_path: Path) -> None:
     open_lineage(tmp_path)
     with no_space_beyond(0):
         assert open_lineage(tmp_path, at_least=2 * 10**12, now=clock) == 2 * 10**12
@@ -58,14 +58,14 @@ def test_it_never_goes_back_to_the_clock(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_on_a_read_only_disk_as_well(tmp_path: Path) -> None:
+def test_a_read_only_disk_also_gives_a_lineage_from_the_clock(tmp_path: Path) -> None:
     assert open_lineage(tmp_path) == 1
     with read_only(tmp_path):
         assert open_lineage(tmp_path, now=clock) == 1_790_000_000_250
     assert open_lineage(tmp_path) == 2
 
 
-def test_it_is_put_on_disk_once_there_is_space(tmp_path: Path) -> None:
+def test_keep_lineage_writes_the_lineage_once_there_is_space(tmp_path: Path) -> None:
     open_lineage(tmp_path)
     with no_space_beyond(0):
         lineage = open_lineage(tmp_path, now=clock)
@@ -79,7 +79,7 @@ def test_it_is_put_on_disk_once_there_is_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lineage": "many"}', '{"lineage": null}'])
-def test_a_damaged_file_is_named_and_mended_by_who_knows_better(tmp_path: Path, text: str) -> None:
+def test_a_damaged_lineage_file_is_an_error_until_rewritten(tmp_path: Path, text: str) -> None:
     (tmp_path / LINEAGE_FILE).write_text(text)
     with pytest.raises(LineageError, match=LINEAGE_FILE):
         open_lineage(tmp_path)
@@ -101,7 +101,5 @@ def test_a_damaged_file_is_named_and_mended_by_who_knows_better(tmp_path: Path, 
         ((3, 11), None, False),
     ],
 )
-def test_an_unroll_is_stale_beyond_the_limit_or_under_a_policy_that_never_was(
-    policy: tuple[int, int], limit: int | None, expected: bool
-) -> None:
+def test_unrolls_of_old_or_unknown_policies_are_stale(policy: tuple[int, int], limit: int | None, expected: bool) -> None:
     assert is_stale(policy, (3, 10), limit) == expected

@@ -42,7 +42,7 @@ def exported(telemetry: Telemetry, name: str) -> dict[str, float]:
     return {line.rpartition(" ")[0].removeprefix(name): float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_whatever_a_loss_names_is_exported_and_its_terms_with_their_costs(telemetry: Telemetry, meters: Meters) -> None:
+def test_all_measures_of_a_loss_are_exported_and_terms_are_weighted(telemetry: Telemetry, meters: Meters) -> None:
     losses = {
         "loss_total": Measured(4.985, 1.0),
         "loss_mine": Measured(8.0, 0.25),
@@ -58,7 +58,7 @@ def test_whatever_a_loss_names_is_exported_and_its_terms_with_their_costs(teleme
     assert exported(telemetry, names.LEARNER_METRIC.name) == {f'{{name="{name}"}}': value for name, (value, _) in losses.items()}
 
 
-def test_a_look_at_health_is_exported_with_what_is_not_known_as_nan(telemetry: Telemetry, meters: Meters) -> None:
+def test_health_is_exported_with_unknown_values_as_nan(telemetry: Telemetry, meters: Meters) -> None:
     meters.update_arrived(UpdateStatistics({}, gradient_norm=2.0, is_finite=True, is_clipped=True))
     assert exported(telemetry, names.UPDATES_CLIPPED.name) == {"": 1.0}
     assert exported(telemetry, names.LAYER_DEAD.name) == {}
@@ -72,14 +72,14 @@ def test_a_look_at_health_is_exported_with_what_is_not_known_as_nan(telemetry: T
     assert exported(telemetry, names.LAYER_ALWAYS_ON.name) == {'{layer="1"}': 0.5, '{layer="2"}': 0.0}
 
 
-def test_files_that_could_not_be_written_are_counted(telemetry: Telemetry, meters: Meters) -> None:
+def test_failed_file_writes_are_counted(telemetry: Telemetry, meters: Meters) -> None:
     for file in (METRICS, METRICS, REPORT):
         meters.write_failed(file)
     counted = exported(telemetry, names.WRITE_FAILURES.name)
     assert counted == {'{file="metrics.jsonl"}': 2.0, '{file="report.json"}': 1.0, '{file="lineage.json"}': 0.0}
 
 
-def test_what_alerts_watch_stands_at_0_before_it_happens(telemetry: Telemetry, meters: Meters) -> None:
+def test_counters_used_by_alerts_start_at_0(telemetry: Telemetry, meters: Meters) -> None:
     for metric in (
         names.UPDATES_SKIPPED,
         names.CHECKPOINTS_WRITTEN,
@@ -92,7 +92,7 @@ def test_what_alerts_watch_stands_at_0_before_it_happens(telemetry: Telemetry, m
         assert list(exported(telemetry, metric.name).values()) == [0.0] * max(1, len(metric.values)), metric.name
 
 
-def test_counters_of_frames_begin_with_the_process(telemetry: Telemetry) -> None:
+def test_frame_counters_start_at_0_in_every_process(telemetry: Telemetry) -> None:
     # Starting at the checkpoint's totals, below the last process's values, would add the whole history to a rate.
     before = Frames(5_000_000, 4_000_000, 200, Counter({STALE: 999_000, LEARNER_RESTART: 800}))
     ledger = Ledger(LedgerSnapshot(before, {0: Frames(1_000, 400, 200, Counter({STALE: 400}))}))
@@ -110,13 +110,13 @@ def test_counters_of_frames_begin_with_the_process(telemetry: Telemetry) -> None
     assert ledger.snapshot().total.generated == 5_000_160  # the ledger itself continues
 
 
-def test_a_run_says_that_it_is_over(telemetry: Telemetry, meters: Meters) -> None:
+def test_the_end_of_the_run_is_exported(telemetry: Telemetry, meters: Meters) -> None:
     assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 0.0}
     meters.run_is_over()
     assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 1.0}
 
 
-def test_a_skipped_update_is_counted(telemetry: Telemetry, meters: Meters) -> None:
+def test_skipped_updates_are_counted(telemetry: Telemetry, meters: Meters) -> None:
     losses = {"loss_total": Measured(float("nan"), 1.0)}
     for is_finite in (True, False, False):
         meters.updated(1e-3)
@@ -125,7 +125,7 @@ def test_a_skipped_update_is_counted(telemetry: Telemetry, meters: Meters) -> No
     assert exported(telemetry, names.LEARNER_UPDATES.name) == {"": 3.0}
 
 
-def test_the_newest_checkpoint_is_the_restored_one_until_another_is_written(telemetry: Telemetry, meters: Meters) -> None:
+def test_the_restored_checkpoint_counts_until_a_newer_is_written(telemetry: Telemetry, meters: Meters) -> None:
     meters.checkpoint_restored(70)
     assert exported(telemetry, names.CHECKPOINT_UPDATES.name) == {"": 70.0}
     meters.checkpoint_written(90)
@@ -133,16 +133,14 @@ def test_the_newest_checkpoint_is_the_restored_one_until_another_is_written(tele
     assert exported(telemetry, names.CHECKPOINTS_WRITTEN.name) == {"": 1.0}
 
 
-def test_the_human_normalised_score_is_there_once_it_is_known(telemetry: Telemetry, meters: Meters) -> None:
+def test_the_human_normalised_score_is_exported_once_known(telemetry: Telemetry, meters: Meters) -> None:
     meters.human_normalised(None)
     assert exported(telemetry, names.HUMAN_NORMALISED.name) == {}
     meters.human_normalised(-0.25)
     assert exported(telemetry, names.HUMAN_NORMALISED.name) == {"": -0.25}
 
 
-def test_speed_counts_from_the_first_update_and_not_from_the_start_of_the_process(
-    telemetry: Telemetry, meters: Meters, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_speed_is_measured_from_the_first_update(telemetry: Telemetry, meters: Meters, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr("herd_learner.meters.time", SimpleNamespace(monotonic=lambda: clock[-1]))
     speeds = [meters.frames_per_second()]

@@ -97,7 +97,7 @@ def _assert_close(one: Any, other: Any, where: str = "") -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_first_update_is_the_donors_next_one(tmp_path: Path, name: str) -> None:
+def test_after_a_copy_the_receivers_update_equals_the_donors(tmp_path: Path, name: str) -> None:
     donor, receiver = _pair(tmp_path, RUNS[name])
     assert receiver.carry_out(_order(donor, donor.settings.own_values))
     assert receiver.state() == donor.state()
@@ -110,7 +110,7 @@ def test_the_first_update_is_the_donors_next_one(tmp_path: Path, name: str) -> N
     _assert_close(again.state(), donor.state())
 
 
-def test_changed_settings_are_in_force_after_the_optimizers_state_is_loaded(tmp_path: Path) -> None:
+def test_changed_settings_apply_after_the_optimizer_state_is_loaded(tmp_path: Path) -> None:
     donor, receiver = _pair(tmp_path, RMSPROP)
     changed = _scaled(donor.settings, 1 / 1.2)
     assert receiver.carry_out(_order(donor, changed))
@@ -136,7 +136,7 @@ def test_without_a_copy_only_settings_change(tmp_path: Path) -> None:
     assert receiver.link.member.fitness == 2.0
 
 
-def test_a_loss_of_whole_batches_is_copied_with_them(tmp_path: Path) -> None:
+def test_a_whole_batch_loss_is_copied_with_the_settings(tmp_path: Path) -> None:
     """Micro-batches have two unrolls, but advantages are normalised over all five."""
     run = {
         **RMSPROP,
@@ -161,7 +161,7 @@ def test_a_member_of_another_sweep_is_refused_in_one_line(tmp_path: Path) -> Non
     assert "\n" not in str(refusal.value)
 
 
-def test_a_donor_without_an_update_leaves_nothing_of_the_receivers_optimizer(tmp_path: Path) -> None:
+def test_a_donor_without_updates_clears_the_receivers_optimizer(tmp_path: Path) -> None:
     _, receiver = _pair(tmp_path, RMSPROP)
     fresh = _Learner(tmp_path, 0, RMSPROP)
     assert fresh.write()
@@ -170,7 +170,7 @@ def test_a_donor_without_an_update_leaves_nothing_of_the_receivers_optimizer(tmp
     assert not any(name.startswith("optimizer/") for name in receiver.state())
 
 
-def test_fitness_begins_anew_with_other_weights_and_ancestry_goes_on_from_the_donors(tmp_path: Path) -> None:
+def test_a_copy_resets_fitness_and_takes_the_donors_ancestry(tmp_path: Path) -> None:
     donor, receiver = _pair(tmp_path, RMSPROP)
     receiver.play(1.0, 2.0, 3.0)
     donor.carry_out(_order(receiver, donor.settings.own_values, number=4))
@@ -195,7 +195,7 @@ def _damage(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("harm", "said"), [(_lose, "missing"), (_damage, "damaged")])
-def test_a_donors_checkpoint_that_cannot_be_had_changes_nothing(tmp_path: Path, harm: Any, said: str) -> None:
+def test_a_missing_or_damaged_donor_checkpoint_changes_nothing(tmp_path: Path, harm: Any, said: str) -> None:
     donor, receiver = _pair(tmp_path, POPART)
     before = receiver.state()
     harm(tmp_path)
@@ -203,19 +203,19 @@ def test_a_donors_checkpoint_that_cannot_be_had_changes_nothing(tmp_path: Path, 
     _assert_declined(receiver, order, before, said)
 
 
-def test_a_checkpoint_that_was_replaced_under_its_number_is_another_one(tmp_path: Path) -> None:
+def test_a_replaced_donor_checkpoint_is_declined(tmp_path: Path) -> None:
     donor, receiver = _pair(tmp_path, POPART)
     donor.carry_out(_order(None, receiver.settings.own_values, number=6))
     _assert_declined(receiver, _order(donor, donor.settings.own_values), receiver.state(), "has been replaced")
 
 
-def test_settings_that_cannot_be_are_declined(tmp_path: Path) -> None:
+def test_invalid_settings_are_declined(tmp_path: Path) -> None:
     donor, receiver = _pair(tmp_path, RMSPROP)
     order = _order(donor, {**donor.settings.own_values, "optimizer.epsilon": -1.0})
     _assert_declined(receiver, order, receiver.state(), "optimizer.epsilon")
 
 
-def test_a_full_disk_changes_nothing_and_the_next_order_is_carried_out(tmp_path: Path) -> None:
+def test_a_full_disk_declines_the_order_and_later_orders_succeed(tmp_path: Path) -> None:
     donor, receiver = _pair(tmp_path, RMSPROP)
     order = _order(donor, donor.settings.own_values)
     with no_space_beyond(100):
@@ -242,7 +242,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
-def test_a_receiver_killed_at_any_step_is_the_old_one_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_copy_killed_at_any_step_is_complete_or_did_not_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     donor, receiver = _pair(tmp_path / "run", POPART)
     old, new = receiver.state(), donor.state()
     outcomes = []
@@ -288,7 +288,7 @@ def _kill_at(patch: pytest.MonkeyPatch, call: str, step: int) -> None:
     patch.setattr(os if call == "fsync" else Path, call, dying)
 
 
-def test_fitness_is_of_the_newest_games_once_there_are_enough() -> None:
+def test_fitness_is_the_mean_of_the_newest_games() -> None:
     window = FitnessWindow(("a",), {}, num_games=3)
     found = []
     for episode_return in (4.0, 1.0, 2.0, 6.0):
@@ -299,7 +299,7 @@ def test_fitness_is_of_the_newest_games_once_there_are_enough() -> None:
     assert window.episode_return() is None
 
 
-def test_human_normalised_fitness_is_the_mean_over_tasks_each_capped() -> None:
+def test_human_normalised_fitness_is_the_mean_of_capped_task_scores() -> None:
     """(s - random) / (human - random) is 1.5 (capped to 1) for the first task and 0.25 for the second. The mean is over tasks."""
     references = {
         "a": ReferenceScores(task="a", random=10.0, human=20.0, world_record=None, minimal_actions=None),
@@ -318,7 +318,7 @@ def test_human_normalised_fitness_is_the_mean_over_tasks_each_capped() -> None:
     assert window.human_normalised() == pytest.approx((0.2 + 0.75) / 2)
 
 
-def test_statistics_feed_the_window_and_its_games_survive(tmp_path: Path) -> None:
+def test_games_in_the_fitness_window_survive_a_restart(tmp_path: Path) -> None:
     _, receiver = _pair(tmp_path, RMSPROP)
     receiver.play(1.0, 2.0, 3.0, 4.0)
     receiver.write()

@@ -24,7 +24,7 @@ def _updates(unrolls: list[QueuedUnroll]) -> list[int]:
     return [unroll.policy_version[1] for unroll in unrolls]
 
 
-def test_first_in_first_out_across_messages() -> None:
+def test_unrolls_are_taken_in_order_across_messages() -> None:
     queue = UnrollQueue()
     for message in ([0, 1, 2], [3], [4, 5]):
         _put(queue, message)
@@ -50,7 +50,7 @@ def test_staleness_is_judged_at_consumption_not_at_arrival() -> None:
     assert len(queue) == 0
 
 
-def test_stale_ones_are_handed_out_at_once_where_too_few_are_left() -> None:
+def test_stale_unrolls_are_returned_at_once_if_too_few_remain() -> None:
     """They must leave the ledger and return their credit; otherwise nothing new could ever arrive."""
     queue = UnrollQueue()
     _put(queue, [0, 5, 0])
@@ -60,7 +60,7 @@ def test_stale_ones_are_handed_out_at_once_where_too_few_are_left() -> None:
     assert (taken, _updates(stale), len(queue)) == ([], [0, 0], 1)
 
 
-def test_take_wakes_up_for_a_message_from_another_thread() -> None:
+def test_take_wakes_for_a_message_from_another_thread() -> None:
     queue = UnrollQueue()
     result: list[tuple[list[QueuedUnroll], list[QueuedUnroll]]] = []
     taker = threading.Thread(target=lambda: result.append(queue.take(2, _fresh, timeout=60)))

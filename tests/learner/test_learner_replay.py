@@ -29,7 +29,7 @@ def _draw(replay: UnrollReplay, num_unrolls: int) -> list[int]:
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, 7), st.lists(st.integers(1, 10), min_size=1, max_size=8))
-def test_it_holds_the_newest_and_nothing_else(capacity: int, sizes: list[int]) -> None:
+def test_replay_holds_exactly_the_newest_unrolls(capacity: int, sizes: list[int]) -> None:
     replay = UnrollReplay(LAYOUT.fields, capacity, seed=1)
     written = 0
     for size in sizes:
@@ -55,7 +55,7 @@ def test_draws_are_uniform(num_inserted: int) -> None:
     assert abs(chi_square - degrees) < 5 * (2 * degrees) ** 0.5
 
 
-def test_what_was_inserted_is_a_copy() -> None:
+def test_inserted_unrolls_are_copied() -> None:
     replay = UnrollReplay(LAYOUT.fields, 2, seed=1)
     arrays = small_arrays(1, marks=[5])
     replay.insert(arrays, [(1, 0)])
@@ -65,6 +65,6 @@ def test_what_was_inserted_is_a_copy() -> None:
     assert batch["episode_id"].tolist() == [5, 5, 5]
 
 
-def test_an_empty_replay_says_so() -> None:
+def test_sampling_from_an_empty_replay_is_an_error() -> None:
     with pytest.raises(ValueError, match="high"):
         UnrollReplay(LAYOUT.fields, 2, seed=1).sample_into(small_arrays(1), 0, 1)

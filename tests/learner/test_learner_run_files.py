@@ -15,7 +15,7 @@ from tests.failing_disks import no_space_beyond
 pytestmark = pytest.mark.usefixtures("log")
 
 
-def test_points_follow_each_other_and_the_report_is_replaced(tmp_path: Path) -> None:
+def test_points_are_appended_and_the_report_is_replaced(tmp_path: Path) -> None:
     failed: list[str] = []
     files = RunFiles(tmp_path, failed.append)
     for number in range(3):
@@ -26,7 +26,7 @@ def test_points_follow_each_other_and_the_report_is_replaced(tmp_path: Path) -> 
     assert failed == []
 
 
-def test_a_full_disk_costs_the_point_and_not_the_curve(tmp_path: Path, log: io.StringIO) -> None:
+def test_a_full_disk_loses_the_point_but_not_the_curve(tmp_path: Path, log: io.StringIO) -> None:
     failed: list[str] = []
     files = RunFiles(tmp_path, failed.append)
     files.add_point({"env_frames": 1})
@@ -51,7 +51,7 @@ def test_a_full_disk_costs_the_point_and_not_the_curve(tmp_path: Path, log: io.S
     assert len(failed) == 5
 
 
-def test_a_run_directory_that_went_away_is_no_end(tmp_path: Path) -> None:
+def test_a_removed_run_directory_does_not_end_the_learner(tmp_path: Path) -> None:
     failed: list[str] = []
     files = RunFiles(tmp_path / "gone", failed.append)
     files.add_point({})
@@ -60,7 +60,7 @@ def test_a_run_directory_that_went_away_is_no_end(tmp_path: Path) -> None:
     assert failed == [METRICS, REPORT, "lineage.json"]
 
 
-def test_viewers_get_the_points_that_the_curve_has_and_those_that_the_disk_lost(tmp_path: Path) -> None:
+def test_viewers_get_every_point_also_those_not_written(tmp_path: Path) -> None:
     taken: list[object] = []
 
     class Viewer:

@@ -127,7 +127,7 @@ def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_
         assert second.optimizer_tensors()[name].stride() == tensor.stride(), name
 
 
-def test_a_checkpoint_from_before_the_first_update_spreads_whole(tmp_path: Path) -> None:
+def test_a_checkpoint_before_the_first_update_can_be_broadcast(tmp_path: Path) -> None:
     settings = _settings(MLP)
     _save(tmp_path, _trainer(settings), settings, learner_updates=0)
     checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
@@ -150,7 +150,7 @@ def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) 
     assert all(torch.equal(before[name], tensor) for name, tensor in checkpoint.tensors["optimizer"].items())
 
 
-def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
+def test_counters_accounts_and_random_states_are_restored(tmp_path: Path) -> None:
     settings = _settings(MLP)
     ledger = Ledger()
     ledger.receive((3, 2**62 + 1), sequence=5, generated=80, frames={0: 80})
@@ -182,7 +182,7 @@ def test_counters_accounts_and_random_states_survive(tmp_path: Path) -> None:
         np.testing.assert_array_equal(restored_random.integers(0, 2**60, 3), fresh.integers(0, 2**60, 3))
 
 
-def test_a_checkpoint_of_another_network_is_refused_with_the_settings_that_differ(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_is_refused_with_differences(tmp_path: Path) -> None:
     made_with = _settings(MLP)
     path = _save(tmp_path, _trainer(made_with), made_with)
     other = _settings({**MLP, "env": {**MLP["env"], "frame_stack": 2}, "network": {"torso": "mlp", "core": "lstm"}})
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_network_is_refused_with_the_settings_that_diffe
 
 
 @pytest.mark.parametrize(("made_with", "here"), [(PIXEL_CONTROL, {"kind": "none"}), ({"kind": "none"}, PIXEL_CONTROL)], ids=["off", "on"])
-def test_another_auxiliary_loss_is_refused(tmp_path: Path, made_with: dict[str, Any], here: dict[str, Any]) -> None:
+def test_a_checkpoint_with_another_auxiliary_loss_is_refused(tmp_path: Path, made_with: dict[str, Any], here: dict[str, Any]) -> None:
     made, now = (_settings(PIXEL_CONTROL if run is PIXEL_CONTROL else {**PIXEL_CONTROL, "auxiliary": run}) for run in (made_with, here))
     trainer = _trainer(made)
     trainer(_batches(made, 1)[0], Rates(1e-3))
@@ -214,7 +214,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) 
     assert str(refused.value) == f"{path}: made by another run (name run, here other)"
 
 
-def test_one_from_before_names_were_kept_is_judged_by_its_contract(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_name_is_judged_by_its_contract(tmp_path: Path) -> None:
     settings = _settings(MLP)
     path = _save(tmp_path, _trainer(settings), settings)
     tensors, state = load_checkpoint(path).tensors, load_checkpoint(path).state
@@ -226,7 +226,7 @@ def test_one_from_before_names_were_kept_is_judged_by_its_contract(tmp_path: Pat
         snapshot.load_newest(tmp_path, _origin(_settings(SHALLOW)))
 
 
-def test_a_foreign_checkpoint_among_its_own_is_passed_over_and_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_foreign_checkpoint_is_skipped_and_not_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings, foreign_settings = _settings(MLP), _settings(SHALLOW)
     own = _save(tmp_path, _trainer(settings), settings, learner_updates=3)
     foreign = _save(tmp_path, _trainer(foreign_settings), foreign_settings, learner_updates=9)
@@ -243,7 +243,7 @@ def test_a_foreign_checkpoint_among_its_own_is_passed_over_and_left_alone(tmp_pa
 
 
 @pytest.mark.parametrize("damage", [{"ledger": None}, {"ledger": {"accounts": [[1]]}}, {"statistics": {}}, {"lineage": "x"}])
-def test_a_state_that_is_not_a_learners_is_one_line(tmp_path: Path, damage: dict[str, Any]) -> None:
+def test_a_state_that_is_not_a_learners_is_refused_in_one_line(tmp_path: Path, damage: dict[str, Any]) -> None:
     settings = _settings(MLP)
     path = _save(tmp_path, _trainer(settings), settings)
     checkpoint = load_checkpoint(path)
@@ -255,7 +255,7 @@ def test_a_state_that_is_not_a_learners_is_one_line(tmp_path: Path, damage: dict
 
 
 @pytest.mark.parametrize("group", ["model", "optimizer", "random"])
-def test_a_checkpoint_without_a_file_that_it_should_have_is_one_line(tmp_path: Path, group: str) -> None:
+def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path, group: str) -> None:
     settings = _settings(MLP)
     checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
     del checkpoint.tensors[group]
@@ -263,7 +263,7 @@ def test_a_checkpoint_without_a_file_that_it_should_have_is_one_line(tmp_path: P
         snapshot.restore(checkpoint, _trainer(settings), replay=None)
 
 
-def test_weights_of_another_network_under_the_right_contract_name_the_checkpoint(tmp_path: Path) -> None:
+def test_a_refusal_of_mismatched_weights_names_the_checkpoint(tmp_path: Path) -> None:
     settings = _settings(MLP)
     checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
     checkpoint.tensors["model"].popitem()
@@ -278,5 +278,5 @@ def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.
         _trainer(_settings(MLP)).load_optimizer_tensors(tensors)
 
 
-def test_a_run_without_checkpoints_starts_anew(tmp_path: Path) -> None:
+def test_load_newest_returns_none_without_checkpoints(tmp_path: Path) -> None:
     assert snapshot.load_newest(tmp_path, _origin(_settings(MLP))) is None

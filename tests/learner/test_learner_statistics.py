@@ -39,7 +39,7 @@ def _recorded() -> RunStatistics:
     return statistics
 
 
-def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
+def test_averages_are_none_before_the_first_game_and_update() -> None:
     point = _point(RunStatistics(SPEC))
     assert point["episode_return_mean_100"] is None
     assert point["gradient_norm"] is None
@@ -47,14 +47,14 @@ def test_before_the_first_game_and_update_there_is_nothing_to_average() -> None:
     assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
 
 
-def test_a_point_holds_what_else_is_known_of_each_task() -> None:
+def test_a_point_holds_further_values_of_each_task() -> None:
     by_task = {"value_scale": [2.0, math.inf], "value_shift": [0.5, -3.0]}
     point = RunStatistics(SPEC).point(session_seconds=1.0, frames_per_second=1.0, learning_rate=0.1, by_task=by_task)
     assert (point["tasks"]["pong"]["value_scale"], point["tasks"]["pong"]["value_shift"]) == (2.0, 0.5)
     assert (point["tasks"]["breakout"]["value_scale"], point["tasks"]["breakout"]["value_shift"]) == (None, -3.0)
 
 
-def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
+def test_a_point_holds_totals_and_means_since_the_last_point() -> None:
     statistics = _recorded()
     point = _point(statistics)
     assert json.loads(json.dumps(point)) == point
@@ -86,7 +86,7 @@ def test_a_point_holds_totals_and_the_window_since_the_last_one() -> None:
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (3.0, 3.0, 240)
 
 
-def test_the_report_says_how_the_return_moved_from_the_first_games_to_the_last() -> None:
+def test_the_report_compares_the_first_games_with_the_last() -> None:
     references = {"pong": ReferenceScores("pong", -20.7, 14.6, 21.0, 6)}
     statistics = RunStatistics(SPEC, references=references)
 
@@ -104,7 +104,7 @@ def test_the_report_says_how_the_return_moved_from_the_first_games_to_the_last()
     assert progress(resumed) == {"games": 100, "mean_first": 50.5, "mean_last": 250.5, "random": -20.7}
 
 
-def test_points_and_report_keep_the_newest_look_at_health_and_points_the_share_of_clipped_updates() -> None:
+def test_points_hold_the_newest_health_and_the_clipped_share() -> None:
     statistics = RunStatistics(SPEC)
     health = Health(0.01, 0.8, None, (LayerUnits("filters", 16, 7, 2),))
     for is_clipped in (True, False, True, True):
@@ -129,7 +129,7 @@ def test_points_and_report_keep_the_newest_look_at_health_and_points_the_share_o
     assert report["health"] == point["health"]
 
 
-def test_returns_are_of_the_newest_hundred_games() -> None:
+def test_the_mean_return_covers_the_newest_hundred_games() -> None:
     statistics = RunStatistics(SPEC)
     for number in range(250):
         statistics.record_episode(number % 2, float(number))
@@ -138,7 +138,7 @@ def test_returns_are_of_the_newest_hundred_games() -> None:
     assert statistics.episodes == 250
 
 
-def test_numbers_that_json_cannot_hold_become_null() -> None:
+def test_nan_and_infinity_become_null_in_points() -> None:
     statistics = RunStatistics(SPEC)
     statistics.record_update(_update(math.inf, loss_total=math.nan, entropy=-math.inf))
     point = _point(statistics)
@@ -146,7 +146,7 @@ def test_numbers_that_json_cannot_hold_become_null() -> None:
     assert [point[name] for name in ("loss_total", "loss_mine", "entropy", "gradient_norm")] == [None, 2.0, None, None]
 
 
-def test_counters_survive_a_restart_and_the_session_starts_anew() -> None:
+def test_counters_survive_a_restart_and_session_values_reset() -> None:
     first = _recorded()
     second = RunStatistics(SPEC, json.loads(json.dumps(first.as_json(session_seconds=10.0))))
     assert second.as_json(0.0) == first.as_json(10.0)
@@ -161,7 +161,7 @@ def test_counters_survive_a_restart_and_the_session_starts_anew() -> None:
     assert (report["env_frames"], report["frames_per_second"], report["wall_seconds"]) == (280, 40.0, 12.5)
 
 
-def test_the_report_adds_up() -> None:
+def test_the_report_adds_up_frames_and_episodes() -> None:
     ledger = Ledger()
     ledger.receive((0, 1), sequence=1, generated=240, frames={0: 160, 1: 80})
     ledger.consume({0: 160, 1: 40})
@@ -189,7 +189,7 @@ def test_a_run_that_never_trained_has_a_rate_of_zero() -> None:
     assert RunStatistics(SPEC).report(Ledger().snapshot(), session_seconds=1.0, training_seconds=0.0)["frames_per_second"] == 0.0
 
 
-def test_returns_are_seen_beside_what_people_reach() -> None:
+def test_points_and_report_hold_human_normalised_scores() -> None:
     """Pong: random -20, human 10. Breakout: random 2, human 32. A third game has no human score."""
     references = {"pong": ReferenceScores("pong", -20.0, 10.0, None, None), "breakout": ReferenceScores("breakout", 2.0, 32.0, None, None)}
     statistics = RunStatistics(replace(SPEC, task_names=("pong", "breakout", "mine")), references=references)
@@ -206,7 +206,7 @@ def test_returns_are_seen_beside_what_people_reach() -> None:
         assert place["tasks"]["breakout"]["human_normalised"] == pytest.approx(0.2)
 
 
-def test_the_spread_of_frames_is_of_their_mean() -> None:
+def test_the_frame_spread_is_relative_to_the_mean() -> None:
     statistics = RunStatistics(SPEC)
     assert _point(statistics)["task_frames_spread"] is None
     statistics.record_consumed(0, 2**53 + 1, 0)
@@ -218,7 +218,7 @@ def test_the_spread_of_frames_is_of_their_mean() -> None:
     assert "task_frames_spread" not in _point(alone)
 
 
-def test_the_first_hundred_games_are_due_once_and_not_again_after_a_restart() -> None:
+def test_the_point_of_the_first_hundred_games_is_due_once() -> None:
     statistics = RunStatistics(SPEC)
     for game in range(100):
         assert not statistics.start_is_due
@@ -235,7 +235,7 @@ def test_the_first_hundred_games_are_due_once_and_not_again_after_a_restart() ->
     assert not restored.start_is_due
 
 
-def test_a_run_restored_before_its_first_hundred_games_still_has_them_before_it() -> None:
+def test_the_point_of_the_first_hundred_games_survives_a_restart() -> None:
     statistics = RunStatistics(SPEC)
     for _ in range(99):
         statistics.record_episode(0, 1.0)

@@ -23,7 +23,7 @@ MOST_FRAMES = 100_000
 """More than twice the number that is needed."""
 
 
-def test_cartpoles_return_triples_within_a_bounded_number_of_frames() -> None:
+def test_the_return_of_cartpole_triples_within_a_bounded_training() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     settings = load_settings([Path("cartpole")], [], {})

@@ -21,7 +21,7 @@ PEER = actor_identity(0, 1).encode()
 
 
 @pytest.mark.parametrize("same_slot", [False, True])
-def test_unrolls_and_their_episodes(same_slot: bool) -> None:
+def test_work_for_unrolls_and_episodes_is_linear(same_slot: bool) -> None:
     """Every step ends a game, which is the maximum: games of many environments, or all of one."""
 
     def prepare(size: int) -> Callable[[], object]:
@@ -55,7 +55,7 @@ def test_unrolls_and_their_episodes(same_slot: bool) -> None:
     assert_linear(prepare, 64, 128, 256, 512)
 
 
-def test_temperatures_of_games() -> None:
+def test_work_for_game_temperatures_is_linear() -> None:
     def prepare(size: int) -> Callable[[], object]:
         arrays = small_arrays(size)
         arrays["game_reset"][...] = True
@@ -67,7 +67,7 @@ def test_temperatures_of_games() -> None:
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-def test_credit_among_many_actors(waiting: bool) -> None:
+def test_work_for_credit_is_linear_in_the_number_of_actors(waiting: bool) -> None:
     """All actors ask; then the credit that they used is returned at once."""
 
     def prepare(size: int) -> Callable[[], object]:

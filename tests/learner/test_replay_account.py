@@ -18,7 +18,7 @@ def _update(rejected: float | None) -> UpdateStatistics:
     return UpdateStatistics(losses, 1.0, is_finite=True)
 
 
-def test_it_says_what_was_measured() -> None:
+def test_the_report_holds_the_measured_values() -> None:
     account = ReplayAccount()
     account.record(0, 4, [])
     account.record(12, 4, [3, 5])
@@ -35,7 +35,7 @@ def test_it_says_what_was_measured() -> None:
     }
 
 
-def test_without_updates_or_a_trust_region_it_says_nothing() -> None:
+def test_values_without_measurements_are_none() -> None:
     account = ReplayAccount()
     assert account.report(0.0) == {"fraction": None, "rejected_share": None, "staleness": None, "waited_share": None}
     account.record(4, 4, [])
@@ -44,7 +44,7 @@ def test_without_updates_or_a_trust_region_it_says_nothing() -> None:
     assert (report["fraction"], report["rejected_share"], report["staleness"]) == (0.5, None, None)
 
 
-def test_the_first_shard_adds_up_and_every_other_tells_its_news_once() -> None:
+def test_the_first_shard_adds_up_each_shards_changes_once() -> None:
     first, second = ReplayAccount(2), ReplayAccount(2)
     first.record(6, 2, [4])
     first.gated(_update(0.5))

@@ -17,7 +17,7 @@ def report(statistics: RunStatistics) -> dict[str, object]:
     return statistics.report(LedgerSnapshot(), session_seconds=2.0, training_seconds=1.0)
 
 
-def test_the_first_shards_statistics_are_the_runs_once_it_heard_the_news() -> None:
+def test_the_first_shards_statistics_equal_those_of_one_learner() -> None:
     rng = random.Random(3)
     alone = RunStatistics(SPEC)
     shards = [RunStatistics(SPEC, is_first=rank == 0) for rank in range(3)]
@@ -38,7 +38,7 @@ def test_the_first_shards_statistics_are_the_runs_once_it_heard_the_news() -> No
     assert shards[0].as_json(1.0) == alone.as_json(1.0)
 
 
-def test_news_are_told_once_and_the_first_has_none() -> None:
+def test_changes_are_reported_once_and_not_by_the_first_shard() -> None:
     shard = RunStatistics(SPEC, is_first=False)
     shard.record_episode(0, 1.0)
     assert shard.news() == {"episodes": [(0, 1.0, None)], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
@@ -50,7 +50,7 @@ def received(ledger: Ledger, actor: tuple[int, int], sequence: int, generated: i
     ledger.receive(actor, sequence=sequence, generated=generated, frames={0: num_frames - 20, actor[1] - 10: 20})
 
 
-def test_the_global_ledger_balances_through_a_restart_with_another_number_of_shards() -> None:
+def test_the_ledger_balances_after_a_change_of_the_shard_count() -> None:
     first, second = Ledger(), Ledger()
     received(first, (0, 11), 1, 100, 100)
     received(second, (0, 12), 1, 80, 80)

@@ -10,7 +10,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 SECONDS = 30.0
 
 
-def test_a_counter_that_stands_still_too_long_is_a_lost_shard() -> None:
+def test_a_shard_whose_counter_stops_is_lost() -> None:
     silence = Silence(3, timeout_seconds=10.0, now=0.0)
     assert silence.lost([b"1", b"1", b"1"], 1.0) == []
     assert silence.lost([b"2", b"1", b"2"], 11.0) == []  # exactly at the time-out
@@ -18,13 +18,13 @@ def test_a_counter_that_stands_still_too_long_is_a_lost_shard() -> None:
     assert silence.lost([b"4", b"2", b"2"], 21.5) == [2]
 
 
-def test_one_that_never_beats_is_lost_too() -> None:
+def test_a_shard_that_never_sends_a_heartbeat_is_lost() -> None:
     silence = Silence(2, timeout_seconds=5.0, now=100.0)
     assert silence.lost([b"1", b""], 105.0) == []
     assert silence.lost([b"2", b""], 105.1) == [1]
 
 
-def test_who_said_goodbye_is_not_lost_and_who_slept_itself_finds_nobody_lost() -> None:
+def test_shards_that_said_goodbye_or_are_forgiven_are_not_lost() -> None:
     silence = Silence(2, timeout_seconds=5.0, now=0.0)
     assert silence.lost([b"1", b"bye"], 1.0) == []
     assert silence.lost([b"2", b"bye"], 100.0) == []
@@ -41,7 +41,7 @@ def store() -> HashStore:
     return store
 
 
-def test_the_thread_gives_up_when_another_falls_silent(store: HashStore) -> None:
+def test_give_up_is_called_when_another_shard_is_silent(store: HashStore) -> None:
     given_up, reasons = threading.Event(), []
 
     def give_up(reason: str) -> None:
@@ -69,7 +69,7 @@ class StoppedStore(HashStore):
         return values
 
 
-def test_a_question_that_never_returns_is_a_lost_first_shard() -> None:
+def test_a_store_that_does_not_answer_is_a_lost_first_shard() -> None:
     store, given_up, reasons = StoppedStore(), threading.Event(), []
 
     def give_up(reason: str) -> None:
@@ -111,7 +111,7 @@ class Looks:
 @pytest.mark.parametrize(
     ("looks", "lost"), [((0.5, 1.5, 2.0), True), ((0.5, 60.0, 60.5, 61.0), False), ((0.5, 60.0, 60.5, 61.0, 61.5), True)]
 )
-def test_a_process_that_was_stopped_itself_gives_the_first_shard_its_time(
+def test_after_its_own_pause_a_shard_waits_a_full_timeout(
     store: HashStore, monkeypatch: pytest.MonkeyPatch, looks: tuple[float, ...], lost: bool
 ) -> None:
     clock, reasons = Looks(*looks), list[str]()
@@ -122,7 +122,7 @@ def test_a_process_that_was_stopped_itself_gives_the_first_shard_its_time(
     assert bool(reasons) == lost
 
 
-def test_after_stop_others_may_go(store: HashStore) -> None:
+def test_after_stop_lost_shards_are_ignored(store: HashStore) -> None:
     store.set("beat/1", "0")
     given_up = threading.Event()
     heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=0.1, give_up=lambda _: given_up.set())
@@ -134,7 +134,7 @@ def test_after_stop_others_may_go(store: HashStore) -> None:
     assert store.get("beat/0") == b"bye"
 
 
-def test_an_error_of_ones_own_is_told_from_a_lost_shard(store: HashStore) -> None:
+def test_end_if_silent_detects_a_lost_shard(store: HashStore) -> None:
     store.set("beat/1", "0")
     given_up = threading.Event()
     heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=0.5, give_up=lambda _: given_up.set())

@@ -43,7 +43,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)])
-def test_the_first_shard_keeps_the_store_that_it_serves(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_the_first_shard_retries_with_the_store_it_serves(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     read, failures = rendezvous._read, [RuntimeError("Connection reset")]
 
     def fail_once(store: Store, key: str) -> str | None:
@@ -60,7 +60,7 @@ def test_the_first_shard_keeps_the_store_that_it_serves(monkeypatch: pytest.Monk
     assert not failures
 
 
-def test_a_port_that_is_let_go_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_waits_until_the_port_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = Attempts(3)
     monkeypatch.setattr(rendezvous, "_connect", attempts)
     join(Place(0, 1, "127.0.0.1", 1), lambda: True, {})
@@ -75,7 +75,7 @@ def test_a_port_that_stays_in_use_is_bad_input(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("count", ["0", "3"])
-def test_agents_that_counted_other_numbers_of_restarts_meet(monkeypatch: pytest.MonkeyPatch, count: str) -> None:
+def test_the_restart_count_does_not_change_the_meeting_key(monkeypatch: pytest.MonkeyPatch, count: str) -> None:
     store = HashStore()
     monkeypatch.setattr(rendezvous, "_connect", lambda _place, **_: store)
     variables = {
@@ -93,7 +93,7 @@ def test_agents_that_counted_other_numbers_of_restarts_meet(monkeypatch: pytest.
     assert store.check(["run/generation"])
 
 
-def test_a_shard_that_vanishes_before_the_group_begins_is_a_lost_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_lost_before_the_group_starts_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_membership: Membership) -> Store:
         raise RuntimeError("Connection reset by peer")
 
@@ -109,7 +109,7 @@ def test_a_shard_that_vanishes_before_the_group_begins_is_a_lost_shard(monkeypat
         group.join_group(2, device=torch.device("cpu"), timeout_seconds=1.0, go_on=lambda: True)
 
 
-def test_a_shard_that_vanishes_while_the_learner_is_made_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_creating_the_learner_checks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Exception] = []
 
     class Broken(group.ShardGroup):
@@ -132,7 +132,7 @@ def test_a_shard_that_vanishes_while_the_learner_is_made_is_looked_for(monkeypat
     assert len(asked) == 1
 
 
-def test_lockstep_is_of_one_learner() -> None:
+def test_lockstep_requires_one_learner() -> None:
     with pytest.raises(ValidationError, match=r"actor\.lockstep needs learner\.shards 1, not 2"):
         RunSettings.model_validate({**CATCH, "learner": {"shards": 2}, "actor": {"lockstep": True}})
     with pytest.raises(ValidationError, match=r"actor\.lockstep needs agents 1, not 3"):

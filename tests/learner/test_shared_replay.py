@@ -155,7 +155,7 @@ class Rig:
         return batch.actions[0, NUM_ONLINE:].tolist(), slab
 
 
-def test_before_the_minimum_nothing_is_asked_for_and_batches_are_of_online_unrolls() -> None:
+def test_below_the_minimum_fill_batches_hold_only_online_unrolls() -> None:
     rig = Rig(timeout_seconds=10.0)
     for stored in (None, 0, MINIMUM - 1):
         rig.client.num_steps_stored = stored
@@ -169,7 +169,7 @@ def test_before_the_minimum_nothing_is_asked_for_and_batches_are_of_online_unrol
     assert rig.shared.num_timeouts == 0
 
 
-def test_from_then_on_every_batch_has_exactly_its_share() -> None:
+def test_above_the_minimum_fill_every_batch_has_its_replayed_share() -> None:
     rig = Rig(prefetch=2)
     rig.client.num_steps_stored = MINIMUM
     number = 0
@@ -197,7 +197,7 @@ def test_from_then_on_every_batch_has_exactly_its_share() -> None:
     assert not any(whole for _, whole in rig.client.requests)
 
 
-def test_what_was_consumed_is_inserted_once_and_in_order() -> None:
+def test_consumed_unrolls_are_inserted_once_and_in_order() -> None:
     rig = Rig()
     for _ in range(3):
         rig.step()
@@ -207,7 +207,7 @@ def test_what_was_consumed_is_inserted_once_and_in_order() -> None:
     assert len(rig.client.inserted) == 3
 
 
-def test_a_thread_that_is_behind_loses_unrolls_rather_than_memory() -> None:
+def test_a_slow_replay_thread_drops_unrolls_to_bound_memory() -> None:
     rig = Rig()
     for _ in range(BACKLOG_BATCHES + 3):
         rig.step()
@@ -218,7 +218,7 @@ def test_a_thread_that_is_behind_loses_unrolls_rather_than_memory() -> None:
     assert rig.shared.num_inserts_dropped == 3 * NUM_ONLINE + 5
 
 
-def test_a_silent_service_is_waited_for_once_and_then_not_until_it_speaks() -> None:
+def test_a_silent_service_delays_only_one_batch() -> None:
     rig = Rig(prefetch=1)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
@@ -240,7 +240,7 @@ def test_a_silent_service_is_waited_for_once_and_then_not_until_it_speaks() -> N
     assert not rig.shared.is_ready  # waits for replay again
 
 
-def test_who_waits_is_woken_by_what_comes() -> None:
+def test_a_waiting_batch_is_woken_by_an_answer() -> None:
     rig = Rig(prefetch=1, timeout_seconds=10.0)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
@@ -252,7 +252,7 @@ def test_who_waits_is_woken_by_what_comes() -> None:
     assert rig.step()[0] == [4, 5, 6]
 
 
-def test_a_service_that_lost_what_it_held_is_not_waited_for_until_it_has_its_minimum_again() -> None:
+def test_a_service_that_lost_half_its_steps_is_not_waited_for() -> None:
     rig = Rig(prefetch=1, timeout_seconds=10.0)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
@@ -268,7 +268,7 @@ def test_a_service_that_lost_what_it_held_is_not_waited_for_until_it_has_its_min
     assert rig.shared.num_timeouts == 0
 
 
-def test_what_cannot_be_read_is_counted_and_replaced() -> None:
+def test_damaged_unrolls_are_counted_and_replaced() -> None:
     rig = Rig(prefetch=1)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
@@ -281,7 +281,7 @@ def test_what_cannot_be_read_is_counted_and_replaced() -> None:
     assert rig.shared.num_damaged == 2
 
 
-def test_a_slot_works_through_its_episode_an_unroll_a_batch() -> None:
+def test_a_slot_replays_its_episode_one_unroll_per_batch() -> None:
     rig = Rig(whole_episodes=True, prefetch=2)
     rig.client.num_steps_stored = MINIMUM
     first = iter(range(0, 10_000, 100))
@@ -310,7 +310,7 @@ def test_a_slot_works_through_its_episode_an_unroll_a_batch() -> None:
     assert answered <= len(began) + 2 * NUM_REPLAYED
 
 
-def test_an_episode_that_cannot_be_read_ends_there() -> None:
+def test_a_damaged_unroll_ends_its_episode() -> None:
     rig = Rig(whole_episodes=True, prefetch=1)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
@@ -324,7 +324,7 @@ def test_an_episode_that_cannot_be_read_ends_there() -> None:
 
 @pytest.mark.parametrize("num_slots", [1, 2])
 @pytest.mark.parametrize("prefetch", [1, 3])
-def test_a_batch_stays_whole_while_others_are_filled(num_slots: int, prefetch: int) -> None:
+def test_filling_a_batch_does_not_overwrite_batches_in_use(num_slots: int, prefetch: int) -> None:
     """With the real thread: a slab is never filled while the training thread uses it."""
     rig = Rig(prefetch=prefetch, timeout_seconds=10.0, num_slots=num_slots)
     rig.client.num_steps_stored = MINIMUM
@@ -352,7 +352,7 @@ def test_a_batch_stays_whole_while_others_are_filled(num_slots: int, prefetch: i
     rig.shared.close()
 
 
-def test_a_thread_that_dies_says_why_and_keeps_nobody_waiting() -> None:
+def test_a_failed_replay_thread_keeps_its_error_and_delays_no_batch() -> None:
     rig = Rig(prefetch=1, timeout_seconds=10.0)
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)

@@ -17,7 +17,7 @@ def _arrays(num_unrolls: int) -> dict[str, np.ndarray]:
     return {field.name: random.integers(0, highest[field.name], (num_unrolls, *field.shape)).astype(field.dtype) for field in LAYOUT.fields}
 
 
-def test_a_batch_shows_every_unroll_time_major() -> None:
+def test_a_batch_is_time_major() -> None:
     arrays = _arrays(4)
     batch = Slab.of(LAYOUT, arrays, agent=7).batch
     for name, tensor in batch.tensors():
@@ -33,7 +33,7 @@ def test_a_batch_shows_every_unroll_time_major() -> None:
     np.testing.assert_array_equal(batch.trained.numpy(), arrays["row_valid"].T[1:])
 
 
-def test_a_part_is_those_unrolls_and_shares_their_memory() -> None:
+def test_a_part_of_a_batch_shares_its_memory() -> None:
     batch = Slab.of(LAYOUT, _arrays(5)).batch
     part = batch.part(1, 3)
     for (name, whole), (_, some) in zip(batch.tensors(), part.tensors(), strict=True):
@@ -42,7 +42,7 @@ def test_a_part_is_those_unrolls_and_shares_their_memory() -> None:
         assert some.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
 
 
-def test_all_fields_lie_aligned_in_one_piece_of_memory_that_is_written_in_place() -> None:
+def test_all_fields_are_aligned_views_of_one_buffer() -> None:
     slab = Slab(LAYOUT, 3)
     starts = {tensor.data_ptr() % ALIGNMENT for _, tensor in slab.batch.tensors()}
     assert len({tensor.untyped_storage().data_ptr() for _, tensor in slab.batch.tensors()}) == 1

@@ -26,7 +26,7 @@ def step(mode: str) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
 @pytest.mark.processes
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns while it compiles
-def test_a_compiled_step_is_the_same_step() -> None:
+def test_a_compiled_step_gives_the_same_result() -> None:
     torch._dynamo.reset()
     expected, told = step("off")
     torch._dynamo.utils.counters.clear()

@@ -18,7 +18,7 @@ from tests.learning.small_runs import STEP, batch_of, run_of, slab_of, trainer_o
 CPU = torch.device("cpu")
 
 
-def test_a_gradient_is_clipped_at_a_percentile_of_the_newest_norms() -> None:
+def test_clipping_uses_a_percentile_of_the_newest_norms() -> None:
     control = UpdateControl(RMSPropSettings(max_gradient_norm=None, clip_percentile=25.0, clip_history_updates=4), CPU)
     norms = [8.0, 4.0, 6.0, 2.0, 10.0, 1.0]
     limits = []
@@ -35,7 +35,7 @@ def test_a_gradient_is_clipped_at_a_percentile_of_the_newest_norms() -> None:
     assert UpdateControl(RMSPropSettings(max_gradient_norm=None), CPU).limit(torch.tensor(1e9)) == math.inf
 
 
-def test_the_rate_follows_how_far_updates_move_the_policy() -> None:
+def test_the_learning_rate_follows_the_kl_of_updates() -> None:
     control = UpdateControl(RMSPropSettings(target_kl=0.01), CPU)
     multipliers: list[float] = []
 
@@ -55,7 +55,7 @@ def test_the_rate_follows_how_far_updates_move_the_policy() -> None:
     assert UpdateControl(RMSPropSettings(), CPU).rate_multiplier is None
 
 
-def test_a_trainer_clips_at_the_percentile_and_says_so() -> None:
+def test_a_trainer_clips_at_the_percentile_and_reports_it() -> None:
     unclipped_rewards = {"unroll_length": 4, "reward_shaping": "none"}
     settings = run_of(optimizer={"max_gradient_norm": None, "clip_percentile": 50.0}, algorithm=unclipped_rewards)
     trainer = trainer_of(settings)
@@ -67,7 +67,7 @@ def test_a_trainer_clips_at_the_percentile_and_says_so() -> None:
     assert left == pytest.approx((first.gradient_norm + second.gradient_norm) / 2, rel=1e-5)
 
 
-def test_a_rate_that_follows_the_policy_shrinks_the_step() -> None:
+def test_too_large_a_kl_reduces_the_step() -> None:
     settings = run_of(optimizer={"target_kl": 1e-12, "kl_interval_updates": 2})
     trainer = trainer_of(settings)
     multipliers = []
@@ -85,7 +85,7 @@ def test_a_rate_that_follows_the_policy_shrinks_the_step() -> None:
         torch.testing.assert_close(slow - start, (fast - start) / 1.5**2, rtol=1e-3, atol=1e-7)
 
 
-def test_a_resumed_control_goes_on_identically() -> None:
+def test_a_resumed_control_continues_identically() -> None:
     optimizer: dict[str, Any] = {"clip_percentile": 50.0, "target_kl": 1e-12, "kl_interval_updates": 1}
     settings = run_of(optimizer=optimizer)
     whole, first = trainer_of(settings), trainer_of(settings)
@@ -106,7 +106,7 @@ def test_a_resumed_control_goes_on_identically() -> None:
         resumed.load_control_tensors({"norms": torch.zeros(2, 2)})
 
 
-def test_adams_rate_runs_on_env_frames_and_its_step_is_adams() -> None:
+def test_adam_agrees_with_the_definition_and_decays_by_env_frames() -> None:
     settings = AdamSettings(learning_rate=1e-2, schedule_env_frames=1000, max_gradient_norm=None)
     assert [rates_at(settings, env_frames=frames, learner_updates=5) for frames in (0, 250, 2000)] == [
         Rates(1e-2),

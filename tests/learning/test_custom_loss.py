@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_loss_of_the_page_trains_and_is_measured_by_its_own_names(folder: Path) -> None:
+def test_the_documented_custom_loss_trains_and_reports_its_metrics(folder: Path) -> None:
     options = {"clip": 0.001, "entropy_cost": 0.5}
     whole, parts = (
         trainer_of(
@@ -51,6 +51,6 @@ def test_the_loss_of_the_page_trains_and_is_measured_by_its_own_names(folder: Pa
         ({"function": "page_loss:clipped", "options": {"clap": 1}}, "does not accept a Forward and loss.options: .*clap"),
     ],
 )
-def test_a_loss_that_cannot_be_used_is_one_line(folder: Path, loss: dict[str, object], message: str) -> None:
+def test_an_invalid_custom_loss_is_refused_in_one_line(folder: Path, loss: dict[str, object], message: str) -> None:
     with pytest.raises(UserCodeError, match=message):
         trainer_of(run_of(loss={"kind": "custom", **loss}))

@@ -26,7 +26,7 @@ SETTINGS = run_of(
 COSTS = Costs(clip_rho_threshold=1.05, clip_c_threshold=1.05, clip_pg_rho_threshold=1.05)
 
 
-def test_the_loss_is_that_of_q_values_in_units_of_the_tasks_scale() -> None:
+def test_the_dice_loss_under_popart_agrees_with_the_oracle() -> None:
     trainer, random = trainer_of(SETTINGS), np.random.default_rng(1)
     for seed in range(4):
         arrays = unrolls_of(SETTINGS, seed)

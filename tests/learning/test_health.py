@@ -24,7 +24,7 @@ def log_policies(trainer: Trainer, slab: Any) -> np.ndarray:
     return seen.logits[:-1].detach().double().log_softmax(dim=-1).numpy()
 
 
-def test_kl_effective_sample_size_and_explained_variance_are_their_definitions() -> None:
+def test_kl_sample_size_and_explained_variance_agree_with_loops() -> None:
     settings = run_of(learner=LEARNER)
     trainer, arrays = trainer_of(settings), unrolls_of(settings)
     arrays["behaviour_logits"][...] = np.random.default_rng(5).normal(size=arrays["behaviour_logits"].shape)
@@ -53,7 +53,7 @@ def test_kl_effective_sample_size_and_explained_variance_are_their_definitions()
     assert health.explained_variance == pytest.approx(1 - errors.var() / targeted.var(), rel=1e-3)
 
 
-def test_on_policy_samples_are_all_effective_and_equal_targets_explain_nothing() -> None:
+def test_on_policy_the_effective_sample_size_is_1() -> None:
     settings = run_of(learner=LEARNER, algorithm={"unroll_length": 4, "discount": 0.0})
     trainer, arrays = trainer_of(settings), unrolls_of(settings)
     arrays["rewards"][...] = 0.25
@@ -64,7 +64,7 @@ def test_on_policy_samples_are_all_effective_and_equal_targets_explain_nothing()
     assert health.explained_variance is None
 
 
-def test_units_that_never_fire_and_those_that_always_do_are_counted_by_layer() -> None:
+def test_dead_and_always_active_units_are_counted_by_layer() -> None:
     env = {"suite": "atari", "tasks": ["pong"], "frame_height": 40, "frame_width": 44}
     settings = run_of(env=env, network={"torso": "shallow", "input_centering": "filters"}, learner=LEARNER, actor={"environments": 2})
     trainer = trainer_of(settings)
@@ -87,7 +87,7 @@ def test_units_that_never_fire_and_those_that_always_do_are_counted_by_layer() -
     assert dense.dead >= 100
 
 
-def test_a_unit_that_fires_once_in_the_batch_is_neither_dead_nor_always_on() -> None:
+def test_a_unit_active_once_in_a_batch_is_not_dead() -> None:
     settings = run_of(network={"torso": "mlp"}, learner={**LEARNER, "micro_batch_size": 2})
     trainer, arrays = trainer_of(settings), unrolls_of(settings)
     arrays["frames"][...] = 0
@@ -104,7 +104,7 @@ def test_a_unit_that_fires_once_in_the_batch_is_neither_dead_nor_always_on() -> 
     assert health.layers[0] == LayerUnits("units", 256, dead=0, always_on=0)
 
 
-def test_looking_changes_nothing_and_happens_every_so_often() -> None:
+def test_health_is_measured_at_intervals_without_changing_updates() -> None:
     plain, watched = trainer_of(run_of()), trainer_of(run_of(learner={**LEARNER, "health_interval_updates": 2}))
     looked = []
     for seed in range(4):

@@ -14,20 +14,20 @@ def _of(**numbers: float) -> dict[str, Metric]:
     return {name: Metric(torch.tensor(value)) for name, value in numbers.items()}
 
 
-def test_parts_are_added_up_before_they_are_divided() -> None:
+def test_means_divide_sums_over_all_parts() -> None:
     sums = MetricSums()
     for total, rows, share in ((6.0, 2, 0.25), (1.0, 5, 0.5), (0.0, 0, 0.0)):
         sums.add({"mean": Metric(torch.tensor(total), torch.tensor(rows), cost=2.0), "sum": Metric(torch.tensor(share))})
     assert sums.measured(sums.sums(OneShard()).tolist()) == {"mean": Measured(1.0, 2.0), "sum": Measured(0.75)}
 
 
-def test_what_was_never_counted_is_0() -> None:
+def test_a_mean_without_rows_is_0() -> None:
     sums = MetricSums()
     sums.add({"mean": Metric(torch.tensor(0.0), torch.tensor(0))})
     assert sums.measured(sums.sums(OneShard()).tolist()) == {"mean": Measured(0.0)}
 
 
-def test_names_that_cannot_be_series_and_parts_that_disagree_are_refused() -> None:
+def test_invalid_or_inconsistent_metrics_are_refused() -> None:
     with pytest.raises(ValueError, match="'Big name'"):
         MetricSums().add(_of(**{"Big name": 1.0}))
     with pytest.raises(ValueError, match="at most"):

@@ -62,7 +62,7 @@ class _NoOperations(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
-def test_no_update_reads_a_number(changes: dict[str, Any]) -> None:
+def test_updates_never_read_values_from_the_device(changes: dict[str, Any]) -> None:
     learner = {**RUN["learner"], **EVERY_UPDATE}
     if changes.get("loss", {}).get("advantage_normalization"):
         learner.pop("micro_batch_size")
@@ -84,6 +84,6 @@ READS = [torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.nonzero
 
 
 @pytest.mark.parametrize("read", READS)
-def test_the_guard_sees_what_it_is_for(read: Any) -> None:
+def test_the_guard_detects_every_kind_of_read(read: Any) -> None:
     with pytest.raises(HostReadError), _NoMethods(), _NoOperations():
         read(torch.ones(1))

@@ -25,7 +25,7 @@ def _batch(seed: int) -> Slab:
     return batch_of(_settings(), seed)
 
 
-def test_the_rates_warm_up_and_fall_to_0() -> None:
+def test_adamw_rates_warm_up_and_decay_to_0() -> None:
     settings = AdamWSettings.model_validate(ADAMW)
     rates = [rates_at(settings, env_frames=10**9, learner_updates=update) for update in range(22)]
     assert [rate.learning_rate for rate in rates[:4]] == pytest.approx([2.5e-3, 5e-3, 7.5e-3, 1e-2])
@@ -37,7 +37,7 @@ def test_the_rates_warm_up_and_fall_to_0() -> None:
     assert rates_at(constant, env_frames=0, learner_updates=10**6) == Rates(1e-2, 0.1)
 
 
-def test_a_resumed_adamw_goes_on_identically() -> None:
+def test_a_resumed_adamw_continues_identically() -> None:
     settings = AdamWSettings.model_validate(ADAMW)
     whole, first = trainer_of(_settings()), trainer_of(_settings())
     for step in range(3):

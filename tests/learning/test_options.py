@@ -93,7 +93,7 @@ def updated(words: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("base", "words"), [(base, words) for base, options in OPTIONS.items() for words in options])
-def test_an_option_changes_what_is_learned(base: str, words: str) -> None:
+def test_every_option_changes_the_updated_weights(base: str, words: str) -> None:
     weights, default = updated(f"{base} {words}"), updated(base)
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
     comparable = {name for name, tensor in weights.items() if name in default and tensor.shape == default[name].shape}

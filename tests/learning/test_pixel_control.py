@@ -59,7 +59,7 @@ def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
 
 @pytest.mark.parametrize("loss", [{}, {"trust_region": "implied", "trust_region_threshold": 0.3}], ids=["all rows", "trust region"])
 @pytest.mark.parametrize("burn_in", [0, 2])
-def test_loss_and_reward_are_those_of_the_definition_on_the_accepted_rows(burn_in: int, loss: dict[str, Any]) -> None:
+def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: dict[str, Any]) -> None:
     changes = {"algorithm": {"unroll_length": 5, "burn_in": burn_in}, "loss": loss}
     settings = _settings(micro_batch_size=2, **changes)
     trainer, slab = trainer_of(settings), _batch(settings)
@@ -112,7 +112,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_it_composes_and_micro_batches_do_not_change_the_update(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pixel_control_trains_with_all_losses_in_micro_batches(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pixel_control_loss_of_mine.py").write_text(CUSTOM)
     monkeypatch.syspath_prepend(tmp_path)
     whole, parts, without = (
@@ -133,7 +133,7 @@ def test_it_composes_and_micro_batches_do_not_change_the_update(run: str, tmp_pa
     assert not torch.equal(parts.weights()["torso.first.weight"], without.weights()["torso.first.weight"])
 
 
-def test_actors_know_nothing_of_it() -> None:
+def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
     settings, plain = _settings(), _settings(auxiliary={"kind": "none"})
     spec = environment_spec(settings.env)
     trainer, other = trainer_of(settings), trainer_of(plain)
@@ -147,7 +147,7 @@ def test_actors_know_nothing_of_it() -> None:
     assert {name.partition(".")[0] for name in trainer.optimizer_tensors()} >= {"auxiliary", "torso", "core", "value_head"}
 
 
-def test_cells_that_change_as_the_action_says_are_learned() -> None:
+def test_action_values_learn_which_cells_change() -> None:
     """Action 0 makes the upper half alternate between white and black, action 1 the lower half; the action values learn which."""
     settings = _settings(
         env={**BOARD, "frame_height": 8, "frame_stack": 1},
@@ -172,6 +172,6 @@ def test_cells_that_change_as_the_action_says_are_learned() -> None:
     assert lower.tolist()[:2] == pytest.approx([0.0, 1.0], abs=0.2)
 
 
-def test_a_picture_that_is_too_small_is_refused() -> None:
+def test_too_small_an_image_is_refused() -> None:
     with pytest.raises(ValueError, match=r"auxiliary\.cell_size 2 needs frames of at least 16 x 16 pixels, not 9 x 8"):
         trainer_of(_settings(auxiliary={**PIXELS, "cell_size": 2}))

@@ -96,7 +96,7 @@ def _compare_updates() -> None:
     assert slow.scale(1) > 20.0
 
 
-def test_several_updates_are_those_of_the_oracle() -> None:
+def test_several_updates_agree_with_the_oracle() -> None:
     _compare_updates()
 
 
@@ -178,7 +178,7 @@ def _one_update_of_the_statistics_for_a_batch(patch: pytest.MonkeyPatch) -> None
         _one_update_of_the_statistics_for_a_batch,
     ],
 )
-def test_a_mistake_that_others_made_would_be_seen(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_mistakes_are_detected(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         _compare_updates()
@@ -190,7 +190,7 @@ def _values(trainer: Trainer, statistics: Statistics, frames: torch.Tensor, task
     return trainer._value_scaling.values(statistics, heads, torch.tensor([task]))[0]
 
 
-def test_the_values_of_no_task_change_with_the_statistics() -> None:
+def test_new_statistics_leave_the_values_of_all_tasks_unchanged() -> None:
     """After an update, the un-normalised values equal those after the optimizer's step alone, for all tasks and pictures."""
     trainer, alone = _trainer(), _trainer()
     frames = torch.randint(0, 256, (8, 1, 1, 4, 3), dtype=torch.uint8)
@@ -212,7 +212,7 @@ def test_the_values_of_no_task_change_with_the_statistics() -> None:
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6 * float(expected.abs().max()))
 
 
-def test_a_copy_of_another_agent_goes_on_as_that_one_would() -> None:
+def test_a_copied_agent_continues_like_the_original() -> None:
     """This is what a population does: copy weights, optimizer and statistics of the better agent."""
     better, worse = _trainer(), _trainer()
     for number in range(4):

@@ -92,7 +92,7 @@ def run_shards(folders: list[Path], size: int) -> None:
     assert codes == [0] * size, [(code, path.read_text()) for code, path in zip(codes, errors, strict=True)]
 
 
-def left_by(folder: Path, size: int, sharding: str) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
+def results_of_shard_0(folder: Path, size: int, sharding: str) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
     """The tensors and statistics that shard 0 wrote after the updates."""
     name = f"{size}-{sharding}"
     return load_file(folder / f"after-{name}.safetensors"), json.loads((folder / f"statistics-{name}.json").read_text())
@@ -111,12 +111,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_one_shard_and_three_take_the_same_step(folders: dict[str, Path], run: str) -> None:
-    expected, told = left_by(folders[run], 1, "ddp")
+def test_one_and_three_shards_give_the_same_update(folders: dict[str, Path], run: str) -> None:
+    expected, told = results_of_shard_0(folders[run], 1, "ddp")
     for name, fresh in trainer_of(RunSettings.model_validate({**SMALL, **RUNS[run]})).weights().items():
         assert not torch.equal(expected[name], fresh), f"{name} was not trained"
     for sharding in SHARDINGS:
-        after, told_by_shards = left_by(folders[run], 3, sharding)  # three shards have 3, 3 and 2 unrolls
+        after, told_by_shards = results_of_shard_0(folders[run], 3, sharding)  # three shards have 3, 3 and 2 unrolls
         assert after.keys() == expected.keys()
         for name, tensor in expected.items():
             # Statistics are float64 and gathered, so only rounding in the targets remains.

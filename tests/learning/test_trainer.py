@@ -43,7 +43,7 @@ def test_micro_batches_do_not_change_the_update(loss: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "loss", [{"baseline_cost": 0.25, "entropy_cost": 0.5}, {"kind": "dice"}, {"kind": "dice", "ablation": "entropy"}], ids=str
 )
-def test_the_terms_of_a_loss_add_up_to_its_total_with_their_costs(loss: dict[str, Any]) -> None:
+def test_weighted_terms_of_a_loss_add_up_to_its_total(loss: dict[str, Any]) -> None:
     losses = _trainer(loss=loss)(batch_of(RUN), STEP).losses
     total = losses.pop("loss_total")
     assert total.cost == 1.0
@@ -53,7 +53,7 @@ def test_the_terms_of_a_loss_add_up_to_its_total_with_their_costs(loss: dict[str
     assert all(abs(term) > 1e-3 * abs(total.value) for term in terms if term != 0.0)
 
 
-def test_the_mean_over_trained_rows_is_optimized_where_it_is_asked_for() -> None:
+def test_reduction_mean_divides_the_gradient_by_the_trained_rows() -> None:
     optimizer = {"max_gradient_norm": None}
     by_sum, by_mean = _trainer(optimizer=optimizer), _trainer(optimizer=optimizer, loss={"reduction": "mean"})
     batch = batch_of(RUN)
@@ -64,7 +64,7 @@ def test_the_mean_over_trained_rows_is_optimized_where_it_is_asked_for() -> None
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize("limit", [None, 40.0])
-def test_a_gradient_that_is_not_finite_skips_the_step(poison: float, limit: float | None) -> None:
+def test_a_non_finite_gradient_skips_the_step(poison: float, limit: float | None) -> None:
     algorithm = {"unroll_length": 4, "reward_shaping": "none"}
     trainer = _trainer(optimizer={"max_gradient_norm": limit, "momentum": 0.5}, algorithm=algorithm)
     assert trainer(batch_of(RUN), STEP).is_finite
@@ -82,7 +82,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step(poison: float, limit: floa
     assert not all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
 
 
-def test_a_batch_without_one_valid_row_changes_nothing() -> None:
+def test_a_batch_without_valid_rows_changes_nothing() -> None:
     trainer = _trainer(optimizer={"momentum": 0.0})
     before = _copies(trainer)
     arrays = unrolls_of(RUN)
@@ -103,20 +103,20 @@ def test_the_gradient_is_clipped_by_its_global_norm() -> None:
         torch.testing.assert_close(other.grad, one.grad * (0.5 / norm), rtol=1e-4, atol=1e-7)
 
 
-def test_the_learning_rate_is_that_of_the_call() -> None:
+def test_each_call_sets_the_learning_rate() -> None:
     trainer = _trainer()
     before = _copies(trainer)
     trainer(batch_of(RUN), Rates(0.0))
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights().items())
 
 
-def test_equal_settings_start_from_equal_parameters_and_another_seed_does_not() -> None:
+def test_initial_parameters_depend_on_the_seed() -> None:
     one, same, other = _trainer(), _trainer(), _trainer(seed=2)
     assert all(torch.equal(a, b) for a, b in zip(one.agent.parameters(), same.agent.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(one.agent.parameters(), other.agent.parameters(), strict=True))
 
 
-def test_the_rows_temperature_reaches_the_loss() -> None:
+def test_the_loss_uses_the_temperature_of_each_row() -> None:
     arrays = unrolls_of(RUN)
     arrays["inverse_temperature"][...] = 0.0
     losses = values_of(_trainer(loss={"kind": "dice"})(slab_of(RUN, arrays), STEP).losses)

@@ -46,7 +46,7 @@ def _update(settings: RunSettings, slab: Slab) -> tuple[Trainer, UpdateStatistic
 
 
 @pytest.mark.parametrize("loss", [{}, {"kind": "dice", "ablation": "baseline"}], ids=str)
-def test_it_tells_of_online_and_replayed_rows_apart(loss: dict[str, Any]) -> None:
+def test_metrics_of_online_and_replayed_rows_are_separate(loss: dict[str, Any]) -> None:
     settings = _settings(loss={**loss, "trust_region": "implied", "trust_region_threshold": 0.2})
     arrays = _unrolls(settings, far=6.0)
     arrays["inverse_temperature"][...] = 1.0
@@ -60,7 +60,7 @@ def test_it_tells_of_online_and_replayed_rows_apart(loss: dict[str, Any]) -> Non
     assert told["mean_rho"] == pytest.approx(weights @ [told["mean_rho_online"], told["mean_rho_replayed"]], rel=1e-5)
 
 
-def test_a_batch_of_online_unrolls_tells_nothing_of_replayed_ones() -> None:
+def test_a_batch_of_online_unrolls_has_no_replayed_metrics() -> None:
     settings = _settings(loss={"trust_region": "implied", "trust_region_threshold": 0.2})
     slab = _batch(settings, _unrolls(settings, far=6.0))
     whole = _update(settings, slab)[1].losses
@@ -70,12 +70,12 @@ def test_a_batch_of_online_unrolls_tells_nothing_of_replayed_ones() -> None:
     assert told["mean_rho"].value == pytest.approx(told["mean_rho_online"].value)
 
 
-def test_a_run_without_replay_or_trust_region_names_what_it_always_did() -> None:
+def test_without_replay_and_trust_region_there_are_no_extra_metrics() -> None:
     told = _update(run_of(), slab_of(run_of(), unrolls_of(run_of())))[1].losses
     assert set(told) == {"loss_total", "loss_policy", "loss_value", "entropy", "mean_rho"}
 
 
-def test_rejected_rows_are_as_if_they_were_invalid() -> None:
+def test_rejected_rows_are_treated_as_invalid() -> None:
     """This holds for gradients and for every mean over the rows that were learned from."""
     gated, plain = _settings(loss={"trust_region": "implied", "trust_region_threshold": 0.2}), _settings()
     arrays = _unrolls(gated, far=6.0)
@@ -89,7 +89,7 @@ def test_rejected_rows_are_as_if_they_were_invalid() -> None:
         assert told[name] == pytest.approx(expected[name], rel=1e-6)
 
 
-def test_the_entropy_is_of_online_rows() -> None:
+def test_the_entropy_covers_only_online_rows() -> None:
     """Section 5.1 of LASER: replayed rows get no entropy bonus, so without any other cost their gradient is 0."""
     settings = _settings(loss={"entropy_cost": 1.0, "baseline_cost": 0.0, "clip_pg_rho_threshold": 1e-30})
     arrays = _unrolls(settings, far=0.0)
@@ -103,7 +103,7 @@ def test_the_entropy_is_of_online_rows() -> None:
 
 
 @pytest.mark.parametrize(("replayed", "sees"), [(False, "online"), (True, "all")])
-def test_popart_follows_accepted_rows_and_replayed_ones_only_where_it_is_told_to(replayed: bool, sees: str) -> None:
+def test_popart_uses_accepted_rows_and_replayed_ones_if_set(replayed: bool, sees: str) -> None:
     def shift(*, far: float, trust_region: str, valid: slice) -> float:
         settings = _settings(
             value_scaling={"kind": "popart", "rate": 0.5, "replayed": replayed},
@@ -138,7 +138,7 @@ def test_a_trust_region_without_v_trace_is_refused() -> None:
     ],
     ids=str,
 )
-def test_it_composes(changes: dict[str, Any]) -> None:
+def test_the_trust_region_trains_with_other_options(changes: dict[str, Any]) -> None:
     """An LSTM core replays episodes; updates stay finite and change the weights."""
     env = {"suite": "catch", "frame_stack": 1, "action_repeat": 1, "tasks": ["catch"], "frame_height": 32, "frame_width": 32}
     shared = {"kind": "shared", "fraction": 0.4}

@@ -38,7 +38,7 @@ def _targets(num_unrolls: int = 12) -> UnrollTargets:
 
 
 @pytest.mark.parametrize(("replayed", "second_moment"), [(False, "unroll_means"), (True, "targets")])
-def test_statistics_are_moved_unroll_by_unroll_as_eq_6_says(replayed: bool, second_moment: str) -> None:
+def test_statistics_follow_equation_6_unroll_by_unroll(replayed: bool, second_moment: str) -> None:
     popart, targets = _popart(replayed=replayed, second_moment=second_moment), _targets()
     shift, moment = [0.0] * 3, [1.0] * 3
     for mean, square, num_rows, task, is_replayed in zip(*(tensor.tolist() for tensor in targets), strict=True):
@@ -63,9 +63,7 @@ def _statistics(drawn: list[tuple[float, float]]) -> Statistics:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(STATISTICS, min_size=3, max_size=3), st.lists(STATISTICS, min_size=3, max_size=3))
-def test_whatever_the_statistics_were_and_become_un_normalised_values_stay_to_a_millionth(
-    before: list[tuple[float, float]], after: list[tuple[float, float]]
-) -> None:
+def test_rescaling_preserves_un_normalised_values(before: list[tuple[float, float]], after: list[tuple[float, float]]) -> None:
     popart = _popart(min_scale=1e-2, max_scale=1e5)
     head = nn.Linear(8, 3, dtype=torch.float64)
     features = torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -80,7 +78,7 @@ def test_whatever_the_statistics_were_and_become_un_normalised_values_stay_to_a_
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_an_evaluation_un_normalises_the_head_itself() -> None:
+def test_rescaling_to_initial_statistics_un_normalises_the_head() -> None:
     popart = _popart()
     head, features = nn.Linear(8, 3), torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(1))
     task_ids = torch.tensor([0, 1, 1, 2])
@@ -93,7 +91,7 @@ def test_an_evaluation_un_normalises_the_head_itself() -> None:
 
 
 @pytest.mark.parametrize("parts", [[12], [1] * 12, [5, 0, 7]])
-def test_unrolls_of_several_tasks_may_come_together_or_one_at_a_time(parts: list[int]) -> None:
+def test_statistics_do_not_depend_on_how_unrolls_are_grouped(parts: list[int]) -> None:
     popart, targets = _popart(), _targets()
     together = popart.updated(popart.initial("cpu"), targets)
     found, start = popart.initial("cpu"), 0
@@ -108,7 +106,7 @@ def test_unrolls_of_several_tasks_may_come_together_or_one_at_a_time(parts: list
         np.testing.assert_allclose(by_task[name].numpy(), tensor.numpy(), rtol=1e-14)
 
 
-def test_nothing_in_the_statistics_counts_so_nothing_freezes() -> None:
+def test_statistics_keep_moving_after_many_updates() -> None:
     """A float32 count of updates stops at 2^24, and in float32 1 - rate is 1 if the rate is below 2^-25."""
     popart = _popart(rate=2.0**-26)
     one = UnrollTargets(
@@ -124,14 +122,14 @@ def test_nothing_in_the_statistics_counts_so_nothing_freezes() -> None:
     assert (statistics["shift"][0], statistics["second_moment"][2]) == (4.0, 17.0)
 
 
-def test_the_scale_is_bounded_and_a_variance_below_0_is_0() -> None:
+def test_the_scale_is_bounded_and_negative_variances_are_0() -> None:
     shift = torch.tensor([1.0, 0.0, 2.0, 0.0, 1e6], dtype=torch.float64)
     second_moment = torch.tensor([1.0 - 1e-12, 1e20, 13.0, 0.25, 1e12 - 0.5], dtype=torch.float64)
     scale = scale_of(PopArtStatistics(shift, second_moment), min_scale=1e-4, max_scale=1e6)
     assert scale.tolist() == [1e-4, 1e6, 3.0, 0.5, 1e-4]
 
 
-def test_with_no_reward_ever_the_scale_reaches_its_bound_after_some_61_000_unrolls() -> None:
+def test_without_rewards_the_scale_falls_to_its_lower_bound() -> None:
     def after(unrolls: int) -> float:
         zeros = torch.zeros(unrolls)
         start = PopArtStatistics(torch.zeros(1).double(), torch.ones(1).double())
@@ -162,7 +160,7 @@ def _of_one_task(task: int) -> Slab:
 
 
 @pytest.mark.parametrize("kind", ["multi_head", "popart"])
-def test_an_unroll_trains_the_head_of_its_task_alone(kind: str) -> None:
+def test_an_unroll_trains_only_the_head_of_its_task(kind: str) -> None:
     trainer = trainer_of(run_of(env=TASKS, value_scaling={"kind": kind}))
     before = trainer.agent.value_head.weight.detach().clone()
     trainer(_of_one_task(1), STEP)
@@ -171,7 +169,7 @@ def test_an_unroll_trains_the_head_of_its_task_alone(kind: str) -> None:
     assert moved[1] > 0.0
 
 
-def test_a_run_follows_its_targets_and_a_skipped_update_does_not() -> None:
+def test_a_skipped_update_does_not_change_the_statistics() -> None:
     run = run_of(env=TASKS, value_scaling={"kind": "popart", "rate": RATE})
     trainer = trainer_of(run)
     trainer(batch_of(run), STEP)

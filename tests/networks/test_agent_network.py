@@ -100,7 +100,7 @@ NETWORKS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_heads_core_and_side_inputs_match_the_definition(network: dict[str, Any]) -> None:
+def test_heads_core_and_side_inputs_agree_with_the_oracle(network: dict[str, Any]) -> None:
     agent = _agent(**network)
     inputs = _inputs(agent)
     output, state = agent(**inputs)
@@ -111,7 +111,7 @@ def test_heads_core_and_side_inputs_match_the_definition(network: dict[str, Any]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_acting_row_by_row_equals_the_whole_unroll(network: dict[str, Any]) -> None:
+def test_acting_row_by_row_equals_a_pass_over_the_unroll(network: dict[str, Any]) -> None:
     agent = _agent(**network)
     inputs = _inputs(agent)
     whole, final = agent(**inputs)
@@ -162,7 +162,7 @@ def test_the_memory_order_of_frames_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("torso", ["shallow", "deep"])
-def test_an_inference_copy_computes_what_the_bfloat16_learner_computes(torso: str) -> None:
+def test_an_inference_copy_equals_the_learner_in_bfloat16(torso: str) -> None:
     agent = _agent(torso=torso, core="lstm", core_size=16)
     inputs = _inputs(agent)
     exact, _ = agent(**inputs)
@@ -178,7 +178,7 @@ def test_an_inference_copy_computes_what_the_bfloat16_learner_computes(torso: st
     assert 0 < error < 0.02
 
 
-def test_an_inference_copy_is_frozen_and_follows_newer_weights_only_when_told() -> None:
+def test_an_inference_copy_changes_only_when_weights_are_loaded() -> None:
     agent, newer = _agent(), _agent()
     acting = agent.for_inference(torch.bfloat16)
     with torch.no_grad():
@@ -196,7 +196,7 @@ def test_an_inference_copy_is_frozen_and_follows_newer_weights_only_when_told() 
     assert all(p.dtype == torch.float32 and p.requires_grad for p in agent.parameters())
 
 
-def test_dmlab_networks_have_the_1_2_and_1_6_million_parameters_of_section_5_1() -> None:
+def test_dmlab_networks_have_the_parameter_counts_of_the_paper() -> None:
     spec = _spec(72, 96, stack=1, channels=3, actions=9, words=16)
     for torso, millions in (("shallow", 1.2), ("deep", 1.6)):
         network = NetworkSettings.model_validate({"torso": torso, "core": "lstm", "last_action_and_reward": True, "language": True})
@@ -204,7 +204,7 @@ def test_dmlab_networks_have_the_1_2_and_1_6_million_parameters_of_section_5_1()
         assert round(count / 1e6, 1) == millions
 
 
-def test_the_heads_differ_in_name_only_and_existing_networks_keep_theirs() -> None:
+def test_policy_and_dueling_heads_differ_only_in_their_names() -> None:
     def tensors(head: Head) -> dict[str, Tensor]:
         torch.manual_seed(23)
         return Agent(spec=_spec(), network=NetworkSettings(core="lstm", core_size=16), head=head).state_dict()
@@ -219,7 +219,7 @@ def test_the_heads_differ_in_name_only_and_existing_networks_keep_theirs() -> No
         _agent(core="lstm", core_size=16).load_state_dict(dueling)
 
 
-def test_advantages_come_as_they_are_and_train_without_the_value() -> None:
+def test_advantages_are_not_centred_and_do_not_train_the_value() -> None:
     """A is not centred: neither the values nor the gradients of one action reach other actions or V."""
     agent = _agent(head="dueling")
     output, _ = agent(**_inputs(agent))
@@ -252,7 +252,7 @@ def test_without_a_core_the_state_is_empty_and_passes_through() -> None:
     assert with_core.initial_core_state(B).shape == (B, 2, 16)
 
 
-def test_an_instruction_can_turn_the_preferred_action_round_without_a_core() -> None:
+def test_an_instruction_changes_logits_differently_per_image() -> None:
     """Linear heads on (picture, words) would change the logits of every picture in the same way."""
     agent = _agent(language=True, torso="mlp")
     assert isinstance(agent.joint, Dense)
@@ -265,7 +265,7 @@ def test_an_instruction_can_turn_the_preferred_action_round_without_a_core() -> 
     assert (difference - difference[0]).abs().max() > 1e-3
 
 
-def test_what_cannot_be_built_or_fed_is_refused() -> None:
+def test_invalid_networks_and_missing_inputs_are_refused() -> None:
     with pytest.raises(ValueError, match="instructions"):
         Agent(spec=_spec(words=0), network=NetworkSettings(language=True))
     with pytest.raises(TorsoSizeError, match="nature"):

@@ -20,7 +20,7 @@ def _planes(seed: int, low: int = 0, high: int = 256) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(low, high, (ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), dtype=np.uint8)
 
 
-def test_batches_count_alike_at_first_and_by_a_small_share_later() -> None:
+def test_the_average_is_a_mean_at_first_and_exponential_later() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
     mean, variance = np.zeros((CHANNELS, HEIGHT, WIDTH)), 0.0
     for number, start in enumerate([0, 1, 2, 20_000], 1):
@@ -36,14 +36,14 @@ def test_batches_count_alike_at_first_and_by_a_small_share_later() -> None:
     assert int(average.num_batches) == 20_001
 
 
-def test_a_picture_that_never_changes_is_not_magnified() -> None:
+def test_a_constant_image_is_not_magnified() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
     average.follow(torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8), OneShard().add_up)
     assert float(average.deviation) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_first_layer_sees_pixels_about_the_average_image_in_units_of_their_deviation(dtype: torch.dtype) -> None:
+def test_the_first_layer_gets_standardised_pixels(dtype: torch.dtype) -> None:
     layer = PixelConvolution(3 * CHANNELS, 8, 3, padding=1)
     layer.centre("mean", (CHANNELS, HEIGHT, WIDTH))
     assert layer.bias is not None
@@ -59,7 +59,7 @@ def test_the_first_layer_sees_pixels_about_the_average_image_in_units_of_their_d
     torch.testing.assert_close(layer.convolve_pixels(frames, dtype).double(), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_what_stands_still_reaches_no_filter_and_what_moves_does() -> None:
+def test_only_changes_from_the_average_image_activate_filters() -> None:
     layer = PixelConvolution(4, 16, 8, stride=4)
     layer.centre("mean", (1, 84, 84))
     background = torch.randint(0, 256, (84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
@@ -75,7 +75,7 @@ def test_what_stands_still_reaches_no_filter_and_what_moves_does() -> None:
     assert not response[1].any()
 
 
-def test_the_learner_takes_each_batch_in_once_and_actors_get_the_average_with_the_weights() -> None:
+def test_each_batch_updates_the_average_once_and_weights_include_it() -> None:
     run = run_of(
         env={"suite": "atari", "tasks": ["breakout"]},
         network={"torso": "shallow", "core": "none", "input_centering": "mean"},

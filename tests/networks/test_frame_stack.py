@@ -40,9 +40,7 @@ def _restack(*arrays: np.ndarray) -> torch.Tensor:
     channels=st.sampled_from([1, 3]),
     reset_rate=st.sampled_from([0.0, 0.2, 0.6]),
 )
-def test_every_unroll_of_a_play_restacks_to_what_the_actor_saw(
-    seed: int, batch: int, steps: int, stack: int, channels: int, reset_rate: float
-) -> None:
+def test_restacked_unrolls_equal_the_actors_stacks(seed: int, batch: int, steps: int, stack: int, channels: int, reset_rate: float) -> None:
     frames, game_reset = _plays(seed, batch, 3 * steps + 1, channels, reset_rate)
     seen = np.stack([actor_stacks(f, r, stack) for f, r in zip(frames, game_reset, strict=True)])
     for first in range(0, 3 * steps, steps):
@@ -53,7 +51,7 @@ def test_every_unroll_of_a_play_restacks_to_what_the_actor_saw(
 
 
 @pytest.mark.parametrize("reset_row", range(4))
-def test_a_reset_hides_the_history_even_if_the_wire_left_it_filled(reset_row: int) -> None:
+def test_a_reset_clears_the_history_even_if_it_was_sent(reset_row: int) -> None:
     frames, _ = _plays(3, 1, 7, 1, 0.0)
     game_reset = np.zeros((1, 4), dtype=bool)
     game_reset[0, reset_row] = True
@@ -66,14 +64,14 @@ def test_a_reset_hides_the_history_even_if_the_wire_left_it_filled(reset_row: in
 
 
 @pytest.mark.parametrize("stack", [3, 4])
-def test_memory_keeps_the_channels_of_a_pixel_together(stack: int) -> None:
+def test_stacks_are_stored_channels_last(stack: int) -> None:
     frames, game_reset = _plays(4, 2, 6 + stack, 1, 0.2)
     past = stack - 1
     stacked = _restack(frames[:, :past], frames[:, past:], game_reset[:, past:])
     assert stacked.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
-def test_words_hold_the_planes_unchanged() -> None:
+def test_planes_to_words_keeps_all_pixels() -> None:
     planes = torch.from_numpy(np.random.default_rng(5).integers(0, 256, (2, 4, 3, 5), dtype=np.uint8))
     words = planes_to_words(planes)
     assert torch.equal(words, planes)
@@ -88,7 +86,7 @@ def test_words_hold_the_planes_unchanged() -> None:
         ((3, 2, 4, 4, 1), (5, 2, 4, 4, 1), (2, 5), "game_reset"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(history: tuple[int, ...], frames: tuple[int, ...], reset: tuple[int, ...], message: str) -> None:
+def test_mismatched_shapes_are_refused(history: tuple[int, ...], frames: tuple[int, ...], reset: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         restack(torch.zeros(history, dtype=torch.uint8), torch.zeros(frames, dtype=torch.uint8), torch.zeros(reset, dtype=torch.bool))
 

@@ -22,7 +22,7 @@ def _expected(encoder: InstructionEncoder, ids: list[int]) -> np.ndarray:
     return read_instruction(ids, encoder.embedding.weight.detach().double().numpy(), weights, MAX_WORDS)
 
 
-def test_every_row_gets_the_features_of_its_own_words() -> None:
+def test_features_agree_with_the_oracle_for_every_row() -> None:
     encoder = _encoder()
     ids = [[[3, 1000, 7, 0], [0, 0, 0, 0]], [[3, 1000, 7, 0], [9, 0, 0, 0]], [[7, 3, 1, 2], [3, 1000, 7, 0]]]
     features = encoder(torch.tensor(ids)).detach().numpy()
@@ -31,12 +31,12 @@ def test_every_row_gets_the_features_of_its_own_words() -> None:
     assert not features[0, 1].any()
 
 
-def test_padding_changes_nothing() -> None:
+def test_padding_does_not_change_the_features() -> None:
     encoder = _encoder()
     torch.testing.assert_close(encoder(torch.tensor([[[4, 8, 0, 0, 0]]])), encoder(torch.tensor([[[4, 8]]])))
 
 
-def test_words_beyond_the_sixteenth_are_not_read() -> None:
+def test_words_after_the_sixteenth_are_ignored() -> None:
     encoder = _encoder()
     ids = list(range(1, 31))
     features = encoder(torch.tensor([[ids]]))
@@ -44,7 +44,7 @@ def test_words_beyond_the_sixteenth_are_not_read() -> None:
     assert not torch.equal(features, encoder(torch.tensor([[ids[:15]]])))
 
 
-def test_padding_learns_nothing_and_words_do() -> None:
+def test_only_words_and_not_padding_get_gradients() -> None:
     encoder = _encoder()
     encoder(torch.tensor([[[4, 8, 0]]])).sum().backward()
     gradient = encoder.embedding.weight.grad

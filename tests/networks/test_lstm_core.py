@@ -37,7 +37,7 @@ def _rows(reset: torch.Tensor, *, is_known: bool) -> list[int] | None:
 
 @knowledge
 @pytest.mark.parametrize("rows_left", [0, 1, 4, T - 2, T])
-def test_outputs_state_and_gradients_match_the_definition(rows_left: int, is_known: bool) -> None:
+def test_outputs_and_states_agree_with_the_oracle(rows_left: int, is_known: bool) -> None:
     core, inputs, reset, state = _case()
     outputs, left = core(inputs, reset, state, rows_left, _rows(reset, is_known=is_known))
     w, u, bias = (p.detach().double().numpy() for p in (core.input_weight, core.hidden_weight, core.bias))
@@ -49,7 +49,7 @@ def test_outputs_state_and_gradients_match_the_definition(rows_left: int, is_kno
     np.testing.assert_allclose(left.detach().numpy(), expected_left, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_are_those_of_the_rows_one_by_one() -> None:
+def test_fused_and_stepwise_gradients_agree() -> None:
     core, inputs, reset, state = _case()
     inputs.requires_grad_()
     leaves = (inputs, *core.parameters())
@@ -61,7 +61,7 @@ def test_gradients_are_those_of_the_rows_one_by_one() -> None:
         torch.testing.assert_close(fused, stepped, rtol=1e-5, atol=1e-4)
 
 
-def test_what_is_long_enough_goes_through_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_segments_use_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     core, inputs, reset, state = _case()
     lengths: list[int] = []
     fused: Any = torch.lstm

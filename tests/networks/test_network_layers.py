@@ -18,7 +18,7 @@ def _frames(count: int, channels: int, height: int, width: int) -> Tensor:
     return torch.randint(0, 256, (count, channels, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
 
 
-def test_pixels_are_seen_divided_by_255_forward_and_backward() -> None:
+def test_pixel_convolution_equals_convolution_of_pixels_over_255() -> None:
     layer, frames = PixelConvolution(4, 3, 3, padding=1), _frames(2, 4, 5, 6)
     output = layer.convolve_pixels(frames, torch.float32)
     direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
@@ -33,7 +33,7 @@ def test_pixels_are_seen_divided_by_255_forward_and_backward() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 4), (11, 11), (42, 21)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_halving_is_tensorflows_max_pool(size: tuple[int, int], dtype: torch.dtype) -> None:
+def test_halving_equals_tensorflows_max_pool(size: tuple[int, int], dtype: torch.dtype) -> None:
     images = (
         (torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2)) - 3).to(dtype).contiguous(memory_format=torch.channels_last)
     )
@@ -45,7 +45,7 @@ def test_halving_is_tensorflows_max_pool(size: tuple[int, int], dtype: torch.dty
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_pixels_move_to_channels_last_unchanged(channels: int) -> None:
+def test_pixels_last_keeps_all_values(channels: int) -> None:
     frames = _frames(3, channels, 6, 5)
     assert torch.equal(pixels_last(frames), frames)
     assert pixels_last(frames).is_contiguous(memory_format=torch.channels_last)

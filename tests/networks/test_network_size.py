@@ -35,7 +35,7 @@ NETWORKS = CONVOLUTIONS + LAYERS
 
 @pytest.mark.parametrize(("env", "network"), NETWORKS, ids=str)
 @pytest.mark.parametrize("scaling", ["none", "popart"])
-def test_the_weights_of_every_network_fit_and_fill_the_bound(env: dict[str, Any], network: dict[str, Any], scaling: str) -> None:
+def test_the_size_bound_holds_and_is_tight_for_every_network(env: dict[str, Any], network: dict[str, Any], scaling: str) -> None:
     settings = RunSettings.model_validate({"name": "run", "env": env, "network": network, "value_scaling": {"kind": scaling}})
     spec = environment_spec(settings.env)
     with torch.device("meta"):
@@ -46,7 +46,7 @@ def test_the_weights_of_every_network_fit_and_fill_the_bound(env: dict[str, Any]
     assert actual <= max_weights_bytes(settings, spec) <= 1.5 * actual + LEAST_BYTES
 
 
-def test_the_bound_can_be_given_and_is_wide_for_a_torso_of_ones_own() -> None:
+def test_the_size_bound_can_be_set_and_is_wide_for_custom_torsos() -> None:
     own = RunSettings.model_validate({"name": "run", "network": {"torso": "package:Torso"}})
     assert max_weights_bytes(own, environment_spec(own.env)) == OWN_TORSO_BYTES
     given = RunSettings.model_validate({"name": "run", "paramserver": {"max_version_bytes": 12345}})
@@ -55,7 +55,7 @@ def test_the_bound_can_be_given_and_is_wide_for_a_torso_of_ones_own() -> None:
 
 @pytest.mark.parametrize("core", ["none", "lstm"])
 @pytest.mark.parametrize("vector_size", [0, 900])
-def test_instructions_and_vectors_count(core: str, vector_size: int) -> None:
+def test_the_size_bound_includes_instructions_and_vectors(core: str, vector_size: int) -> None:
     settings = RunSettings.model_validate({"name": "run", "env": ATARI, "network": {"torso": "deep", "core": core}})
     # No suite in this test has instructions.
     settings = settings.model_copy(update={"network": settings.network.model_copy(update={"language": True})})

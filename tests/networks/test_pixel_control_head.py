@@ -25,7 +25,7 @@ def _arrays(layer: torch.nn.ConvTranspose2d | torch.nn.Linear) -> Layer:
 
 
 @pytest.mark.parametrize(("pixels", "grid"), SHAPES.items())
-def test_every_picture_has_its_grid_and_the_head_makes_it(pixels: tuple[int, int], grid: tuple[int, int]) -> None:
+def test_the_head_outputs_the_grid_of_each_image_size(pixels: tuple[int, int], grid: tuple[int, int]) -> None:
     settings = PixelControlSettings()
     assert settings.objection(_spec(*pixels)) is None
     assert settings.grid(_spec(*pixels)) == grid
@@ -33,14 +33,14 @@ def test_every_picture_has_its_grid_and_the_head_makes_it(pixels: tuple[int, int
     assert head(torch.randn(2, 3, 5)).shape == (2, 3, 4, *grid)
 
 
-def test_the_papers_shapes() -> None:
+def test_layer_shapes_match_the_paper() -> None:
     head = PixelControlHead(256, 9, (18, 24))
     assert head.dense.out_features == 6 * 9 * 32
     assert [tuple(layer.weight.shape) for layer in (head.hidden, head.dueling)] == [(32, 32, 3, 3), (32, 1 + 9, 4, 4)]
     assert PixelControlHead(256, 9, (20, 20)).dense.out_features == 7 * 7 * 32
 
 
-def test_values_are_those_of_the_definition() -> None:
+def test_values_agree_with_the_oracle() -> None:
     torch.manual_seed(3)
     head = PixelControlHead(6, 3, (8, 10))
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_values_are_those_of_the_definition() -> None:
     np.testing.assert_allclose(found.detach().flatten(0, 1).numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_values_begin_near_0() -> None:
+def test_initial_values_are_near_0() -> None:
     torch.manual_seed(1)
     assert PixelControlHead(256, 4, (20, 20))(torch.randn(3, 2, 256)).abs().max() < 0.1
 
@@ -70,7 +70,7 @@ def test_values_begin_near_0() -> None:
         ({"cell_size": 11}, _spec(84, 84), "auxiliary.cell_size 11 needs frames of at least 88 x 88 pixels, not 84 x 84"),
     ],
 )
-def test_other_observations_are_refused_in_one_sentence(settings: dict[str, int], spec: EnvSpec, message: str) -> None:
+def test_unsupported_observations_are_refused_in_one_line(settings: dict[str, int], spec: EnvSpec, message: str) -> None:
     objection = PixelControlSettings.model_validate(settings).objection(spec)
     assert objection is not None
     assert message in objection
@@ -78,6 +78,6 @@ def test_other_observations_are_refused_in_one_sentence(settings: dict[str, int]
 
 
 @pytest.mark.parametrize("grid", [(7, 8), (6, 8), (8, 9)])
-def test_a_grid_that_no_deconvolution_hits_is_refused(grid: tuple[int, int]) -> None:
+def test_a_grid_that_deconvolution_cannot_produce_is_refused(grid: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="even number of rows and columns, at least 8"):
         PixelControlHead(4, 2, grid)

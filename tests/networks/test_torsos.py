@@ -94,7 +94,7 @@ def _expected(torso: Torso, frames: Tensor, centering: str = "none") -> np.ndarr
     ],
 )
 @pytest.mark.parametrize("with_gradient", [False, True])
-def test_features_match_the_definition(name: TorsoName, height: int, width: int, channels: int, stack: int, with_gradient: bool) -> None:
+def test_features_agree_with_the_oracle(name: TorsoName, height: int, width: int, channels: int, stack: int, with_gradient: bool) -> None:
     torso, frames = _torso(name, height, width, channels, stack), _frames(2, channels * stack, height, width)
     with torch.set_grad_enabled(with_gradient):
         features = torso(frames, None, torch.float32)
@@ -106,7 +106,7 @@ def test_features_match_the_definition(name: TorsoName, height: int, width: int,
 @pytest.mark.parametrize("name", ["shallow", "deep", "mlp"])
 @pytest.mark.parametrize("centering", ["none", "half", "filters"])
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_centred_inputs_and_layer_norms_match_the_definition(name: TorsoName, centering: str, layer_norm: bool) -> None:
+def test_centred_inputs_and_layer_norms_agree_with_the_oracle(name: TorsoName, centering: str, layer_norm: bool) -> None:
     if name == "mlp" and centering == "filters":
         return  # refused by the settings
     height, width = (9, 12) if name != "shallow" else (24, 28)
@@ -118,7 +118,7 @@ def test_centred_inputs_and_layer_norms_match_the_definition(name: TorsoName, ce
 
 
 @pytest.mark.parametrize("name", ["shallow", "deep"])
-def test_a_constant_background_moves_no_centred_filter(name: TorsoName) -> None:
+def test_centred_filters_ignore_a_constant_background(name: TorsoName) -> None:
     torso = _torso(name, 24, 28, input_centering="filters")
     assert isinstance(torso, StridedTorso | DeepTorso)
     responses = [torso.pixels.convolve_pixels(torch.full((1, 4, 24, 28), grey, dtype=torch.uint8), torch.float32) for grey in (0, 87, 255)]
@@ -130,7 +130,7 @@ def test_a_constant_background_moves_no_centred_filter(name: TorsoName) -> None:
     assert plain.pixels.convolve_pixels(torch.full((1, 4, 24, 28), 87, dtype=torch.uint8), torch.float32).std() > 0.1
 
 
-def test_the_papers_initialization_is_sonnets() -> None:
+def test_truncated_normal_initialization_matches_sonnet() -> None:
     torso = _torso("shallow", 84, 84, initialization="truncated_normal")
     assert isinstance(torso, StridedTorso)
     for layer in (torso.pixels, *torso.convolutions, torso.dense):
@@ -148,12 +148,12 @@ def test_the_papers_initialization_is_sonnets() -> None:
         ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso must do this itself"),
     ],
 )
-def test_settings_that_a_torso_does_not_have_are_refused(network: dict[str, object], message: str) -> None:
+def test_settings_unknown_to_a_torso_are_refused(network: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         NetworkSettings.model_validate(network)
 
 
-def test_gradients_of_every_parameter_are_the_definitions_slopes() -> None:
+def test_gradients_agree_with_slopes_of_the_oracle() -> None:
     torso, frames = _torso("deep", 5, 6, layer_norm=True, input_centering="filters"), _frames(1, 4, 5, 6)
     torso(frames, None, torch.float32).square().sum().backward()
     for name, parameter in torso.named_parameters():
@@ -168,7 +168,7 @@ def test_gradients_of_every_parameter_are_the_definitions_slopes() -> None:
         assert (totals[0] - totals[1]) / (2 * step) == pytest.approx(float(parameter.grad[where]), rel=2e-2), name
 
 
-def test_a_residual_block_leaves_its_input_alone() -> None:
+def test_a_residual_block_does_not_change_its_input() -> None:
     block, images = ResidualBlock(4), torch.randn(1, 4, 3, 3)
     before = images.clone()
     block(images)
@@ -190,7 +190,7 @@ def test_bfloat16_stays_close_to_float32_and_trains_float32_parameters(name: Tor
         assert F.cosine_similarity(gradient.flatten(), exact_gradient.flatten(), dim=0) > 0.98
 
 
-def test_shallow_has_the_layers_of_fig_3() -> None:
+def test_the_shallow_torso_has_the_layers_of_fig_3() -> None:
     torso = _torso("shallow", 84, 84)
     assert {name: tuple(p.shape) for name, p in torso.named_parameters() if p.dim() > 1} == {
         "pixels.weight": (16, 4, 8, 8),
@@ -200,7 +200,7 @@ def test_shallow_has_the_layers_of_fig_3() -> None:
     assert sum(p.numel() for p in torso.parameters()) == 4_112 + 8_224 + 663_808
 
 
-def test_deep_has_the_fifteen_convolutions_of_fig_3_and_popart_table_7() -> None:
+def test_the_deep_torso_has_the_fifteen_convolutions_of_fig_3() -> None:
     torso = _torso("deep", 84, 84)
     channels = [(m.in_channels, m.out_channels, m.kernel_size, m.stride) for m in torso.modules() if isinstance(m, nn.Conv2d)]
     section = [(4, 16), (16, 32), (32, 32), *4 * [(16, 16)], *8 * [(32, 32)]]
@@ -210,7 +210,7 @@ def test_deep_has_the_fifteen_convolutions_of_fig_3_and_popart_table_7() -> None
     assert sum(p.numel() for p in torso.parameters()) == 97_744 + 991_488
 
 
-def test_width_multiplies_every_convolution_and_only_those() -> None:
+def test_the_width_multiplier_applies_only_to_convolutions() -> None:
     torso = _torso("deep", 84, 84, width_multiplier=4)
     assert [m.out_channels for m in torso.modules() if isinstance(m, nn.Conv2d)] == [64, 128, 128, *4 * [64], *8 * [128]]
     assert torso.num_features == 256
@@ -223,13 +223,13 @@ def test_frames_too_small_are_refused_by_name_and_size(name: TorsoName, smallest
         _torso(name, smallest - 1, smallest)
 
 
-def test_a_cpu_learns_in_slices_and_a_gpu_in_whole_batches() -> None:
+def test_the_recommended_micro_batch_is_smaller_on_a_cpu() -> None:
     assert recommended_micro_batch("deep", "cpu") < recommended_micro_batch("shallow", "cpu") < 32
     assert recommended_micro_batch("deep", "cuda") >= 256
     assert recommended_micro_batch("mine:Torso", "cpu") == recommended_micro_batch("shallow", "cpu")
 
 
-def test_mlp_takes_vectors_and_boards_beside_them() -> None:
+def test_the_mlp_torso_accepts_vectors_with_or_without_boards() -> None:
     vector = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
     alone = build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
     assert isinstance(alone, BoardTorso)
@@ -246,7 +246,7 @@ def test_mlp_takes_vectors_and_boards_beside_them() -> None:
     np.testing.assert_allclose(both(frames, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_vectors_digits_reach_the_first_layer_in_bfloat16_too() -> None:
+def test_vectors_keep_float32_precision_in_the_first_layer() -> None:
     torso = build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=1), NetworkSettings(torso="mlp"))
     near = torch.tensor([[1000.0], [1001.0]])  # the same number in bfloat16
     features = torso(None, near, torch.bfloat16)
@@ -254,7 +254,7 @@ def test_a_vectors_digits_reach_the_first_layer_in_bfloat16_too() -> None:
     assert (features[0] != features[1]).any()
 
 
-def test_a_vector_beside_a_picture_decides_with_it() -> None:
+def test_a_vector_beside_an_image_is_joined_by_a_dense_layer() -> None:
     torso = build_torso(EnvSpec(("task",), (24, 28, 1), 4, 4, 4, 0, vector_size=5), NetworkSettings(torso="shallow"))
     assert isinstance(torso, BesideVector)
     frames, vector = _frames(3, 4, 24, 28), torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
@@ -312,7 +312,7 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
 
 @pytest.mark.parametrize(("frame_shape", "vector_size"), [(NO_FRAMES, 5), ((6, 5, 1), 0), ((6, 5, 1), 5)])
-def test_a_users_own_torso_sees_what_there_is(own_file: str, frame_shape: tuple[int, int, int], vector_size: int) -> None:
+def test_a_custom_torso_gets_the_available_inputs(own_file: str, frame_shape: tuple[int, int, int], vector_size: int) -> None:
     spec = EnvSpec(("task",), frame_shape, 2, 4, 1, 0, vector_size=vector_size)
     torso = build_torso(spec, NetworkSettings(torso=f"{own_file}:Mine"))
     assert torso.training
@@ -333,12 +333,12 @@ def test_a_users_own_torso_sees_what_there_is(own_file: str, frame_shape: tuple[
         ("Absent", r"has no Absent"),
     ],
 )
-def test_a_users_torso_that_is_wrong_is_refused_before_anything_runs(own_file: str, name: str, said: str) -> None:
+def test_an_invalid_custom_torso_is_refused_at_the_start(own_file: str, name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings(torso=f"{own_file}:{name}"))
 
 
-def test_a_constant_picture_behind_centred_filters_has_no_gradient_without_bounds() -> None:
+def test_gradients_stay_bounded_for_a_constant_image() -> None:
     """Here nothing varies between channels: normalising each position by itself would divide by the root of epsilon."""
     torso = _torso("shallow", 40, 44, input_centering="filters", layer_norm=True)
     assert isinstance(torso, StridedTorso)

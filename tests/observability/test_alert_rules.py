@@ -87,12 +87,12 @@ def run_promtool(*tests: Path) -> str:
 
 
 @pytest.mark.processes
-def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+def test_alerts_fire_exactly_in_the_expected_cases(tmp_path: Path) -> None:
     assert run_promtool(*(write_cases(tmp_path, name, [case for case in CASES if case.alert == name]) for name in alerts())) == ""
 
 
 @pytest.mark.processes
-def test_the_cases_can_fail(tmp_path: Path) -> None:
+def test_a_wrong_expectation_fails_its_case(tmp_path: Path) -> None:
     for expected in (True, False):
         case = next(case for case in CASES if bool(case.fires) is expected and case.alert == "HerdNoProgress")
         wrong = Case(alert=case.alert, when=case.when, changes=case.changes, fires=() if expected else (RUN,))
@@ -100,7 +100,7 @@ def test_the_cases_can_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_healthy_run_fires_nothing(tmp_path: Path) -> None:
+def test_a_healthy_run_fires_no_alert(tmp_path: Path) -> None:
     quiet = promtool_test(Case(alert="HerdNoProgress", when="never", changes={}, minutes=90))
     quiet["input_series"] = [{"series": name, "values": values} for name, values in healthy_run(90).items()]
     quiet["promql_expr_test"] = [{"expr": 'ALERTS{alertstate="firing"}', "eval_time": "90m", "exp_samples": []}]
@@ -108,12 +108,12 @@ def test_a_healthy_run_fires_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(alerts()))
-def test_every_alert_has_a_case_that_fires_and_one_that_does_not(name: str) -> None:
+def test_every_alert_has_a_firing_and_a_quiet_case(name: str) -> None:
     assert {bool(case.fires) for case in CASES if case.alert == name} == {True, False}
 
 
 @pytest.mark.parametrize("name", sorted(alerts()))
-def test_every_alert_says_what_it_means_with_labels_that_it_has(name: str) -> None:
+def test_every_alert_is_described_with_labels_that_it_has(name: str) -> None:
     alert = alerts()[name]
     annotations = alert["annotations"]
     assert alert["labels"]["severity"] in SEVERITIES
@@ -126,13 +126,13 @@ def test_every_alert_says_what_it_means_with_labels_that_it_has(name: str) -> No
 
 
 @pytest.mark.parametrize("name", sorted(alerts()))
-def test_every_alert_has_its_section_in_the_runbook(name: str) -> None:
+def test_every_alert_has_a_section_in_the_runbook(name: str) -> None:
     path, _, anchor = alerts()[name]["annotations"]["runbook_url"].partition("#")
     titles = re.findall(r"^### (\w+)$", (ROOT / path).read_text(), re.MULTILINE)
     assert name in titles
     assert anchor == name.lower()
 
 
-def test_no_section_of_the_runbook_is_about_an_alert_that_is_gone() -> None:
+def test_the_runbook_describes_only_existing_alerts() -> None:
     titles = re.findall(r"^### (Herd\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
     assert sorted(titles) == sorted(alerts())

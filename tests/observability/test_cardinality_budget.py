@@ -70,13 +70,13 @@ def series() -> dict[str, int]:
     return {service: len(exposition(service)) for service in names.EVERY_SERVICE}
 
 
-def test_an_actor_keeps_to_its_budget(series: dict[str, int]) -> None:
+def test_an_actor_stays_within_its_series_budget(series: dict[str, int]) -> None:
     acting = [line for line in exposition("actor") if re.match("herd_actor_inference_(?!seconds)", line)]
     assert len(acting) <= ACTING_BUDGET
     assert series["actor"] - len(acting) <= ACTOR_BUDGET
 
 
-def test_a_cluster_of_4000_actors_is_a_small_prometheus(series: dict[str, int]) -> None:
+def test_the_series_of_4000_actors_fit_a_small_prometheus(series: dict[str, int]) -> None:
     actors = NUM_ACTORS * (ACTOR_BUDGET + ADDED_BY_PROMETHEUS)
     others = (
         NUM_SHARDS * (series["learner"] + ADDED_BY_PROMETHEUS)
@@ -95,18 +95,18 @@ def test_a_cluster_of_4000_actors_is_a_small_prometheus(series: dict[str, int]) 
 
 
 @pytest.mark.parametrize("service", names.EVERY_SERVICE)
-def test_no_process_labels_series_by_what_its_target_says(service: ServiceName) -> None:
+def test_series_do_not_repeat_labels_of_their_target(service: ServiceName) -> None:
     labels = {label for line in exposition(service) for label in re.findall(r'[{,](\w+)="', line)}
     assert labels & TARGET_LABELS == set()
 
 
-def test_only_what_is_bounded_is_counted_by_task() -> None:
+def test_only_known_labels_have_open_values() -> None:
     for metric in names.CATALOGUE:
         if not metric.values:
             assert set(metric.labels) <= OPEN_LABELS.keys() or metric is names.PROCESS_INFO
 
 
-def test_recording_rules_leave_actors_apart_nowhere() -> None:
+def test_recording_rules_aggregate_over_actors() -> None:
     for name, expression in recorded().items():
         by = {label for labels in re.findall(r"by \(([^)]*)\)", expression) for label in re.split(r",\s*", labels)}
         assert by <= {"namespace", "release", "component", "task", "reason", "phase", "stream", "le"}, name

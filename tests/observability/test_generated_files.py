@@ -51,14 +51,14 @@ def every_expression() -> list[str]:
     return [*rule_expressions().values(), *(filled(target.expression) for target in targets())]
 
 
-def test_the_files_are_what_the_code_writes() -> None:
+def test_the_generated_files_are_up_to_date() -> None:
     assert FOLDER == FILES
     for name, text in render().items():
         assert (FILES / name).read_text() == text, f"{name} is not fresh: make docs"
 
 
 @pytest.mark.processes
-def test_promtool_takes_the_rule_files() -> None:
+def test_promtool_accepts_the_rule_files() -> None:
     done = subprocess.run(
         [tool("promtool"), "check", "rules", RECORDING_RULES, ALERT_RULES], capture_output=True, text=True, timeout=patient(60), check=False
     )
@@ -66,12 +66,12 @@ def test_promtool_takes_the_rule_files() -> None:
 
 
 @pytest.mark.parametrize("expression", every_expression())
-def test_every_expression_parses_and_names_series_that_exist(expression: str) -> None:
+def test_expressions_parse_and_use_existing_series(expression: str) -> None:
     promql_parser.parse(expression)
     assert metric_names(expression) <= exported() | OF_PROMETHEUS | recorded().keys()
 
 
-def test_every_metric_is_shown_recorded_or_watched() -> None:
+def test_every_metric_is_used_in_an_expression() -> None:
     used = {name for expression in every_expression() for name in metric_names(expression)}
     assert exported() - used == {
         "herd_bandit_inverse_temperature_sum",  # 1/tau may be infinite
@@ -80,7 +80,7 @@ def test_every_metric_is_shown_recorded_or_watched() -> None:
 
 
 @pytest.mark.parametrize(("name", "expression"), rule_expressions().items(), ids=lambda value: value if ":" in value else "")
-def test_every_selector_of_a_rule_is_about_runs_only(name: str, expression: str) -> None:
+def test_every_selector_in_rules_is_limited_to_runs(name: str, expression: str) -> None:
     for selector in selectors(expression):
         scopes = [(matcher.value, str(matcher.op)) for matcher in selector.matchers.matchers if matcher.name == "release"]
         assert scopes == [("", "MatchOp.NotEqual")], f"{name} reads {selector.name} of strangers"
@@ -92,7 +92,7 @@ def test_recorded_series_are_named_and_aggregated_by_run(name: str) -> None:
     assert recorded()[name].count("namespace, release") >= 1
 
 
-def test_rules_use_what_was_recorded_before_them() -> None:
+def test_rules_use_only_series_recorded_before_them() -> None:
     seen: set[str] = set()
     for name, expression in recorded().items():
         assert {used for used in metric_names(expression) if ":" in used} <= seen, name
@@ -104,7 +104,7 @@ def test_every_recorded_series_is_used() -> None:
     assert recorded().keys() <= used
 
 
-def test_counters_are_never_shown_raw() -> None:
+def test_counters_are_only_used_as_rates_or_increases() -> None:
     counters = {metric.name for metric in CATALOGUE if isinstance(metric, CounterMetric)}
     for expression in every_expression():
         for name in counters & metric_names(expression):
@@ -112,7 +112,7 @@ def test_counters_are_never_shown_raw() -> None:
             assert re.search(rf"{name}{{[^}}]*}}(\[| > 0)", expression), expression
 
 
-def test_components_in_expressions_are_those_of_the_chart() -> None:
+def test_components_in_expressions_match_the_chart() -> None:
     named = {
         value
         for expression in every_expression()
@@ -124,7 +124,7 @@ def test_components_in_expressions_are_those_of_the_chart() -> None:
     assert named == set(COMPONENT_NAMES)
 
 
-def test_operands_leave_nothing_to_compare() -> None:
+def test_operands_splits_comparisons_off() -> None:
     assert operands("sum(a) / sum(b) > 0.5 or count by (x) (c > 1 or c != c) unless on (x) d == 0 and absent(e)") == [
         "sum(a{}) / sum(b{})",
         *("c{}",) * 3,
@@ -136,7 +136,7 @@ def test_operands_leave_nothing_to_compare() -> None:
 # --- the dashboard
 
 
-def test_the_rows_are_the_stages_frames_per_second_first() -> None:
+def test_dashboard_rows_follow_the_stages() -> None:
     assert [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row"] == STAGES
     row, first = panels()[0]
     assert (row, first["title"], first["type"]) == ("Frames per second", "Frames per second", "stat")
@@ -144,7 +144,7 @@ def test_the_rows_are_the_stages_frames_per_second_first() -> None:
     assert max(panel["gridPos"]["w"] * panel["gridPos"]["h"] for _, panel in panels() if panel["type"] == "stat") == 63
 
 
-def test_every_panel_says_what_it_shows() -> None:
+def test_every_panel_has_a_description_unit_and_legend() -> None:
     for row, panel in panels():
         assert panel["description"].endswith("."), (row, panel["title"])
         assert panel["fieldConfig"]["defaults"]["unit"], (row, panel["title"])
@@ -153,7 +153,7 @@ def test_every_panel_says_what_it_shows() -> None:
         assert panel["datasource"]["uid"] == "${datasource}"
 
 
-def test_panels_have_names_and_places_of_their_own() -> None:
+def test_panels_have_unique_titles_and_do_not_overlap() -> None:
     assert Counter(panel["id"] for panel in dashboard()["panels"]).most_common(1)[0][1] == 1
     assert Counter((row, panel["title"]) for row, panel in panels()).most_common(1)[0][1] == 1
     cells = Counter(
@@ -167,7 +167,7 @@ def test_panels_have_names_and_places_of_their_own() -> None:
     assert {column for column, _ in cells} == set(range(24))
 
 
-def test_legends_name_labels_that_the_series_have() -> None:
+def test_legends_use_labels_that_the_series_have() -> None:
     metrics = {metric.name: set(metric.labels) for metric in CATALOGUE}
     for row, panel in panels():
         for target in panel["targets"]:
@@ -180,7 +180,7 @@ def test_legends_name_labels_that_the_series_have() -> None:
             assert named <= known | TARGET_LABELS, (row, panel["title"])
 
 
-def test_the_run_is_chosen_by_variables() -> None:
+def test_the_run_is_selected_by_dashboard_variables() -> None:
     variables = {one["name"]: one for one in dashboard()["templating"]["list"]}
     assert list(variables) == ["datasource", "namespace", "release", "task", "target"]
     assert variables["task"]["includeAll"]
@@ -191,6 +191,6 @@ def test_the_run_is_chosen_by_variables() -> None:
             assert re.search(r'namespace="\$namespace", release="\$release"|vector', target["expr"]), (row, panel["title"])
 
 
-def test_the_chart_can_carry_the_dashboard() -> None:
+def test_generated_files_fit_into_a_config_map() -> None:
     # A ConfigMap is limited to 1 MiB, and so is the Secret in which Helm stores a release, compressed.
     assert sum(path.stat().st_size for path in FILES.iterdir()) < 300_000

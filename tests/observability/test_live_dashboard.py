@@ -151,13 +151,13 @@ def releases_with(expression: str, panel: str) -> tuple[str, ...]:
     return (TREE,) if panel in ONLY_WITH_REPLICAS else (TREE, BANDIT)
 
 
-def test_every_panel_shows_data_of_every_run_that_has_the_stage(prometheus: Server) -> None:
+def test_every_panel_shows_data_of_every_run(prometheus: Server) -> None:
     expressions = {shown(target.expression, release) for target in targets() for release in releases_with(target.expression, target.panel)}
     assert len(expressions) > 100
     until_all_have_data(prometheus, expressions)
 
 
-def test_every_alert_watches_series_that_a_healthy_run_has(prometheus: Server) -> None:
+def test_every_alert_reads_series_of_a_healthy_run(prometheus: Server) -> None:
     watched = {operand for alert in alerts().values() for operand in operands(alert["expr"])}
     expressions = {expression for expression in watched if not any(name in expression for name in IN_NO_RUN)}
     assert SILENT_ALERTS.keys() <= expressions
@@ -172,13 +172,13 @@ def test_every_rule_is_evaluated_without_an_error(prometheus: Server) -> None:
     assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
 
 
-def test_a_healthy_run_raises_no_alarm(prometheus: Server) -> None:
+def test_a_healthy_run_fires_no_alert(prometheus: Server) -> None:
     until_all_have_data(prometheus, set(recorded()))
     firing = [alert["labels"] for alert in prometheus.ask("alerts")["alerts"] if alert["state"] == "firing"]
     assert firing == []
 
 
-def test_the_variables_find_the_runs_and_their_tasks(prometheus: Server) -> None:
+def test_dashboard_variables_list_runs_and_tasks(prometheus: Server) -> None:
     queries = {one["name"]: one["query"]["query"] for one in dashboard()["templating"]["list"] if one["type"] == "query"}
     found = {}
     for name, query in queries.items():
@@ -188,7 +188,7 @@ def test_the_variables_find_the_runs_and_their_tasks(prometheus: Server) -> None
     assert found == {"namespace": {NAMESPACE}, "release": {TREE, BANDIT}, "task": {"catch"}}
 
 
-def test_an_actor_costs_thirty_series_at_most(prometheus: Server) -> None:
+def test_an_actor_exports_at_most_thirty_series(prometheus: Server) -> None:
     until_all_have_data(prometheus, {'scrape_samples_scraped{component="actor"}'})
     scraped = prometheus.query('scrape_samples_scraped{component="actor"}')
     assert len(scraped) == 2

@@ -72,7 +72,7 @@ def sample(labels: dict[str, str], value: float) -> dict[str, Any]:
 
 
 @pytest.mark.processes
-def test_what_is_recorded(tmp_path: Path) -> None:
+def test_recorded_values_match_known_series(tmp_path: Path) -> None:
     test = {
         "name": "recorded",
         "interval": f"{STEP_SECONDS}s",

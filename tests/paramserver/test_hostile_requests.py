@@ -105,7 +105,7 @@ class Counting(set[int]):
         return super().__contains__(index)
 
 
-def test_nobody_is_made_to_search_for_a_free_index() -> None:
+def test_finding_a_free_index_takes_constant_time() -> None:
     """The lowest and the highest index are released and leased in turn: a search from the lowest would visit all indices between them."""
     leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=1e9)
     for number in range(5000):
@@ -118,7 +118,7 @@ def test_nobody_is_made_to_search_for_a_free_index() -> None:
     assert asked.num_asked < 1000
 
 
-def test_indices_asked_for_by_number_leave_nothing_behind() -> None:
+def test_leasing_a_chosen_index_does_not_grow_the_free_list() -> None:
     leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=1e9)
     for number in range(20):
         leases.lease(str(number), now=0.0)
@@ -130,7 +130,7 @@ def test_indices_asked_for_by_number_leave_nothing_behind() -> None:
     assert leases.lease("another", now=0.0) == (0, 20)
 
 
-def test_invented_holders_are_bounded_and_told() -> None:
+def test_leases_are_bounded_and_further_holders_refused() -> None:
     server, reply = Server(), None
     for number in range(50):
         reply = server.receive(framed(LeaseIndex(request_id=1, run_id=RUN, holder=f"stranger {number}", agent=None, index=None)))
@@ -149,7 +149,7 @@ def test_invented_holders_are_bounded_and_told() -> None:
         (GetWeights(request_id=1, run_id=RUN, agent=2, contract=CONTRACT, have=None), "agent"),
     ],
 )
-def test_a_strangers_words_steer_no_terminal_and_are_counted_by_a_closed_label(message: Message, label: str) -> None:
+def test_refusals_are_printable_and_counted_under_a_fixed_label(message: Message, label: str) -> None:
     reply = Server().receive(framed(message))
     assert reply is not None
     assert isinstance(reply.message, Refused)
@@ -176,7 +176,7 @@ class Wire:
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_a_lineage_that_no_learner_can_exceed_is_not_taken(is_empty: bool) -> None:
+def test_lineages_that_no_learner_can_exceed_are_refused(is_empty: bool) -> None:
     """The lineage is neither published nor claimed: the learner's next version becomes visible as if nothing had happened."""
     server = Server()
     if not is_empty:
@@ -208,7 +208,7 @@ def test_a_lineage_that_no_learner_can_exceed_is_not_taken(is_empty: bool) -> No
         (Version(9, 0), 2),
     ],
 )
-def test_a_learner_that_was_overtaken_is_told_so_and_goes_on_in_a_new_lineage(lie: Version, count: int) -> None:
+def test_an_overtaken_learner_continues_in_a_new_lineage(lie: Version, count: int) -> None:
     server = Server()
     server.receive(publication(*lie, b"lies", count=count))
     with mock.patch("herd.wire.weights_client.Dealer", Wire):

@@ -25,7 +25,7 @@ def following(store: WeightsStore[memoryview]) -> Following:
     return Following(store, PARENT, now=100.0)
 
 
-def test_versions_only_go_forward(following: Following, store: WeightsStore[memoryview]) -> None:
+def test_only_newer_versions_are_taken_from_the_parent(following: Following, store: WeightsStore[memoryview]) -> None:
     assert following.take(frame(1, 500), now=101.0) == Version(1, 500)
     # A parent that restarted with an older or the same version replaces nothing.
     for lineage, updates in ((1, 400), (1, 500), (0, 900)):
@@ -37,7 +37,7 @@ def test_versions_only_go_forward(following: Following, store: WeightsStore[memo
     assert following.take(frame(2, 401), now=103.0) == Version(2, 401)
 
 
-def test_an_empty_parent_takes_nothing_away(following: Following) -> None:
+def test_an_empty_parent_does_not_clear_the_weights(following: Following) -> None:
     following.take(frame(1, 5), now=101.0)
     following.not_modified(None, now=104.0)
     assert following.version == Version(1, 5)
@@ -46,13 +46,13 @@ def test_an_empty_parent_takes_nothing_away(following: Following) -> None:
     assert text == "serves version (1, 5), received 4.5 s ago; the parent tcp://root:7200 answered 1.5 s ago and has no weights"
 
 
-def test_an_absurd_size_is_not_taken(following: Following) -> None:
+def test_oversized_weights_are_refused(following: Following) -> None:
     with pytest.raises(InvalidSliceError):
         following.take(frame(1, 5, bytes(101)), now=101.0)
     assert following.version is None
 
 
-def test_silence_counts_from_the_last_answer(following: Following) -> None:
+def test_silence_is_measured_from_the_last_answer(following: Following) -> None:
     assert following.silent_seconds(103.0) == 3.0
     following.not_modified(None, now=104.0)
     assert following.silent_seconds(104.5) == 0.5
@@ -60,7 +60,7 @@ def test_silence_counts_from_the_last_answer(following: Following) -> None:
     assert following.silent_seconds(110.0) == 0.0
 
 
-def test_without_weights_it_is_not_ready_and_says_why(following: Following) -> None:
+def test_without_weights_a_replica_is_not_ready_and_says_why(following: Following) -> None:
     assert following.readiness(103.0) == (False, "no weights yet; the parent tcp://root:7200 has not answered for 3.0 s")
     following.not_modified(None, now=104.0)
     assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 answered 0.0 s ago and has no weights")
@@ -68,7 +68,7 @@ def test_without_weights_it_is_not_ready_and_says_why(following: Following) -> N
     assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 refuses this replica: another run")
 
 
-def test_with_weights_it_is_ready_whatever_the_parent_does(following: Following) -> None:
+def test_with_weights_a_replica_is_ready_whatever_the_parent_answers(following: Following) -> None:
     following.take(frame(3, 7), now=101.0)
     assert following.readiness(3701.0) == (
         True,

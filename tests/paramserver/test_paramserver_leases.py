@@ -111,7 +111,7 @@ def make(num_agents: int = 1) -> tuple[PlaceLeases, Liveness]:
     return PlaceLeases(liveness, now=0.0, lease_seconds=10.0), liveness
 
 
-def test_indices_are_dense_and_the_lowest_free_one_is_next() -> None:
+def test_the_lowest_free_index_is_leased_next() -> None:
     leases, _ = make()
     assert [leases.lease(holder, now=0.0) for holder in "abcd"] == [(0, 0), (0, 1), (0, 2), (0, 3)]
     leases.release("c")
@@ -119,7 +119,7 @@ def test_indices_are_dense_and_the_lowest_free_one_is_next() -> None:
     assert [leases.lease(holder, now=1.0) for holder in "efg"] == [(0, 1), (0, 2), (0, 4)]
 
 
-def test_a_holder_keeps_its_place_while_it_asks_and_loses_it_when_silent() -> None:
+def test_a_holder_keeps_its_index_only_while_it_renews() -> None:
     leases, _ = make()
     leases.lease("quiet", now=0.0)
     leases.lease("busy", now=0.0)
@@ -129,14 +129,14 @@ def test_a_holder_keeps_its_place_while_it_asks_and_loses_it_when_silent() -> No
     assert leases.lease("quiet", now=18.9) == (0, 2)
 
 
-def test_a_restarted_server_grants_the_place_a_holder_acts_under() -> None:
+def test_a_restarted_server_grants_a_holder_its_previous_place() -> None:
     leases, _ = make(2)
     assert leases.lease("survivor", now=0.0, wanted=(1, 5)) == (1, 5)
     assert leases.lease("late", now=0.0, wanted=(1, 5)) == (0, 0)
     assert leases.num_moved == 1
 
 
-def test_survivors_of_a_restart_are_not_moved_before_all_have_named_their_places() -> None:
+def test_holders_are_not_moved_until_all_could_renew_after_a_restart() -> None:
     leases, _ = make(2)
     first = {f"first {index}": (0, index) for index in range(4)}
     for holder, place in first.items():
@@ -148,7 +148,7 @@ def test_survivors_of_a_restart_are_not_moved_before_all_have_named_their_places
     assert leases.lease("first 3", now=12.0) == (0, 3)
 
 
-def test_a_renewed_lease_does_not_keep_others_alive() -> None:
+def test_a_renewed_lease_does_not_extend_others() -> None:
     leases, _ = make()
     leases.lease("busy", now=0.0)
     leases.lease("quiet", now=0.0)
@@ -157,7 +157,7 @@ def test_a_renewed_lease_does_not_keep_others_alive() -> None:
     assert leases.holders() == {"busy": (0, 0)}
 
 
-def test_actors_of_an_agent_that_ended_move_evenly_and_come_back_with_a_new_lineage() -> None:
+def test_actors_of_an_ended_agent_move_until_a_new_lineage_begins() -> None:
     leases, liveness = make(3)
     holders = [f"actor {number}" for number in range(12)]
 
@@ -182,7 +182,7 @@ def test_actors_of_an_agent_that_ended_move_evenly_and_come_back_with_a_new_line
     assert leases.num_moved == 4 + 4
 
 
-def test_a_silent_learner_is_left_until_it_is_heard_unless_all_are_silent() -> None:
+def test_actors_leave_a_silent_learner_unless_all_are_silent() -> None:
     leases, liveness = make(2)
     assert leases.lease("actor", now=SILENCE_SECONDS - 1.0) == (0, 0)
     assert leases.lease("actor", now=SILENCE_SECONDS + 1.0) == (0, 0)  # no other learner is better
@@ -194,7 +194,7 @@ def test_a_silent_learner_is_left_until_it_is_heard_unless_all_are_silent() -> N
     assert leases.lease("actor", now=SILENCE_SECONDS + 7.0) == (0, 0)
 
 
-def test_an_old_word_of_an_end_does_not_end_the_learner_that_came_after() -> None:
+def test_the_end_of_an_old_lineage_does_not_end_its_successor() -> None:
     liveness = Liveness(2, now=0.0)
     liveness.heard(0, 5, 1.0)
     liveness.ended(0, 4, 2.0)
@@ -209,9 +209,7 @@ def test_an_old_word_of_an_end_does_not_end_the_learner_that_came_after() -> Non
     num_tasks=st.integers(1, 13),
 )
 @settings(deadline=None)
-def test_whoever_came_and_went_those_who_are_there_play_the_tasks_evenly(
-    events: list[tuple[str, str]], num_environments: int, num_tasks: int
-) -> None:
+def test_indices_become_dense_after_holders_leave(events: list[tuple[str, str]], num_environments: int, num_tasks: int) -> None:
     """R38a: after each living holder has asked once more, their indices are 0..n-1, and none has moved twice."""
     leases = PlaceLeases(Liveness(1, now=0.0), now=-LEASE_SECONDS, lease_seconds=LEASE_SECONDS, stays_dense=True)
     there: set[str] = set()
@@ -245,7 +243,7 @@ def test_whoever_came_and_went_those_who_are_there_play_the_tasks_evenly(
     assert max(numbers) - min(numbers) <= 1
 
 
-def test_nobody_is_moved_to_fill_a_hole_where_it_would_gain_nothing_or_others_may_still_name_their_places() -> None:
+def test_holders_fill_gaps_only_if_dense_and_after_the_restart_period() -> None:
     for stays_dense, now, expected in ((False, 20.0, 1), (True, 5.0, 1), (True, 20.0, 0)):
         leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=10.0, stays_dense=stays_dense)
         assert [leases.lease(holder, now=now - 1.0).actor_index for holder in "ab"] == [0, 1]

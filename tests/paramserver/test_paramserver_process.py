@@ -39,11 +39,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_exit_code_0(server: Server, number: int) -> None:
+def test_a_signal_ends_the_process_with_exit_code_0(server: Server, number: int) -> None:
     assert server.end(number) == 0
 
 
-def test_weights_go_from_publisher_to_clients(server: Server, connect: Connect) -> None:
+def test_published_weights_reach_all_clients(server: Server, connect: Connect) -> None:
     payloads = [secrets.token_bytes(200_000), secrets.token_bytes(100)]
     publisher, client = connect(server), connect(server)
     assert client.get()[0] == NotModified(request_id=1, held=None)
@@ -65,7 +65,7 @@ def test_weights_go_from_publisher_to_clients(server: Server, connect: Connect) 
     assert 0 <= samples["herd_weights_age_seconds", ()] < ANSWER_SECONDS
 
 
-def test_the_process_tells_where_it_is(server: Server) -> None:
+def test_the_process_writes_its_pid_and_metrics_port(server: Server) -> None:
     path = server.settings.directory / "processes" / "paramserver-0.json"
     assert f'"pid": {server.process.pid}' in path.read_text()
     assert f'"metrics_port": {server.metrics_port}' in path.read_text()

@@ -56,7 +56,7 @@ RelayMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=
 TestRelayMachine = RelayMachine.TestCase
 
 
-def test_each_answer_goes_to_who_asked_under_the_number_it_asked_with() -> None:
+def test_answers_return_to_their_peer_with_its_request_id() -> None:
     table = RelayTable()
     first = table.pass_on("a", b"one", now=0.0, request_id=7)
     second = table.pass_on("b", b"two", now=0.0, request_id=7)
@@ -65,7 +65,7 @@ def test_each_answer_goes_to_who_asked_under_the_number_it_asked_with() -> None:
     assert table.answered(first) is None
 
 
-def test_the_newer_request_of_a_holder_takes_the_place_of_the_older() -> None:
+def test_a_holders_newer_request_replaces_the_older() -> None:
     table = RelayTable()
     older = table.pass_on("a", b"one", now=0.0, request_id=1)
     newer = table.pass_on("a", b"one", now=1.0, request_id=2)
@@ -73,13 +73,13 @@ def test_the_newer_request_of_a_holder_takes_the_place_of_the_older() -> None:
     assert table.answered(newer) == (b"one", 2)
 
 
-def test_a_holder_that_moved_is_no_ring() -> None:
+def test_a_holder_on_a_new_connection_is_not_taken_for_a_ring() -> None:
     table = RelayTable()
     table.pass_on("a", b"one", now=0.0, request_id=1)
     assert table.answered(table.pass_on("a", b"other", now=0.5, request_id=2)) == (b"other", 2)
 
 
-def test_the_table_is_bounded_and_the_oldest_goes_first() -> None:
+def test_the_relay_table_is_bounded_and_evicts_the_oldest() -> None:
     table = RelayTable(max_under_way=2)
     ids = [table.pass_on(holder, b"peer", now=0.0, request_id=1) for holder in "abc"]
     assert [table.answered(relay_id) for relay_id in ids] == [None, (b"peer", 1), (b"peer", 1)]

@@ -73,7 +73,7 @@ def test_clients_get_weights_as_from_the_root() -> None:
     assert isinstance(both(None, contract="d" * 64).message, Refused)
 
 
-def test_a_publisher_is_told_where_to_go() -> None:
+def test_a_publisher_is_refused_with_the_address_of_the_root() -> None:
     replica = Replica()
     digest = hashlib.sha256(b"weights").hexdigest()
     publication = PublishSlice(run_id=RUN, agent=0, contract=CONTRACT, lineage=1, updates=1, index=0, count=1, digest=digest)
@@ -87,7 +87,7 @@ def test_a_publisher_is_told_where_to_go() -> None:
     assert replica.store.newest is None
 
 
-def test_leases_are_passed_on_and_answers_come_back() -> None:
+def test_lease_requests_are_relayed_to_the_parent_and_answered() -> None:
     replica = Replica()
     passed = [replica.ask(lease("a", 7, 3), peer=b"one"), replica.ask(lease("b", 7), peer=b"two")]
     assert all(isinstance(action, ToParent) for action in passed)
@@ -110,14 +110,14 @@ def test_leases_are_passed_on_and_answers_come_back() -> None:
     assert len(replica.relay) == 0
 
 
-def test_a_release_is_passed_on_as_it_is() -> None:
+def test_a_release_is_relayed_unchanged() -> None:
     replica = Replica()
     release = ReleaseIndex(run_id=RUN, agent=0, holder="h")
     assert replica.ask(release) == ToParent(release)
     assert replica.ask(ReleaseIndex(run_id="breakout", agent=0, holder="h")) is None
 
 
-def test_leases_of_another_run_are_refused_here() -> None:
+def test_leases_of_another_run_are_refused_without_relaying() -> None:
     replica = Replica()
     action = replica.ask(lease(run_id="breakout"))
     assert isinstance(action, Reply)
@@ -126,7 +126,7 @@ def test_leases_of_another_run_are_refused_here() -> None:
     assert len(replica.relay) == 0
 
 
-def test_a_ring_of_replicas_ends_where_it_began_and_says_so() -> None:
+def test_a_ring_of_replicas_is_detected_and_refused() -> None:
     """Three replicas, each the parent of the next: every message is passed on until it returns to the first one."""
     ring = [Replica() for _ in range(3)]
     message: Message = lease()
@@ -153,7 +153,7 @@ def test_a_ring_of_replicas_ends_where_it_began_and_says_so() -> None:
     assert ring[0].ask(release, peer=b"relay 2", now=1.1) is None
 
 
-def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
+def test_relayed_requests_expire() -> None:
     replica = Replica()
     replica.ask(lease(), now=0.0)
     replica.handler.tick(29.0)

@@ -66,7 +66,7 @@ def heartbeat(lineage: int, updates: int, *, index: int = 0, count: int = 1) -> 
     return PublishHeartbeat(run_id=RUN, agent=0, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count)
 
 
-def test_weights_are_given_once_and_then_not_modified() -> None:
+def test_weights_already_held_are_answered_not_modified() -> None:
     server = Server()
     assert server.get(None).message == NotModified(request_id=7, held=None)
     server.publish(1, 4, index=1, count=2, payload=b"second")
@@ -91,7 +91,7 @@ def test_every_client_gets_the_same_buffer() -> None:
     assert second is payload
 
 
-def test_publishers_hear_what_became_of_their_slice() -> None:
+def test_publishers_are_told_the_outcome_of_their_slice() -> None:
     server = Server()
     assert server.publish(2, 5) == Published(lineage=2, updates=5, index=0)
     assert server.publish(2, 5) == Published(lineage=2, updates=5, index=0)
@@ -110,7 +110,7 @@ def test_only_the_request_that_completes_a_version_announces_it() -> None:
     assert server.ask(second, b"weights").new_version is None
 
 
-def test_a_shard_whose_version_was_overtaken_is_told_so() -> None:
+def test_a_shard_is_told_that_its_version_is_stale() -> None:
     """Shards start a version only after all have confirmed the previous one, so a version that overtakes theirs comes from elsewhere."""
     server = Server()
     server.publish(1, 8, index=0, count=2)
@@ -118,7 +118,7 @@ def test_a_shard_whose_version_was_overtaken_is_told_so() -> None:
     assert server.publish(0, 7, index=1, count=2) == StalePublish(lineage=1, updates=8)
 
 
-def test_a_restarted_server_asks_for_the_slice() -> None:
+def test_a_heartbeat_is_answered_with_the_state_of_its_slice() -> None:
     server = Server()
     assert server.ask(heartbeat(1, 8)).message == SliceWanted(lineage=1, updates=8, index=0)
     server.publish(1, 8)
@@ -130,7 +130,7 @@ def test_a_restarted_server_asks_for_the_slice() -> None:
     assert server.ask(heartbeat(2, 1, index=1, count=3)).message == SliceWanted(lineage=2, updates=1, index=1)
 
 
-def test_another_run_is_refused_by_name_and_changes_nothing() -> None:
+def test_requests_of_another_run_are_refused_by_name() -> None:
     server = Server()
     server.publish(1, 1)
     reply = server.get(None, run_id="breakout").message
@@ -145,14 +145,14 @@ def test_another_run_is_refused_by_name_and_changes_nothing() -> None:
     assert server.store.newest == Version(1, 1)
 
 
-def test_another_contract_is_refused_with_what_to_change() -> None:
+def test_another_contract_is_refused_with_the_settings_to_compare() -> None:
     reply = Server().get(None, contract="d" * 64).message
     assert isinstance(reply, Refused)
     assert "cccccccccccc" in reply.reason
     assert "same env, network" in reply.reason
 
 
-def test_each_agent_has_weights_of_its_own() -> None:
+def test_each_agent_has_its_own_weights() -> None:
     """R30: equal versions of two agents are independent; an agent that goes back or opens a new lineage does not affect the other."""
     server = Server(num_agents=2)
 
@@ -173,7 +173,7 @@ def test_each_agent_has_weights_of_its_own() -> None:
     assert get(1, (1, 2)).message == NotModified(request_id=7, held=(1, 2))
 
 
-def test_an_agent_that_the_run_has_not_is_refused_and_changes_nothing() -> None:
+def test_requests_of_an_unknown_agent_are_refused() -> None:
     server = Server(num_agents=2)
     reply = server.ask(GetWeights(request_id=7, run_id=RUN, agent=2, contract=CONTRACT, have=None))
     assert isinstance(reply.message, Refused)
@@ -189,7 +189,7 @@ def test_an_agent_that_the_run_has_not_is_refused_and_changes_nothing() -> None:
     assert server.liveness.to_act_for(0.0) == [0, 1]
 
 
-def test_places_are_dealt_to_both_agents_and_a_learner_that_ended_gets_no_actors() -> None:
+def test_places_alternate_between_agents_and_skip_ended_ones() -> None:
     server = Server(num_agents=2)
 
     def lease(holder: str, now: float, place: tuple[int, int] | None = None) -> tuple[int, int]:
@@ -209,7 +209,7 @@ def test_places_are_dealt_to_both_agents_and_a_learner_that_ended_gets_no_actors
     assert lease("a", 31.0, (1, 1)) == (0, 0)
 
 
-def test_a_message_of_version_1_is_refused_with_what_to_do() -> None:
+def test_a_message_of_version_1_is_refused_with_instructions() -> None:
     server = Server()
     golden = Path(__file__).parents[1] / "wire" / "golden" / "v1"
     for name, request_id in {"get_weights": 5, "lease_index": 7, "publish_slice": None, "publish_heartbeat": None}.items():
@@ -250,7 +250,7 @@ def test_indices_are_leased_released_and_run_out() -> None:
         (publish_slice(1, 1, index=2, count=2), [b"weights"], "array"),
     ],
 )
-def test_unfit_messages_change_nothing(message: Message, payloads: list[bytes], label: str) -> None:
+def test_invalid_messages_change_nothing(message: Message, payloads: list[bytes], label: str) -> None:
     server = Server()
     with pytest.raises(UnfitMessage) as caught:
         server.handler.answer(message, [memoryview(payload) for payload in payloads], peer=b"client", now=0.0)

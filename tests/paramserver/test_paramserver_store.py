@@ -174,7 +174,7 @@ StoreMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=
 TestStoreMachine = StoreMachine.TestCase
 
 
-def test_a_version_is_visible_only_with_its_last_slice() -> None:
+def test_a_version_is_visible_only_once_complete() -> None:
     store: WeightsStore[bytes] = WeightsStore()
     assert _publish(store, Version(1, 7), 2, 3) is Outcome.HELD
     assert _publish(store, Version(1, 7), 0, 3) is Outcome.HELD
@@ -202,7 +202,7 @@ def test_slices_of_two_versions_never_mix() -> None:
     assert _publish(store, Version(1, 2), 0, 2) is Outcome.VISIBLE
 
 
-def test_an_abandoned_incomplete_version_does_not_block_whole_ones() -> None:
+def test_an_incomplete_version_does_not_block_complete_ones() -> None:
     store: WeightsStore[bytes] = WeightsStore()
     _publish(store, Version(9, 9), 0, 2)
     assert _publish(store, Version(1, 1), 0, 1) is Outcome.VISIBLE
@@ -211,7 +211,7 @@ def test_an_abandoned_incomplete_version_does_not_block_whole_ones() -> None:
     assert _publish(store, Version(9, 9), 1, 2) is Outcome.VISIBLE
 
 
-def test_a_learner_that_went_back_in_its_lineage_is_told_so() -> None:
+def test_older_versions_of_a_lineage_are_stale() -> None:
     store: WeightsStore[bytes] = WeightsStore()
     _publish(store, Version(1, 500), 0, 1)
     assert _publish(store, Version(1, 1), 0, 1) is Outcome.STALE
@@ -231,7 +231,7 @@ def test_a_learner_that_went_back_in_its_lineage_is_told_so() -> None:
     ],
 )
 @pytest.mark.parametrize("count", [1, 2])
-def test_how_far_a_version_may_be_ahead_is_bounded(held: Version | None, taken: Version, ahead: Version, count: int) -> None:
+def test_versions_too_far_ahead_are_refused(held: Version | None, taken: Version, ahead: Version, count: int) -> None:
     store: WeightsStore[bytes] = WeightsStore()
     if held is not None:
         _publish(store, held, 0, 1)
@@ -242,7 +242,7 @@ def test_how_far_a_version_may_be_ahead_is_bounded(held: Version | None, taken: 
     assert _publish(store, taken, 0, count) is (Outcome.VISIBLE if count == 1 else Outcome.HELD)
 
 
-def test_one_version_never_means_two_different_weights() -> None:
+def test_a_version_cannot_be_published_with_two_contents() -> None:
     store: WeightsStore[bytes] = WeightsStore()
     _publish(store, Version(1, 1), 0, 1)
     with pytest.raises(InvalidSliceError, match="must open a new lineage") as caught:
@@ -252,7 +252,7 @@ def test_one_version_never_means_two_different_weights() -> None:
         store.publish(Version(1, 1), index=1, count=2, digest=_digest(b"other"), payload=b"other")
 
 
-def test_a_version_is_bounded_in_bytes() -> None:
+def test_a_published_version_is_bounded_in_bytes() -> None:
     store: WeightsStore[bytes] = WeightsStore(max_version_bytes=10)
     store.publish(Version(1, 1), index=0, count=2, digest=_digest(b"x" * 8), payload=b"x" * 8)
     with pytest.raises(InvalidSliceError) as caught:

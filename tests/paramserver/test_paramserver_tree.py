@@ -36,7 +36,7 @@ def all_serve(nodes: list[Node], version: tuple[int, int]) -> bool:
     return all(node.version == version for node in nodes)
 
 
-def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
+def test_weights_reach_the_leaf_of_a_deep_tree_unchanged(tree: Tree) -> None:
     nodes = tree.chain(4)
     publisher = tree.publisher(nodes[0])
     for updates in (1, 2, 7):
@@ -60,7 +60,7 @@ def test_weights_reach_the_bottom_of_a_deep_tree_unchanged(tree: Tree) -> None:
     assert nodes[3].metric(UPSTREAM_ANSWERS % "weights") == 3
 
 
-def test_a_parent_is_asked_a_bounded_number_of_times_however_many_ask_its_child(tree: Tree) -> None:
+def test_requests_to_the_parent_do_not_grow_with_the_clients(tree: Tree) -> None:
     root, replica = tree.chain(2)
     tree.publish(tree.publisher(root), 1, 1, b"weights")
     tree.until(lambda: replica.version == (1, 1), "the version")
@@ -96,7 +96,7 @@ def test_a_version_is_never_visible_in_part(tree: Tree) -> None:
             assert got == b"".join(halves[updates])
 
 
-def test_a_killed_parent_is_waited_for_and_its_empty_successor_takes_nothing_away(tree: Tree) -> None:
+def test_replicas_keep_their_weights_while_the_parent_is_replaced(tree: Tree) -> None:
     root, middle, leaf = tree.chain(3)
     publisher = tree.publisher(root)
     tree.publish(publisher, 1, 500, b"old")
@@ -118,7 +118,7 @@ def test_a_killed_parent_is_waited_for_and_its_empty_successor_takes_nothing_awa
     assert middle.seen == leaf.seen == [(1, 500), (1, 501)]
 
 
-def test_a_parent_that_went_back_is_not_followed_and_a_new_lineage_is(tree: Tree) -> None:
+def test_replicas_ignore_older_versions_but_take_a_new_lineage(tree: Tree) -> None:
     root, middle, leaf = tree.chain(3)
     tree.publish(tree.publisher(root), 1, 500, b"trained")
     tree.until(lambda: all_serve([middle, leaf], (1, 500)), "the version everywhere")
@@ -136,7 +136,7 @@ def test_a_parent_that_went_back_is_not_followed_and_a_new_lineage_is(tree: Tree
     assert middle.metric("herd_weights_lineage") == 2
 
 
-def test_a_restarted_middle_fetches_and_the_leaf_below_it_never_goes_without(tree: Tree) -> None:
+def test_a_leaf_keeps_its_weights_while_its_parent_restarts(tree: Tree) -> None:
     root, middle, leaf = tree.chain(3)
     publisher = tree.publisher(root)
     tree.publish(publisher, 3, 3, b"weights")
@@ -173,7 +173,7 @@ def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
     assert root.metric(REQUESTS % "release_index") == 1
 
 
-def test_every_agent_is_followed_and_none_waits_for_another(tree: Tree) -> None:
+def test_each_agents_weights_are_followed_independently(tree: Tree) -> None:
     """R30 and R40 of docs/messaging.md."""
     nodes = tree.chain(3, agents=2)
     leaf = nodes[-1]
@@ -194,7 +194,7 @@ def test_every_agent_is_followed_and_none_waits_for_another(tree: Tree) -> None:
     assert isinstance(refused, Refused)
 
 
-def test_a_learner_that_ends_says_so_to_the_root_and_actors_below_move(tree: Tree) -> None:
+def test_actors_below_a_replica_move_when_their_learner_ends(tree: Tree) -> None:
     """R34 and R38 of docs/messaging.md."""
     root, leaf = tree.chain(2, agents=2)
     publisher = tree.publisher(root)
@@ -217,7 +217,7 @@ def test_a_learner_that_ends_says_so_to_the_root_and_actors_below_move(tree: Tre
     assert root.metric("herd_paramserver_moves_total") == 2
 
 
-def test_a_lease_lives_through_a_killed_middle(tree: Tree) -> None:
+def test_leases_survive_a_restart_of_the_replica_between(tree: Tree) -> None:
     root, middle, leaf = tree.chain(3)
     client = tree.asker(leaf)
     assert leased(client, "first") == 0
@@ -228,7 +228,7 @@ def test_a_lease_lives_through_a_killed_middle(tree: Tree) -> None:
     assert middle.metric(REQUESTS % "lease_index") >= 1
 
 
-def test_a_restarted_root_gives_each_holder_its_index_back_through_the_tree(tree: Tree) -> None:
+def test_a_restarted_root_returns_indices_through_the_tree(tree: Tree) -> None:
     root, _, leaf = tree.chain(3)
     client = tree.asker(leaf)
     assert [leased(client, holder) for holder in ("first", "second")] == [0, 1]
@@ -237,7 +237,7 @@ def test_a_restarted_root_gives_each_holder_its_index_back_through_the_tree(tree
     assert leased(client, "third") == 0
 
 
-def test_another_run_as_parent_refuses_and_the_operator_is_told(tree: Tree) -> None:
+def test_a_parent_of_another_contract_is_reported_in_readiness(tree: Tree) -> None:
     other = tree.node(contract="d" * 64)
     replica = tree.node(other)
     tree.until(lambda: "refuses this replica" in replica.readiness, "the refusal")
@@ -246,7 +246,7 @@ def test_another_run_as_parent_refuses_and_the_operator_is_told(tree: Tree) -> N
     assert replica.metric(UPSTREAM_ANSWERS % "refused") >= 1
 
 
-def test_damaged_weights_of_a_parent_are_never_served(tree: Tree) -> None:
+def test_damaged_weights_from_a_parent_are_never_served(tree: Tree) -> None:
     parent = tree.parent_by_hand()
     replica = tree.node(parent.endpoint)
     questions: list[tuple[bytes, GetWeights]] = []
@@ -274,7 +274,7 @@ def test_damaged_weights_of_a_parent_are_never_served(tree: Tree) -> None:
     tree.until(lambda: replica.version == (1, 1), "sound weights")
 
 
-def test_a_replica_of_itself_is_a_clear_error(tree: Tree) -> None:
+def test_a_replica_that_is_its_own_parent_is_an_error(tree: Tree) -> None:
     probe = tree.node()
     tree.kill(probe)
     replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)  # under another name, so that the settings cannot detect it
@@ -282,7 +282,7 @@ def test_a_replica_of_itself_is_a_clear_error(tree: Tree) -> None:
         tree.until(lambda: replica.version is not None, "weights that cannot come")
 
 
-def test_a_ring_of_replicas_refuses_leases_and_goes_quiet(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_of_replicas_refuses_leases_and_stops_relaying(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "RING_SECONDS", 1000.0)  # so that a slow machine does not reach this limit
     probe = tree.node()
     tree.kill(probe)

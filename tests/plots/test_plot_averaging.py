@@ -4,7 +4,7 @@ import pytest
 from herd.plots.averaging import FloatArray, interquartile_mean_curve, mean_curve, single_curve, smoothed
 
 
-def test_smoothing_looks_back_only_and_leaves_gaps() -> None:
+def test_smoothing_averages_past_points_and_keeps_gaps() -> None:
     values = np.array([np.nan, 2.0, 4.0, np.nan, 9.0, 1.0])
     np.testing.assert_allclose(smoothed(values, 3), [np.nan, 2.0, 3.0, np.nan, 6.5, 5.0])
     np.testing.assert_array_equal(smoothed(values, 1), values)
@@ -19,7 +19,7 @@ def repeats(count: int) -> list[tuple[FloatArray, FloatArray]]:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_few_runs_have_their_mean_and_a_band_from_lowest_to_highest(count: int) -> None:
+def test_few_runs_give_a_mean_and_a_band_of_extremes(count: int) -> None:
     curve = mean_curve(repeats(count))
     assert curve is not None
     assert (curve.num_runs, curve.has_band) == (count, True)
@@ -29,7 +29,7 @@ def test_few_runs_have_their_mean_and_a_band_from_lowest_to_highest(count: int) 
         np.testing.assert_allclose([curve.low[index], curve.mean[index], curve.high[index]], [min(at), sum(at) / count, max(at)])
 
 
-def test_from_five_runs_on_the_band_is_a_bootstrap_of_the_mean() -> None:
+def test_five_or_more_runs_give_a_bootstrap_band() -> None:
     curve = mean_curve(repeats(6))
     assert curve is not None
     at_end = np.array([10.0 * k + k * k for k in range(6)])
@@ -46,7 +46,7 @@ def test_from_five_runs_on_the_band_is_a_bootstrap_of_the_mean() -> None:
     np.testing.assert_array_equal(again.low, curve.low)
 
 
-def test_no_band_leaves_what_the_runs_reached() -> None:
+def test_bands_stay_within_the_range_of_the_runs() -> None:
     # Returns that cannot exceed 21, as in Pong: an interval of three standard errors would exceed it.
     x = np.array([0.0, 1.0])
     for count in (3, 8):
@@ -63,7 +63,7 @@ def slow_interquartile_mean(values: list[float]) -> float:
     return sum(kept) / len(kept)
 
 
-def test_the_interquartile_mean_is_over_the_scores_of_all_tasks_of_all_runs() -> None:
+def test_the_interquartile_mean_covers_all_tasks_and_runs() -> None:
     x = np.array([0.0, 1.0, 2.0])
     # Five tasks; the first game of the last task ends late.
     one = np.array([[0.0, 0.1, 0.2, 0.9, np.nan], [0.3, 0.1, 0.2, 0.9, 7.0], [0.4, 0.2, 0.3, 1.9, 9.0]])
@@ -83,7 +83,7 @@ def test_the_interquartile_mean_is_over_the_scores_of_all_tasks_of_all_runs() ->
     np.testing.assert_allclose([both.low[-1], both.mean[-1], both.high[-1]], expected)
 
 
-def test_the_band_of_the_interquartile_mean_draws_runs_anew_within_each_task() -> None:
+def test_the_band_resamples_runs_within_each_task() -> None:
     generator = np.random.default_rng(3)
     x, scores = np.array([0.0, 1.0]), generator.normal(size=(5, 6))
     curve = interquartile_mean_curve([(x, np.stack([own, own])) for own in scores])
@@ -97,7 +97,7 @@ def test_the_band_of_the_interquartile_mean_draws_runs_anew_within_each_task() -
     assert interquartile_mean_curve([(x, np.full((2, 4), np.nan))]) is None
 
 
-def test_a_run_without_scores_yet_does_not_count() -> None:
+def test_a_run_without_scores_is_left_out_of_the_mean() -> None:
     x = np.array([0.0, 1.0])
     curve = mean_curve([(x, np.array([3.0, 5.0])), (x, np.full(2, np.nan))])
     assert curve is not None

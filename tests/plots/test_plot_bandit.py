@@ -53,7 +53,7 @@ def make_run(tmp_path: Path, *lines: str, end: str = "\n") -> Path:
     return tmp_path / "run"
 
 
-def test_columns_hold_values_and_what_was_handed_out_since_the_last(tmp_path: Path) -> None:
+def test_columns_hold_values_and_shares_since_the_last_column(tmp_path: Path) -> None:
     run = make_run(
         tmp_path,
         record(2, (5.0, -9.0, 0.0), reports=(2, 0, 0), handed_out=(3, 0, 1)),
@@ -69,7 +69,7 @@ def test_columns_hold_values_and_what_was_handed_out_since_the_last(tmp_path: Pa
     assert heat.best.tolist() == pytest.approx([middles[0], middles[2], middles[0]])
 
 
-def test_a_long_history_is_drawn_in_as_many_columns_as_can_be_seen(tmp_path: Path) -> None:
+def test_the_number_of_drawn_columns_is_limited(tmp_path: Path) -> None:
     lines = [record(game, (0.0, float(game), 0.0), handed_out=(game, 0, 0)) for game in range(1, 2001)]
     history = read_bandit_history(make_run(tmp_path, *lines))
     heat = heat_of(history, "env_frames", most_columns=100)
@@ -79,19 +79,19 @@ def test_a_long_history_is_drawn_in_as_many_columns_as_can_be_seen(tmp_path: Pat
     np.testing.assert_array_equal(heat.shares, np.tile([1.0, 0.0, 0.0], (len(heat.values), 1)))
 
 
-def test_records_that_a_restored_service_went_back_on_are_dropped(tmp_path: Path) -> None:
+def test_records_discarded_by_a_restored_service_are_dropped(tmp_path: Path) -> None:
     run = make_run(tmp_path, record(1), record(5, (9.0, 9.0, 9.0)), record(6), record(4), record(5), '{"agent": 0, "ta', end="")
     history = read_bandit_history(run)
     assert history.episodes.tolist() == [1, 4, 5]
     assert history.values[-1].tolist() == [1.0, 2.0, 3.0]
 
 
-def test_after_a_new_beginning_with_other_tiles_only_these_are_drawn(tmp_path: Path) -> None:
+def test_only_records_of_the_newest_tiling_are_drawn(tmp_path: Path) -> None:
     run = make_run(tmp_path, record(1), record(2), record(3, edges=[0.0, 2.0, 5.0, 10.0]))
     assert read_bandit_history(run).episodes.tolist() == [3]
 
 
-def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
+def test_one_of_several_tasks_can_be_chosen(tmp_path: Path) -> None:
     run = make_run(tmp_path, record(1), record(2, task="ms_pacman"), record(3, task="ms_pacman", agent=1))
     with pytest.raises(PlotError, match="has records of 2 tasks; choose one with --task: pong, ms_pacman"):
         read_bandit_history(run)
@@ -112,13 +112,13 @@ def test_one_task_of_several_is_chosen(tmp_path: Path) -> None:
         (["half a reco"], "contains no records"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, lines: list[str], message: str) -> None:
+def test_unreadable_records_are_refused_in_one_line(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(PlotError, match=message) as caught:
         read_bandit_history(make_run(tmp_path, *lines))
     assert "\n" not in str(caught.value)
 
 
-def test_the_command_draws_a_picture_and_the_numbers_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_plot_and_its_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = [record(game, (1.0, 2.0, 3.0), handed_out=(0, 0, game)) for game in range(1, 20)]
     second = [record(game, (3.0, 2.0, 1.0), handed_out=(game - 20, 0, 20)) for game in range(20, 40)]
     run = make_run(tmp_path, *first, *second)
@@ -156,13 +156,13 @@ def test_the_command_draws_a_picture_and_the_numbers_behind_it(tmp_path: Path, c
         (["--bandit", "RUN", "--output", "x.bmp"], "must end in .png"),
     ],
 )
-def test_what_does_not_go_together_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+def test_incompatible_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     run = make_run(tmp_path, record(1))
     assert main(["plot", *(str(run) if word == "RUN" else word for word in words)]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_run_without_a_bandit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_a_bandit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text("name: run\n")
     assert main(["plot", "--bandit", str(tmp_path)]) == 2
     error = capsys.readouterr().err
@@ -171,7 +171,7 @@ def test_a_run_without_a_bandit_says_so(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.processes
-def test_neither_torch_nor_matplotlib_is_needed_to_import() -> None:
+def test_importing_the_module_loads_neither_torch_nor_matplotlib() -> None:
     script = "import sys, herd.plots.bandit; print({'torch', 'matplotlib'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"

@@ -47,7 +47,7 @@ def final(rows: list[dict[str, str]], panel: str, curve: str) -> dict[str, str]:
     return [row for row in rows if row["panel"] == panel and row["curve"] == curve][-1]
 
 
-def test_repeats_become_one_mean_and_others_stay_apart(tmp_path: Path) -> None:
+def test_repeats_are_averaged_and_other_runs_drawn_separately(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"pong-s{seed}", name=f"pong-s{seed}", seed=seed, score=float(seed)) for seed in (1, 2, 3)]
     runs.append(make_run(tmp_path, "faster", name="faster", seed=1, score=4.0))
     data = tmp_path / "out" / "curve.csv"
@@ -62,7 +62,7 @@ def test_repeats_become_one_mean_and_others_stay_apart(tmp_path: Path) -> None:
     assert float(final(rows, "frames_per_second", "faster")["mean"]) == 10_000.0
 
 
-def test_one_name_with_two_learning_rates_is_two_experiments(tmp_path: Path) -> None:
+def test_runs_of_one_name_with_other_settings_are_not_averaged(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"{lr}/{seed}", name="pong", seed=seed, score=lr, lr=lr) for lr in (1.0, 2.0) for seed in (1, 2)]
     data = tmp_path / "curve.csv"
     plot_runs(runs, tmp_path / "curve.png", data=data)
@@ -70,7 +70,7 @@ def test_one_name_with_two_learning_rates_is_two_experiments(tmp_path: Path) -> 
     assert means == {"pong (1.0/1, ...)": 5.0, "pong (2.0/1, ...)": 10.0}
 
 
-def test_ungrouped_runs_are_drawn_by_themselves_over_time(tmp_path: Path) -> None:
+def test_ungrouped_runs_are_drawn_individually(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"pong-s{seed}", name="pong", seed=seed, score=float(seed)) for seed in (1, 2)]
     data = tmp_path / "curve.csv"
     plot_runs(runs, tmp_path / "curve.png", x="wall_seconds", group="none", smooth=2, data=data)
@@ -80,7 +80,7 @@ def test_ungrouped_runs_are_drawn_by_themselves_over_time(tmp_path: Path) -> Non
     assert (float(last["wall_seconds"]), float(last["mean"])) == (500.0, 9.0)
 
 
-def test_every_task_has_its_panel(tmp_path: Path) -> None:
+def test_every_task_has_a_panel(tmp_path: Path) -> None:
     run = make_run(tmp_path, "multi", name="multi", seed=1, score=2.0, tasks=("pong", "qbert"))
     data = tmp_path / "curve.csv"
     plot_runs([run], tmp_path / "curve.png", data=data)
@@ -88,7 +88,7 @@ def test_every_task_has_its_panel(tmp_path: Path) -> None:
     assert float(final(rows_of(data), "qbert", "multi")["mean"]) == 11.0
 
 
-def test_a_flat_curve_of_a_short_run_does_not_lie_on_the_edge() -> None:
+def test_a_flat_curve_is_not_drawn_on_the_edge() -> None:
     x, speeds, none = np.array([1.6e3, 3e3]), np.array([2320.0, 2205.0]), np.full(2, np.nan)
     line = drawing.Line(SPEED, "walk", "C0", "-", Curve(x, speeds, none, none, num_runs=1), thin=False)
     low, high = drawing._limits(SPEED, [line])
@@ -97,7 +97,7 @@ def test_a_flat_curve_of_a_short_run_does_not_lie_on_the_edge() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.9), (1.5, 9.0), (25.0, 29.0), (32.0, 900.0)])
-def test_the_names_of_reference_scores_do_not_lie_on_each_other(low: float, high: float) -> None:
+def test_labels_of_reference_scores_do_not_overlap(low: float, high: float) -> None:
     """The range is below both scores, between them, or above both: each may be a line or lie beyond the edge."""
     figure = Figure(figsize=(4.0, 3.0))
     axes = figure.add_subplot()
@@ -108,7 +108,7 @@ def test_the_names_of_reference_scores_do_not_lie_on_each_other(low: float, high
     assert not one.overlaps(other)
 
 
-def test_reference_scores_change_the_picture_of_a_single_game(tmp_path: Path) -> None:
+def test_reference_scores_are_drawn_for_a_single_game(tmp_path: Path) -> None:
     run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
     asked: list[tuple[str, str]] = []
 
@@ -138,7 +138,7 @@ def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
     ("output", "smooth", "message"),
     [("curve.bmp", 1, "must end in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
 )
-def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
+def test_invalid_outputs_are_refused_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
     (tmp_path / "file").touch()
     run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
     with pytest.raises(PlotError, match=message) as caught:
@@ -149,13 +149,13 @@ def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, output: str, s
 
 
 @pytest.mark.processes
-def test_neither_torch_nor_matplotlib_is_needed_to_import(tmp_path: Path) -> None:
+def test_importing_the_module_loads_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
     script = "import sys, herd.plots.curves; print({'torch', 'matplotlib'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
 
 
-def test_agents_of_a_sweep_are_named_by_their_values_and_repeats_of_one_are_averaged(tmp_path: Path) -> None:
+def test_sweep_agents_are_named_by_values_and_averaged_over_seeds(tmp_path: Path) -> None:
     runs = []
     for seed in (1, 2):
         run = tmp_path / f"laser-s{seed}"
@@ -176,7 +176,7 @@ def test_agents_of_a_sweep_are_named_by_their_values_and_repeats_of_one_are_aver
     assert means == {"learning_rate 0.0006, entropy_cost 0.01": 7.5, "learning_rate 0.0006, entropy_cost 2": 57.5}
 
 
-def test_members_of_a_population_go_by_their_numbers_for_their_values_change(tmp_path: Path) -> None:
+def test_population_members_are_named_by_their_numbers(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"pbt/agents/{agent}", name="unused", seed=1, score=float(agent)) for agent in (0, 1)]
     for run in runs:
         (run / "config.yaml").unlink()
@@ -193,7 +193,7 @@ def test_members_of_a_population_go_by_their_numbers_for_their_values_change(tmp
     assert len(labels["none"]) == 2
 
 
-def test_many_tasks_have_a_panel_each_and_one_of_their_scores_together(tmp_path: Path) -> None:
+def test_many_tasks_have_a_panel_each_and_one_of_their_mean_score(tmp_path: Path) -> None:
     tasks = tuple(f"game_{number}" for number in range(57))
     run = make_run(tmp_path, "many", name="many", seed=1, score=2.0, tasks=tasks)
     points = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -219,7 +219,7 @@ def test_many_tasks_have_a_panel_each_and_one_of_their_scores_together(tmp_path:
     assert height / 8 > 400
 
 
-def test_one_task_has_no_panel_of_all(tmp_path: Path) -> None:
+def test_a_single_task_has_no_panel_of_mean_scores(tmp_path: Path) -> None:
     run = make_run(tmp_path, "one", name="one", seed=1, score=2.0)
     text = (run / "metrics.jsonl").read_text().replace('"wall_seconds"', '"human_normalised_mean_capped": 0.5, "wall_seconds"')
     (run / "metrics.jsonl").write_text(text)
@@ -245,7 +245,7 @@ def with_updates(run: Path) -> Path:
     return run
 
 
-def test_evaluations_lie_where_their_updates_lie_on_the_curve(tmp_path: Path) -> None:
+def test_evaluations_are_drawn_at_the_frames_of_their_updates(tmp_path: Path) -> None:
     run = with_updates(make_run(tmp_path, "run", name="run", seed=1, score=1.0))
     # The run was restored from update 400 to update 250, so evaluations of the lost updates are dropped.
     evaluations(run, (1, 0, -21.0, 0.5), (1, 150, -5.0, 1.0), (1, 400, 9.0, 1.0), (2, 300, 3.0, None), (2, 600, 4.0, 2.0))
@@ -259,7 +259,7 @@ def test_evaluations_lie_where_their_updates_lie_on_the_curve(tmp_path: Path) ->
     assert [float(row["wall_seconds"]) for row in rows_of(data) if row["curve"] == "run: evaluation"] == [0.0, 150.0, 300.0, 500.0]
 
 
-def test_a_torn_evaluation_is_left_out_and_a_broken_one_is_named(tmp_path: Path) -> None:
+def test_an_incomplete_evaluation_is_skipped_and_a_damaged_one_named(tmp_path: Path) -> None:
     run = with_updates(make_run(tmp_path, "run", name="run", seed=1, score=1.0))
     evaluations(run, (1, 100, 1.0, 0.1))
     file = run / "evaluation.jsonl"
@@ -283,7 +283,7 @@ def points_with(run: Path, **columns: list[object]) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
 
 
-def test_how_it_learns_has_a_panel_for_each_number_that_there_is(tmp_path: Path) -> None:
+def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
     run = make_run(tmp_path, "run", name="run", seed=1, score=1.0)
     points_with(
         run,
@@ -318,7 +318,7 @@ def test_how_it_learns_has_a_panel_for_each_number_that_there_is(tmp_path: Path)
         plot_runs([young], picture, panels="learning")
 
 
-def test_speed_begins_with_the_first_update(tmp_path: Path) -> None:
+def test_speed_is_drawn_from_the_first_update(tmp_path: Path) -> None:
     run = make_run(tmp_path, "run", name="run", seed=1, score=1.0)
     points_with(run, learner_updates=[0, 0, 100, 200, 300], frames_per_second=[0.0, 0.0, 900.0, 1000.0, 950.0])
     data = tmp_path / "numbers.csv"
@@ -326,7 +326,7 @@ def test_speed_begins_with_the_first_update(tmp_path: Path) -> None:
     assert [float(row["mean"]) for row in rows_of(data) if row["panel"] == "frames_per_second"] == [900.0, 1000.0, 950.0]
 
 
-def test_one_run_needs_no_legend_and_several_say_what_their_band_is(tmp_path: Path) -> None:
+def test_one_run_has_no_legend_and_several_describe_their_band(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"alpha-s{seed}", name=f"alpha-s{seed}", seed=seed, score=float(seed)) for seed in range(1, 7)]
 
     def text(number: int) -> str:
@@ -338,7 +338,7 @@ def test_one_run_needs_no_legend_and_several_say_what_their_band_is(tmp_path: Pa
     assert "alpha: mean of 6 runs, 95 % bootstrap interval" in text(6)
 
 
-def test_four_tasks_with_human_scores_have_an_interquartile_mean(tmp_path: Path) -> None:
+def test_four_tasks_with_human_scores_get_an_interquartile_mean(tmp_path: Path) -> None:
     tasks = ("a", "b", "c", "d")
     runs = [make_run(tmp_path, f"many-s{seed}", name="many", seed=seed, score=1.0, tasks=tasks) for seed in (1, 2)]
     for run, gain in zip(runs, (0.0, 0.2), strict=True):

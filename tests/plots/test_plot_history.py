@@ -21,7 +21,7 @@ def run_directory(tmp_path: Path, lines: list[str], **config: object) -> Path:
     return directory
 
 
-def test_reads_points_and_who_the_run_is(tmp_path: Path) -> None:
+def test_read_run_returns_points_experiment_and_seed(tmp_path: Path) -> None:
     run = read_run(run_directory(tmp_path, [point(40, 2, None), point(80, 4, -20.5)]))
     assert (run.experiment, run.seed) == ("pong", 3)
     assert run.env_frames.tolist() == [40, 80]
@@ -30,23 +30,23 @@ def test_reads_points_and_who_the_run_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ['{"env_frames": 120, "wall', '{"env_frames": 120', "{}", "12", '"\ufffd'])
-def test_a_torn_last_line_is_skipped(tmp_path: Path, torn: str) -> None:
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path, torn: str) -> None:
     run = read_run(run_directory(tmp_path, [point(40, 2), point(80, 4), torn]))
     assert run.env_frames.tolist() == [40, 80]
 
 
-def test_a_line_torn_inside_a_character_is_skipped(tmp_path: Path) -> None:
+def test_a_line_cut_inside_a_character_is_skipped(tmp_path: Path) -> None:
     directory = run_directory(tmp_path, [])
     (directory / "metrics.jsonl").write_bytes(point(40, 2).encode() + b'\n{"name": "\xc3')
     assert read_run(directory).env_frames.tolist() == [40]
 
 
-def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
     with pytest.raises(PlotError, match=r"metrics\.jsonl, line 2, is not a point of a curve"):
         read_run(run_directory(tmp_path, [point(40, 2), "{]", point(80, 4)]))
 
 
-def test_points_that_a_resumed_run_went_back_on_are_dropped(tmp_path: Path) -> None:
+def test_points_discarded_by_a_resumed_run_are_dropped(tmp_path: Path) -> None:
     # A checkpoint at 80 frames and 4 s; killed after 200 frames. The first new point has fewer frames (130) at a later time.
     lines = [point(40, 2), point(80, 4), point(120, 6, 1), point(160, 8, 2), point(200, 10, 3), point(130, 5, 7), point(170, 7, 8)]
     run = read_run(run_directory(tmp_path, lines))
@@ -62,7 +62,7 @@ def test_several_tasks_are_read_by_name(tmp_path: Path) -> None:
     assert np.isnan(run.episode_returns["qbert"]).all()
 
 
-def test_only_seed_and_name_leave_the_fingerprint_alone(tmp_path: Path) -> None:
+def test_the_fingerprint_ignores_seed_name_and_actor_count(tmp_path: Path) -> None:
     def fingerprint(folder: str, **config: object) -> str:
         (tmp_path / folder).mkdir()
         return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).fingerprint
@@ -72,7 +72,7 @@ def test_only_seed_and_name_leave_the_fingerprint_alone(tmp_path: Path) -> None:
     assert first != fingerprint("c", optimizer={"learning_rate": 2e-3})
 
 
-def test_errors_are_one_line(tmp_path: Path) -> None:
+def test_unreadable_runs_are_refused_in_one_line(tmp_path: Path) -> None:
     empty = run_directory(tmp_path, [])
     (tmp_path / "bare").mkdir()
     for directory, message in (

@@ -84,7 +84,7 @@ def run_dir(tmp_path: Path) -> Path:
     return run
 
 
-def test_the_line_of_the_best_leads_through_its_ancestors(run_dir: Path) -> None:
+def test_the_line_of_the_best_member_follows_its_ancestors(run_dir: Path) -> None:
     """The line is 0 until 400, then 1 from its 300 to 700, then 2 from its 600: 400 + 400 + 400 frames led to the weights of 2."""
     history = read_population(run_dir)
     assert history.best.number == 2
@@ -100,7 +100,7 @@ def test_a_member_without_copies_is_its_own_line(run_dir: Path) -> None:
     assert [tuple(segment) for segment in read_population(run_dir).descent(1)] == [(1, 0.0, np.inf, 0.0)]
 
 
-def test_what_a_member_went_back_on_is_no_ancestor(run_dir: Path) -> None:
+def test_discarded_copies_are_not_ancestors(run_dir: Path) -> None:
     with (run_dir / "population" / "journal.jsonl").open("a") as file:
         file.write(json.dumps({"event": "returned", "member": 2, "number": 0}) + "\n")
     assert [segment.member for segment in read_population(run_dir).descent(2)] == [2]

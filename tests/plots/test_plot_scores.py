@@ -14,7 +14,7 @@ def texts(picture: Path) -> list[str]:
     return re.findall(r"<!-- (.*?) -->", picture.read_text())
 
 
-def test_every_task_has_a_bar_the_best_at_the_top(tmp_path: Path) -> None:
+def test_every_task_has_a_bar_sorted_by_score(tmp_path: Path) -> None:
     bars = [Bar(f"game_{k}", 10.0 ** (k / 12 - 1.5), None) for k in range(56)] + [Bar("skiing", -1.2, (-1.5, -1.0))]
     picture = tmp_path / "pictures" / "scores.svg"
     draw_scores(bars, picture, title="57 games", lines={"median": 0.85})
@@ -27,7 +27,7 @@ def test_every_task_has_a_bar_the_best_at_the_top(tmp_path: Path) -> None:
     assert "57 games" in said
 
 
-def test_scores_near_each_other_need_no_logarithm(tmp_path: Path) -> None:
+def test_scores_of_similar_size_use_a_linear_axis(tmp_path: Path) -> None:
     picture = tmp_path / "scores.svg"
     draw_scores([Bar("pong", 1.1, (1.0, 1.2)), Bar("boxing", 0.004, (-0.1, 0.1))], picture, title="two", lines={})
     said = texts(picture)
@@ -35,7 +35,7 @@ def test_scores_near_each_other_need_no_logarithm(tmp_path: Path) -> None:
     assert not {"1,000 %", "10 %"} & set(said)
 
 
-def test_a_picture_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_plot_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlotError, match="cannot write"):
         draw_scores([Bar("pong", 1.0, None)], tmp_path / "file" / "scores.png", title="", lines={})

@@ -8,6 +8,7 @@ from herd_population.controller import Controller
 
 from herd.config.population import PopulationSettings
 from herd.wire.messages import Applied, Declined, MemberReport, OwnSetting
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -36,14 +36,14 @@ def test_a_better_member_is_copied_from_its_named_checkpoint() -> None:
         {"fitness": 0.9, "checkpoint": None},
     ],
 )
-def test_nobody_copies_who_is_not_better_or_has_no_checkpoint(partner: dict[str, Any]) -> None:
+def test_a_member_without_better_fitness_or_checkpoint_is_not_copied(partner: dict[str, Any]) -> None:
     controller = controller_of()
     play(controller, report_of(1, num_episodes=50, **partner))
     (decided,) = play(controller, report_of(0))
     assert decided.donor is decided.donor_updates is None
 
 
-def test_nobody_copies_who_was_never_heard_and_the_dead_keep_their_place() -> None:
+def test_only_members_that_reported_are_copied_even_if_silent_now() -> None:
     controller = controller_of()
     assert play(controller, report_of(0))[0].donor is None
     controller = controller_of()
@@ -56,7 +56,7 @@ def test_nobody_copies_who_was_never_heard_and_the_dead_keep_their_place() -> No
         play(controller, report_of(0, num_episodes=100 * number, applied=applied))
 
 
-def test_settings_change_also_without_a_copy_and_nothing_is_ordered_where_nothing_changes() -> None:
+def test_without_a_copy_settings_change_or_no_order_is_given() -> None:
     outcomes = set()
     for seed in range(40):
         controller = controller_of(seed=seed)
@@ -68,7 +68,7 @@ def test_settings_change_also_without_a_copy_and_nothing_is_ordered_where_nothin
     assert outcomes == {True, False}
 
 
-def test_an_order_stands_until_it_is_done_and_is_counted_once() -> None:
+def test_an_order_is_repeated_until_done_and_counted_once() -> None:
     controller = controller_of()
     play(controller, report_of(1, num_episodes=50, fitness=0.9))
     (decided,) = play(controller, report_of(0))
@@ -85,7 +85,7 @@ def test_an_order_stands_until_it_is_done_and_is_counted_once() -> None:
     assert again.number > decided.number
 
 
-def test_an_order_that_fails_is_void_and_the_next_comes_after_as_many_games() -> None:
+def test_a_failed_order_is_dropped_and_the_next_needs_new_games() -> None:
     controller = controller_of()
     play(controller, report_of(1, num_episodes=50, fitness=0.9))
     (decided,) = play(controller, report_of(0))
@@ -96,7 +96,7 @@ def test_an_order_that_fails_is_void_and_the_next_comes_after_as_many_games() ->
     assert again.number == decided.number + 1
 
 
-def test_what_the_journal_did_not_take_has_not_happened() -> None:
+def test_events_missing_from_the_journal_are_not_applied() -> None:
     controller = controller_of()
     play(controller, report_of(1, num_episodes=50, fitness=0.9))
     first = controller.heard(report_of(0))
@@ -110,7 +110,7 @@ def test_what_the_journal_did_not_take_has_not_happened() -> None:
     controller.note(done)
 
 
-def test_a_member_about_whom_every_report_decides_something_is_copied_from_its_newest_checkpoint() -> None:
+def test_a_member_is_copied_from_its_newest_reported_checkpoint() -> None:
     controller = controller_of()
     for games in (100, 200, 300):
         assert play(controller, report_of(1, num_episodes=games, fitness=0.9, checkpoint=(games, 10 * games)))
@@ -119,7 +119,7 @@ def test_a_member_about_whom_every_report_decides_something_is_copied_from_its_n
     assert decided.donor_updates == 300
 
 
-def test_a_member_that_went_back_is_noted_and_given_new_numbers() -> None:
+def test_a_restored_member_is_recorded_and_gets_new_order_numbers() -> None:
     controller = controller_of()
     play(controller, report_of(1, num_episodes=50, fitness=0.9))
     (decided,) = play(controller, report_of(0))
@@ -130,14 +130,14 @@ def test_a_member_that_went_back_is_noted_and_given_new_numbers() -> None:
     assert again.number > decided.number
 
 
-def test_without_its_journal_it_gives_no_number_twice() -> None:
+def test_order_numbers_are_not_reused_after_the_journal_is_lost() -> None:
     controller = controller_of()
     play(controller, report_of(1, applied=41, num_episodes=50))
     (decided,) = play(controller, report_of(0))
     assert decided.number == 42
 
 
-def test_numbers_are_not_used_up_by_a_report_of_orders_that_never_were() -> None:
+def test_reports_of_order_numbers_too_far_ahead_are_refused() -> None:
     controller = controller_of()
     play(controller, report_of(1, applied=5, num_episodes=50))
     assert controller.objection(report_of(1, applied=5 + (1 << 32))) is None
@@ -146,7 +146,7 @@ def test_numbers_are_not_used_up_by_a_report_of_orders_that_never_were() -> None
 
 
 @pytest.mark.parametrize("settings", [{}, {**SETTINGS, "loss.kind": "dice"}, {"loss.entropy_cost": 1e-2}])
-def test_a_member_has_the_settings_of_the_sweep_and_no_others(settings: dict[str, Any]) -> None:
+def test_reports_with_settings_outside_the_sweep_are_refused(settings: dict[str, Any]) -> None:
     """Settings become labels of metrics, and another member would copy them."""
     controller = controller_of()
     assert controller.objection(report_of(0)) is None
@@ -214,7 +214,7 @@ class _Members:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_journal_alone_tells_the_lineage_that_members_hold_whoever_is_killed_when(seed: int) -> None:
+def test_the_journal_gives_the_lineage_of_members_despite_any_kills(seed: int) -> None:
     random = Random(seed)
     members = _Members(4, random)
     journal: list[Any] = []

@@ -47,7 +47,7 @@ def write(run_dir: Path, num_decisions: int) -> None:
         file.writelines(f"{decision(number).model_dump_json()}\n" for number in range(1, num_decisions + 1))
 
 
-def test_a_restart_reads_every_event_in_order_and_ignores_an_incomplete_line(tmp_path: Path) -> None:
+def test_a_restart_reads_all_events_and_ignores_an_incomplete_line(tmp_path: Path) -> None:
     journal = journal_of(tmp_path)
     assert journal.num_events == 1
     events = [decision(1), Done(number=1, member=1, env_frames=200, learner_updates=3), decision(2)]
@@ -61,7 +61,7 @@ def test_a_restart_reads_every_event_in_order_and_ignores_an_incomplete_line(tmp
     assert list(read_journal(journal_file(tmp_path))) == noted
 
 
-def test_the_memory_that_a_restart_takes_does_not_depend_on_the_length_of_the_journal(tmp_path: Path) -> None:
+def test_the_memory_of_a_restart_does_not_grow_with_the_journal(tmp_path: Path) -> None:
     peaks = []
     for num_decisions in (20, 4_000):
         run_dir = tmp_path / str(num_decisions)
@@ -78,7 +78,7 @@ def test_the_memory_that_a_restart_takes_does_not_depend_on_the_length_of_the_jo
     assert peaks[1] < peaks[0] + 64_000, "4,000 events take several megabytes"
 
 
-def test_a_journal_of_other_settings_is_refused_before_any_event_is_noted(tmp_path: Path) -> None:
+def test_a_journal_of_another_run_is_refused_before_any_event_is_read(tmp_path: Path) -> None:
     write(tmp_path, 1)
     noted: list[Any] = []
     with pytest.raises(JournalError, match="belongs to another run"):
@@ -87,7 +87,7 @@ def test_a_journal_of_other_settings_is_refused_before_any_event_is_noted(tmp_pa
 
 
 @pytest.mark.parametrize("line", ["{}", "[1]", '{"event":"done","number":1}', '{"event":"sold"}', ""])
-def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
+def test_a_damaged_line_is_an_error_with_its_number(tmp_path: Path, line: str) -> None:
     write(tmp_path, 1)
     with journal_file(tmp_path).open("a") as file:
         file.write(f"{line}\n")

@@ -89,7 +89,7 @@ def connect(context: Context) -> Iterator[Connect]:
         yield connect
 
 
-def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, connect: Connect) -> None:
+def test_decisions_survive_a_kill_and_are_not_made_again(tmp_path: Path, connect: Connect) -> None:
     with Server(tmp_path / "run") as first:
         member = connect(first)
         for agent in (1, 2):
@@ -122,7 +122,7 @@ def test_what_it_decided_outlives_it_and_is_not_decided_again(tmp_path: Path, co
         assert again.number == order.number + 1
 
 
-def test_while_the_disk_is_full_nothing_is_decided(tmp_path: Path, connect: Connect) -> None:
+def test_no_decision_is_made_while_the_disk_is_full(tmp_path: Path, connect: Connect) -> None:
     with Server(tmp_path / "run") as server:
         member = connect(server)
         size = journal_file(server.settings.directory).stat().st_size
@@ -137,7 +137,7 @@ def test_while_the_disk_is_full_nothing_is_decided(tmp_path: Path, connect: Conn
         assert server.total("herd_population_decisions_total", outcome="perturbed") == 1
 
 
-def test_strangers_are_refused_and_change_nothing(tmp_path: Path, connect: Connect) -> None:
+def test_invalid_and_foreign_reports_are_refused(tmp_path: Path, connect: Connect) -> None:
     with Server(tmp_path / "run") as server:
         member = connect(server)
         report = member.report(0, 20)
@@ -181,7 +181,7 @@ def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connec
         ({"seed": 2}, "belongs to another run or sweep"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_unusable_settings_are_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with Server(tmp_path / "run") as server:
         assert server.end(signal.SIGTERM) == 0
     config = tmp_path / "other.yaml"

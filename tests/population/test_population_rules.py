@@ -24,7 +24,7 @@ MILLION = 1_000_000
         (900 * MILLION, 5_001, True),
     ],
 )
-def test_ready_after_the_burn_in_and_enough_games(env_frames: int, episodes_since: int, ready: bool) -> None:
+def test_a_member_is_ready_after_the_burn_in_and_enough_games(env_frames: int, episodes_since: int, ready: bool) -> None:
     found = is_ready(env_frames=env_frames, burn_in_env_frames=20 * MILLION, episodes_since=episodes_since, fitness_episodes=5_000)
     assert found is ready
 
@@ -32,13 +32,13 @@ def test_ready_after_the_burn_in_and_enough_games(env_frames: int, episodes_sinc
 @pytest.mark.parametrize(
     ("partner", "own", "better"), [(0.55, 0.51, False), (0.56, 0.5, True), (0.05, 0.0, False), (0.4, 0.7, False), (0.06, 0.0, True)]
 )
-def test_better_is_more_than_an_absolute_five_percent(partner: float, own: float, better: bool) -> None:
+def test_better_means_an_absolute_difference_above_five_percent(partner: float, own: float, better: bool) -> None:
     """0.05 against 0 is exactly 5 %, and not more. 0.55 against 0.51 is 8 % more in relative terms, but only 4 % in absolute terms."""
     assert is_better(partner, own, 0.05) is better
 
 
 @pytest.mark.parametrize("member", [0, 2, 4])
-def test_partners_are_the_others_all_as_likely(member: int) -> None:
+def test_partners_are_drawn_uniformly_from_the_other_members(member: int) -> None:
     random = Random(7)
     counts = Counter(choose_partner(member, 5, random) for _ in range(8_000))
     assert set(counts) == {0, 1, 2, 3, 4} - {member}
@@ -55,7 +55,7 @@ def _perturbed(random: Random, settings: dict[str, float] = SETTINGS, probabilit
     return found  # type: ignore[return-value]
 
 
-def test_each_number_moves_for_itself_at_a_third_either_way_as_likely() -> None:
+def test_each_number_is_perturbed_independently_with_probability_0_33() -> None:
     """In 10,000 draws each number moves 3,300 times (standard deviation 47), half of them up, and all 3 ^ 4 patterns of the four occur."""
     random = Random(1)
     patterns: Counter[tuple[int, ...]] = Counter()
@@ -78,7 +78,7 @@ def test_each_number_moves_for_itself_at_a_third_either_way_as_likely() -> None:
     assert abs(both - 1_089) < 5 * 31
 
 
-def test_up_and_down_undo_each_other() -> None:
+def test_perturbation_is_unbiased_in_the_logarithm() -> None:
     """The paper: "our multiplication is unbiased", unlike 1.2 and 0.8. The mean of the logarithm stays constant over a long walk."""
     ends = []
     for seed in range(400):
@@ -94,7 +94,7 @@ def is_a_decay(values: Mapping[str, Any]) -> bool:
     return bool(values["optimizer.decay"] <= 1.0)
 
 
-def test_what_is_no_number_stays_and_what_is_not_allowed_stays() -> None:
+def test_values_that_are_not_numbers_or_not_allowed_are_unchanged() -> None:
     settings: dict[str, Any] = {"loss.q_estimate": "value", "a": True, "b": None, "c": 0.0}
     settings |= {"optimizer.decay": 0.99, "loss.clip_rho_threshold": 1.0}
     found = perturbed(settings, Random(3), probability=1.0, factor=1.2, is_allowed=is_a_decay)
@@ -105,7 +105,7 @@ def test_what_is_no_number_stays_and_what_is_not_allowed_stays() -> None:
 
 
 @pytest.mark.parametrize(("value", "ups"), [(1, {2, 0}), (3, {4, 2}), (10, {12, 8}), (100, {120, 83})])
-def test_integers_move_and_stay_integers(value: int, ups: set[int]) -> None:
+def test_perturbed_integers_stay_integers(value: int, ups: set[int]) -> None:
     found = {_perturbed(Random(seed), {"n": value}, 1.0)["n"] for seed in range(20)}
     assert found == ups
     assert all(type(number) is int for number in found)

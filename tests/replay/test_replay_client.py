@@ -122,7 +122,7 @@ UNROLLS = [unrolls_of(LAYOUT, rows, slot=slot) for slot, rows in enumerate(STREA
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), num_replicas=st.integers(1, 3), trouble=st.sampled_from([0.0, 0.1, 0.4]))
-def test_every_episode_arrives_once_whatever_is_lost(
+def test_every_episode_arrives_once_over_a_lossy_network(
     tmp_path_factory: pytest.TempPathFactory, seed: int, num_replicas: int, trouble: float
 ) -> None:
     network = Network(tmp_path_factory.mktemp("replay"), num_replicas, seed, trouble=trouble)
@@ -160,7 +160,7 @@ def test_every_episode_arrives_once_whatever_is_lost(
     assert len([sample for sample in samples if isinstance(sample, SampledEpisode)]) == 3
 
 
-def test_draws_are_spread_by_what_replicas_hold(tmp_path: Path) -> None:
+def test_draws_are_uniform_over_the_unrolls_of_all_replicas(tmp_path: Path) -> None:
     """Draws are uniform over the unrolls of both replicas: a chi-square test over all of them."""
     network = Network(tmp_path, 2)
     client = client_of(network)
@@ -189,7 +189,7 @@ def test_draws_are_spread_by_what_replicas_hold(tmp_path: Path) -> None:
     )
 
 
-def test_what_a_dead_replica_was_to_draw_others_draw(tmp_path: Path) -> None:
+def test_draws_avoid_a_dead_replica(tmp_path: Path) -> None:
     network = Network(tmp_path, 2)
     client = client_of(network)
     for unrolls in UNROLLS:
@@ -203,7 +203,7 @@ def test_what_a_dead_replica_was_to_draw_others_draw(tmp_path: Path) -> None:
     assert len(sample.unrolls) == 50
 
 
-def test_a_replica_that_went_back_to_its_snapshot_goes_on(tmp_path: Path) -> None:
+def test_a_replica_restored_from_its_snapshot_continues(tmp_path: Path) -> None:
     network = Network(tmp_path, 1)
     client = client_of(network)
     process = network.processes[0]
@@ -240,7 +240,7 @@ def test_pending_unrolls_are_bounded_and_the_dropped_are_counted(tmp_path: Path)
     assert client.pending_bytes == 0
 
 
-def test_large_draws_and_inserts_travel_in_bounded_messages(tmp_path: Path) -> None:
+def test_large_draws_and_inserts_are_split_into_bounded_messages(tmp_path: Path) -> None:
     network = Network(tmp_path, 1)
     client = client_of(network)
     insert(client, *(UNROLLS[0] * 5)[:50])
@@ -251,7 +251,7 @@ def test_large_draws_and_inserts_travel_in_bounded_messages(tmp_path: Path) -> N
     assert network.dealers[0].sent.count("insert_unrolls") == 2
 
 
-def test_an_empty_replay_is_asked_again_and_not_in_haste(tmp_path: Path) -> None:
+def test_requests_to_an_empty_replay_are_repeated_slowly(tmp_path: Path) -> None:
     network = Network(tmp_path, 1)
     client = client_of(network)
     client.request(4, whole_episodes=False)
@@ -263,7 +263,7 @@ def test_an_empty_replay_is_asked_again_and_not_in_haste(tmp_path: Path) -> None
     assert len(settle(client)) == 1
 
 
-def test_what_a_burn_in_repeats_does_not_travel(tmp_path: Path) -> None:
+def test_burn_in_rows_are_rebuilt_instead_of_sent(tmp_path: Path) -> None:
     network = Network(tmp_path, 1, layout=RECURRENT)
     client = client_of(network, layout=RECURRENT)
     rows = play(RECURRENT, [11, 3, 20], seed=4)
@@ -280,9 +280,7 @@ def test_what_a_burn_in_repeats_does_not_travel(tmp_path: Path) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_answers_of_a_hostile_server_are_dropped_or_read_within_bounds(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_answers_of_a_hostile_server_are_dropped_or_valid(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """The bytes of an answer are changed anywhere: it is rejected, or everything written stays within the arrays."""
     network = Network(tmp_path_factory.mktemp("replay"), 1)
     client = client_of(network)
@@ -313,7 +311,7 @@ def test_answers_of_a_hostile_server_are_dropped_or_read_within_bounds(
 
 
 @pytest.mark.parametrize(("name", "value"), [("environment_slot", 2**31), ("task_id", 5), ("episode_steps", 0), ("num_pieces", 2**62)])
-def test_a_part_that_cannot_be_is_refused(tmp_path: Path, name: str, value: int) -> None:
+def test_answers_with_impossible_parts_are_dropped(tmp_path: Path, name: str, value: int) -> None:
     network = Network(tmp_path, 1)
     client = client_of(network)
     insert(client, *UNROLLS[0])
@@ -328,7 +326,7 @@ def test_a_part_that_cannot_be_is_refused(tmp_path: Path, name: str, value: int)
     assert client.num_malformed == 1
 
 
-def test_the_insertion_names_its_oldest_message(tmp_path: Path) -> None:
+def test_insertions_carry_the_oldest_unacknowledged_sequence(tmp_path: Path) -> None:
     network = Network(tmp_path, 1)
     client = client_of(network)
     for unroll in UNROLLS[0][:2]:

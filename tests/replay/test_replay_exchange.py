@@ -217,7 +217,7 @@ UNROLLS = unrolls_of(LAYOUT, play(LAYOUT, [3, 7, 5, 9], seed=1))
 """Unrolls of one environment; the first game lies within the first unroll."""
 
 
-def test_a_game_that_came_through_another_writer_is_not_taken_again(process: Process, tmp_path: Path) -> None:
+def test_a_game_received_from_another_writer_is_stored_once(process: Process, tmp_path: Path) -> None:
     """A killed learner had inserted unrolls that actors then send again to its successor."""
     process.insert(UNROLLS[:2], 1, writer=1)
     assert len(process.held()) == 1
@@ -230,7 +230,7 @@ def test_a_game_that_came_through_another_writer_is_not_taken_again(process: Pro
     assert again.assembler.num_dropped["late"] == 1
 
 
-def test_agents_and_processes_of_actors_are_told_apart(process: Process) -> None:
+def test_episodes_of_different_agents_and_processes_are_distinct(process: Process) -> None:
     process.insert(UNROLLS[:2], 1, writer=1)
     message, payload = insertion(UNROLLS[:2], 1, writer=2, agent=1)
     process.handler.answer(message, payload)
@@ -244,7 +244,7 @@ def test_agents_and_processes_of_actors_are_told_apart(process: Process) -> None
 
 
 @pytest.mark.parametrize("changes", [{"run_id": "other"}, {"agent": 2}, {"contract": "d1" * 32}])
-def test_strangers_are_refused_with_a_reason(process: Process, changes: dict[str, Any]) -> None:
+def test_other_runs_agents_and_contracts_are_refused_with_a_reason(process: Process, changes: dict[str, Any]) -> None:
     message, payload = insertion(UNROLLS[:2], 1, **changes)
     who: dict[str, Any] = {"request_id": 5, "run_id": "run", "agent": 0, "contract": CONTRACT} | changes
     for request in (message, SampleEpisode(**who)):
@@ -275,7 +275,7 @@ def broken(name: str, change: Any) -> tuple[InsertUnrolls, list[Any]]:
         ("environment_slot", lambda array: array.fill(-1)),
     ],
 )
-def test_what_breaks_the_layout_is_acknowledged_and_not_kept(process: Process, name: str, change: Any) -> None:
+def test_malformed_unrolls_are_acknowledged_and_dropped(process: Process, name: str, change: Any) -> None:
     message, payload = broken(name, change)
     answer = process.handler.answer(message, payload)
     assert answer.outcome == "malformed"
@@ -288,14 +288,14 @@ def test_what_breaks_the_layout_is_acknowledged_and_not_kept(process: Process, n
 
 
 @pytest.mark.parametrize("actors", [b"", bytes(31), np.full((2, 2), -1, np.int64).tobytes()])
-def test_actors_are_checked_too(process: Process, actors: bytes) -> None:
+def test_invalid_actor_tables_are_dropped(process: Process, actors: bytes) -> None:
     message, payload = insertion(UNROLLS[:2], 1)
     assert process.handler.answer(message, [*payload[:-1], actors]).outcome == "malformed"
     assert process.handler.answer(message.model_copy(update={"sequence": 2}), []).outcome == "malformed"
     assert process.assembler.num_open == 0
 
 
-def test_what_is_no_request_changes_nothing(process: Process) -> None:
+def test_messages_that_are_not_requests_are_malformed(process: Process) -> None:
     stored = process.insert(UNROLLS[:2], 1)
     with pytest.raises(MalformedMessage, match="not a replay request"):
         process.handler.answer(decode_header(stored.frames[0]), [])
@@ -303,7 +303,7 @@ def test_what_is_no_request_changes_nothing(process: Process) -> None:
         process.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), [b"x"])
 
 
-def test_an_episode_that_fits_no_answer_or_no_replay_is_discarded(tmp_path: Path) -> None:
+def test_oversized_episodes_are_discarded(tmp_path: Path) -> None:
     for process, games in ((Process(tmp_path, capacity=6), [0, 2]), (Process(tmp_path, max_episode_bytes=100), [])):
         for sequence, unroll in enumerate(UNROLLS, 1):
             process.insert([unroll], sequence)
@@ -311,7 +311,7 @@ def test_an_episode_that_fits_no_answer_or_no_replay_is_discarded(tmp_path: Path
         assert process.assembler.num_discarded["size"] == 4 - len(games)
 
 
-def test_damage_on_disk_costs_what_it_hit(process: Process, tmp_path: Path) -> None:
+def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_path: Path) -> None:
     for sequence, unroll in enumerate(UNROLLS, 1):
         process.insert([unroll], sequence)
     process.save(is_last=True)
@@ -339,7 +339,7 @@ def test_a_snapshot_of_another_run_stops_the_service(process: Process, tmp_path:
     assert "replicas has changed" in scaled.load(process.store, process.assembler, process.writers).lost[0]
 
 
-def test_a_snapshot_writes_what_is_new_and_keeps_no_more(tmp_path: Path) -> None:
+def test_a_snapshot_writes_new_blocks_and_removes_evicted_ones(tmp_path: Path) -> None:
     process = Process(tmp_path, capacity=1000)
     unrolls = unrolls_of(LAYOUT, play(LAYOUT, [40] * 40, seed=3))
     written: list[set[str]] = []
@@ -357,7 +357,7 @@ def test_a_snapshot_writes_what_is_new_and_keeps_no_more(tmp_path: Path) -> None
     assert not list(tmp_path.glob("replay/0/*.tmp"))
 
 
-def test_a_full_disk_leaves_the_snapshot_before(process: Process, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_previous_snapshot_intact(process: Process, tmp_path: Path) -> None:
     process.insert(UNROLLS[:2], 1)
     process.save(is_last=False)
     process.insert(UNROLLS[2:], 2)

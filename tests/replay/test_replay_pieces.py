@@ -52,7 +52,7 @@ def part_of(layout: UnrollLayout, episode: Episode, *, first_step: int | None = 
 @pytest.mark.parametrize("layout", [LAYOUT, RECURRENT], ids=["stack", "core"])
 @settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(1, 24), min_size=1, max_size=6), seed=st.integers(0, 1000))
-def test_an_unroll_of_a_game_is_what_was_played(layout: UnrollLayout, lengths: list[int], seed: int) -> None:
+def test_unrolls_cut_from_assembled_games_equal_the_played_rows(layout: UnrollLayout, lengths: list[int], seed: int) -> None:
     rows = play(layout, lengths, seed)
     episodes = assembled(layout, rows)
     whole = len(unrolls_of(layout, rows)) * layout.new_steps

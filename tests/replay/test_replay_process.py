@@ -95,7 +95,7 @@ class Learner:
         return samples
 
 
-def test_two_agents_share_what_they_played(tmp_path: Path, context: Context) -> None:
+def test_two_agents_draw_from_one_replay(tmp_path: Path, context: Context) -> None:
     with running(tmp_path) as server:
         learners = [Learner(context, server, agent) for agent in range(2)]
         layout = learners[0].layout
@@ -132,7 +132,7 @@ def check(unrolls: list[StoredUnroll], rows_of: Callable[[int, int], list[Row]],
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_leaves_everything_on_disk(tmp_path: Path, context: Context, number: int) -> None:
+def test_a_signal_saves_all_steps_to_disk(tmp_path: Path, context: Context, number: int) -> None:
     with running(tmp_path) as first:
         learner = Learner(context, first)
         rows = play(learner.layout, [30, 30, 30], 1)
@@ -152,7 +152,7 @@ def test_a_signal_leaves_everything_on_disk(tmp_path: Path, context: Context, nu
         assert second.before == [line for line in second.before if "restored" in line]
 
 
-def test_no_episode_is_torn_while_unrolls_come_and_go_and_the_service_is_killed(tmp_path: Path, context: Context) -> None:
+def test_episodes_stay_intact_under_eviction_and_kills(tmp_path: Path, context: Context) -> None:
     """Four environments, a capacity of a few games, continuous snapshots, and three kills on the way."""
     replay = {"kind": "shared", "minimum_fill_agent_steps": 0, "capacity_agent_steps": 200}
     random = np.random.default_rng(5)
@@ -186,7 +186,7 @@ def test_no_episode_is_torn_while_unrolls_come_and_go_and_the_service_is_killed(
         assert server.total("herd_replay_evicted_episodes_total", reason="capacity") > 0
 
 
-def test_garbage_strangers_and_who_does_not_read_change_nothing_but_counters(tmp_path: Path, context: Context) -> None:
+def test_invalid_clients_change_only_counters(tmp_path: Path, context: Context) -> None:
     with running(tmp_path) as server, connecting(AskingClient, context) as connect:
         learner = Learner(context, server)
         unrolls = unrolls_of(learner.layout, play(learner.layout, [30, 30], 1))
@@ -216,7 +216,7 @@ def test_garbage_strangers_and_who_does_not_read_change_nothing_but_counters(tmp
         assert server.process.poll() is None
 
 
-def test_a_full_disk_costs_no_answer_and_the_exit_code_says_so(tmp_path: Path, context: Context) -> None:
+def test_a_full_disk_delays_no_answer_and_sets_the_exit_code(tmp_path: Path, context: Context) -> None:
     with running(tmp_path, snapshots=0.05) as server:
         learner = Learner(context, server)
         unrolls = unrolls_of(learner.layout, play(learner.layout, [30, 30, 30], 1))
@@ -235,7 +235,7 @@ def test_a_full_disk_costs_no_answer_and_the_exit_code_says_so(tmp_path: Path, c
         assert second.total("herd_replay_restored_agent_steps") in {30, 60}
 
 
-def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, context: Context) -> None:
+def test_with_keys_only_known_clients_are_answered(tmp_path: Path, context: Context) -> None:
     keys = tmp_path / "keys"
     make_keys(keys)
     with running(tmp_path / "run", security={"curve_keys": keys}) as server:
@@ -255,7 +255,7 @@ def test_with_keys_it_answers_those_it_knows_and_nobody_else(tmp_path: Path, con
         assert server.total("herd_replay_requests_total") == 1
 
 
-def test_what_it_reports_is_what_it_takes(tmp_path: Path, context: Context) -> None:
+def test_reported_memory_matches_the_memory_of_the_process(tmp_path: Path, context: Context) -> None:
     """The frames are noise, which cannot be compressed: 150 MB in games of 200 steps."""
     atari: dict[str, Any] = {"env": {"suite": "atari"}, "network": {"torso": "shallow"}, "algorithm": {"unroll_length": 20}}
     with running(tmp_path, **atari) as server:

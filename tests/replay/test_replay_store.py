@@ -38,7 +38,7 @@ def held(store: EpisodeStore) -> list[int]:
 
 @settings(max_examples=30, deadline=None)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=600), capacity=st.integers(40, 200))
-def test_the_oldest_go_first_and_not_before_they_must(lengths: list[int], capacity: int) -> None:
+def test_the_oldest_episodes_are_evicted_beyond_the_capacity(lengths: list[int], capacity: int) -> None:
     store = store_of(capacity)
     kept: deque[tuple[int, int]] = deque()
     for number, length in enumerate(lengths):
@@ -85,13 +85,13 @@ def test_draws_are_uniform_over_unrolls_and_over_episodes() -> None:
     assert chi_square(by_episode) < 27.9
 
 
-def test_the_chi_square_sees_what_is_not_uniform() -> None:
+def test_the_chi_square_test_detects_a_skewed_draw() -> None:
     random = np.random.default_rng(7)
     counts = np.bincount(np.minimum(random.integers(44, size=4300), 42), minlength=43)  # one of 43 is twice as likely
     assert chi_square(counts) > 76.1
 
 
-def test_memory_is_a_bound_too() -> None:
+def test_stored_bytes_are_bounded() -> None:
     store = store_of(1 << 30, max_bytes=64 * 4096)
     for number in range(400):
         store.append(episode(number, 7, bytes(3000)))
@@ -102,7 +102,7 @@ def test_memory_is_a_bound_too() -> None:
     assert store.num_evicted["memory"] == 400 - len(numbers)
 
 
-def test_an_answer_on_its_way_keeps_what_it_shows() -> None:
+def test_a_drawn_record_survives_eviction() -> None:
     store = store_of(10)
     store.append(episode(0, 10, b"first" * 700))
     (stored,) = store.episodes()
@@ -121,7 +121,7 @@ def grown(make: object, *arguments: object) -> tuple[object, int]:
         tracemalloc.stop()
 
 
-def test_what_is_reported_of_many_small_episodes_is_what_they_take() -> None:
+def test_reported_bytes_of_small_episodes_match_allocations() -> None:
     def fill() -> EpisodeStore:
         store = store_of(1 << 30, segment_bytes=1 << 20)
         for number in range(20_000):
@@ -134,7 +134,7 @@ def test_what_is_reported_of_many_small_episodes_is_what_they_take() -> None:
     assert store.num_bytes == pytest.approx(taken, rel=0.1)
 
 
-def test_what_is_reported_of_open_episodes_is_what_they_take() -> None:
+def test_reported_bytes_of_open_episodes_match_allocations() -> None:
     def fill() -> Assembler:
         assembler = Assembler(1 << 30)
         for slot in range(2_000):
@@ -149,7 +149,7 @@ def test_what_is_reported_of_open_episodes_is_what_they_take() -> None:
     assert assembler.total_bytes == pytest.approx(allocated, rel=0.1)
 
 
-def test_open_episodes_are_bounded_and_the_silent_go_first() -> None:
+def test_open_episodes_are_bounded_and_the_least_recent_evicted() -> None:
     assembler = Assembler(max_steps=40)
     keys = [EpisodeKey(0, 0, 0, slot, 0) for slot in range(5)]
     for key in keys[:4]:
@@ -162,7 +162,7 @@ def test_open_episodes_are_bounded_and_the_silent_go_first() -> None:
     assert assembler.num_dropped["late"] == 1
 
 
-def test_a_hole_is_discarded_when_the_game_after_the_next_begins() -> None:
+def test_an_episode_with_a_gap_is_discarded_two_games_later() -> None:
     assembler = Assembler(1000)
     first, second, third = (EpisodeKey(0, 0, 0, 0, number) for number in range(3))
     assembler.insert(first, 0, piece(0, 10), None)
@@ -175,7 +175,7 @@ def test_a_hole_is_discarded_when_the_game_after_the_next_begins() -> None:
     assert assembler.drops(second, 0)  # this game has ended and is stored
 
 
-def test_pieces_that_overlap_make_no_episode() -> None:
+def test_overlapping_pieces_do_not_complete_an_episode() -> None:
     assembler = Assembler(1000)
     key = EpisodeKey(0, 0, 0, 0, 0)
     for first_step in (0, 3):
@@ -183,7 +183,7 @@ def test_pieces_that_overlap_make_no_episode() -> None:
     assert assembler.insert(key, 0, piece(20, 5), 15) is None  # there are 15 steps, but not steps 0 to 14
 
 
-def test_environments_remembered_are_bounded() -> None:
+def test_the_number_of_remembered_environments_is_bounded() -> None:
     assembler = Assembler(1000, max_slots=3)
     for slot in range(5):
         assembler.insert(EpisodeKey(0, 0, 0, slot, 0), 0, piece(0, 2), None)
@@ -191,14 +191,14 @@ def test_environments_remembered_are_bounded() -> None:
     assert assembler.num_discarded["open"] == 2
 
 
-def test_parts_of_replicas_add_up() -> None:
+def test_shares_of_replicas_add_up() -> None:
     for total in (0, 1, 7, 1_000_003):
         parts = [Replica(index, 4).share_of(total) for index in range(4)]
         assert sum(parts) == total
         assert max(parts) - min(parts) <= 1
 
 
-def test_the_hash_of_an_episode_is_fixed_and_spreads_neighbours() -> None:
+def test_replica_of_is_stable_and_spreads_neighbouring_episodes() -> None:
     keys = [
         EpisodeKey(agent, actor, 5, slot, number) for agent in range(2) for actor in range(4) for slot in range(8) for number in range(8)
     ]
@@ -207,7 +207,7 @@ def test_the_hash_of_an_episode_is_fixed_and_spreads_neighbours() -> None:
     assert [replica_of(EpisodeKey(0, 1, 2, 3, 4), number) for number in (1, 2, 7, 256)] == [0, 0, 6, 28]
 
 
-def test_writers_are_remembered_within_bounds() -> None:
+def test_the_number_of_remembered_writers_is_bounded() -> None:
     writers = Writers(max_writers=2)
     assert [writers.judge(1, sequence, 1) for sequence in (1, 1, 3, 2, 3, 2)] == ["new", "repeated", "early", "new", "new", "repeated"]
     assert writers.judge(1, 9, 9) == "new"  # messages between them cannot arrive any more

@@ -39,7 +39,7 @@ def make(folder: Path, points: list[dict[str, Any]], report: dict[str, Any] | No
     return folder
 
 
-def test_a_finished_run_is_told_by_its_report_and_its_newest_point(tmp_path: Path) -> None:
+def test_facts_of_a_finished_run_come_from_report_and_last_point(tmp_path: Path) -> None:
     points = [point(1, pong=task(-20.0, 60)), point(2, pong=task(5.0, 150, 0.7)), point(3, pong=task(4.5, 200, 0.6))]
     points[-1]["clipped_share"] = 0.95
     report = {
@@ -64,7 +64,7 @@ def test_a_finished_run_is_told_by_its_report_and_its_newest_point(tmp_path: Pat
     assert facts.machine == [("processor", "Mine"), ("usable cores", "2"), ("memory", "8.0 GiB")]
 
 
-def test_a_run_under_way_has_what_there_is(tmp_path: Path) -> None:
+def test_facts_of_a_running_run_leave_unknown_values_out(tmp_path: Path) -> None:
     facts = read_facts(make(tmp_path, [point(1, pong=task(None, 0))], settings=RunSettings()))
     assert not facts.is_over
     [row] = facts.tasks
@@ -75,7 +75,7 @@ def test_a_run_under_way_has_what_there_is(tmp_path: Path) -> None:
         read_facts(tmp_path)
 
 
-def test_agents_are_added_up_and_the_best_one_plays(tmp_path: Path) -> None:
+def test_agents_are_summed_and_sorted_by_their_returns(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(agents=3)))
     for agent, mean in enumerate((-3.0, 8.0, 1.0)):
         last = point(2, pong=task(mean, 120)) | {"clipped_share": 0.99 if agent == 2 else 0.0}
@@ -89,7 +89,7 @@ def test_agents_are_added_up_and_the_best_one_plays(tmp_path: Path) -> None:
     assert (figures["environment frames"], figures["agents"]) == ("6.00 M", "3")
 
 
-def test_changed_settings_are_those_that_differ_from_the_defaults_of_their_variant() -> None:
+def test_changed_settings_differ_from_their_variants_defaults() -> None:
     assert changed_settings(yaml.safe_load(dump_settings(RunSettings()))) == []
     given = {
         "name": "mine",
@@ -115,7 +115,7 @@ def test_changed_settings_are_those_that_differ_from_the_defaults_of_their_varia
     assert changed["sweep"] == ('{"optimizer.learning_rate": [0.1, 0.2]}', "{}")
 
 
-def test_the_history_of_starts_says_what_changed(tmp_path: Path) -> None:
+def test_the_history_of_starts_lists_changed_settings(tmp_path: Path) -> None:
     assert read_facts(make(tmp_path, [point(1, pong=task(1.0, 9))], settings=RunSettings())).starts == []
     records = [
         {"started": None, "version": None, "changed": {}, "settings": {}},

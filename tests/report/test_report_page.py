@@ -76,7 +76,7 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_page_stands_by_itself_and_is_well_formed(run_dir: Path) -> None:
+def test_the_page_is_self_contained_and_well_formed(run_dir: Path) -> None:
     reader = Reader(page_of(run_dir, reference_scores=lambda *_: (-20.7, 14.6)))
     addresses = [value for _, attributes in reader.elements for name, value in attributes.items() if name in {"src", "href", "xlink:href"}]
     assert all(value is not None and value.startswith(("#", "data:")) for value in addresses)
@@ -93,7 +93,7 @@ def test_the_page_stands_by_itself_and_is_well_formed(run_dir: Path) -> None:
     assert all(picture["role"] == "img" and picture["aria-label"] and "width" not in picture and picture["viewbox"] for picture in pictures)
 
 
-def test_pictures_take_the_colours_of_the_page(run_dir: Path) -> None:
+def test_plots_use_the_colours_of_the_page(run_dir: Path) -> None:
     html = page_of(run_dir, reference_scores=lambda *_: (-20.7, 14.6))
     body = html[html.index("<body>") :]
     assert re.findall(r"#[0-9a-fA-F]{6}\b", body) == []
@@ -104,7 +104,7 @@ def test_pictures_take_the_colours_of_the_page(run_dir: Path) -> None:
         assert used <= set(re.findall(r"(--[a-z0-9-]+):", scheme))
 
 
-def test_everything_asked_for_is_on_the_page(run_dir: Path) -> None:
+def test_the_page_has_all_its_parts(run_dir: Path) -> None:
     report = {"machine": {"processor": "A Processor"}, "frames_per_second": 1.0}
     (run_dir / "report.json").write_text(json.dumps(report))
     start = {"started": "2026-01-02T03:04:05", "version": "0.0.9", "changed": {"learner.batch_size": [16, 48]}}
@@ -126,7 +126,7 @@ def test_everything_asked_for_is_on_the_page(run_dir: Path) -> None:
     assert "log_interval_seconds: 5.0" in text
 
 
-def test_what_a_run_is_called_is_no_markup(tmp_path: Path) -> None:
+def test_names_are_escaped_in_the_page(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("name: '<script>alert(1)</script>'\n")
     make_points(tmp_path, tasks=("<img src=x>",))
     reader = Reader(page_of(tmp_path))
@@ -135,7 +135,7 @@ def test_what_a_run_is_called_is_no_markup(tmp_path: Path) -> None:
     assert "<script>alert(1)</script>" in reader.text
 
 
-def test_many_tasks_are_folded_away_and_a_run_without_updates_has_no_losses(tmp_path: Path) -> None:
+def test_many_tasks_are_folded_and_missing_losses_left_out(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(RunSettings()))
     make_points(tmp_path, tasks=tuple(f"game_{number}" for number in range(7)), updates=0)
     html = page_of(tmp_path)
@@ -155,13 +155,13 @@ def test_agents_have_a_legend(tmp_path: Path) -> None:
     assert "--series-1" in legend[: legend.index("</ul>")]
 
 
-def test_a_game_is_in_the_page_itself(run_dir: Path) -> None:
+def test_a_recorded_game_is_embedded_in_the_page(run_dir: Path) -> None:
     write_page(run_dir, run_dir / "out" / "page.html", game=Game(b"GIF89a", "pong: return 21"), no_game=None)
     [image] = [attributes for tag, attributes in Reader((run_dir / "out" / "page.html").read_text()).elements if tag == "img"]
     assert image == {"alt": "A recorded game. pong: return 21", "src": "data:image/gif;base64,R0lGODlh"}
 
 
-def test_the_command_plays_with_the_newest_checkpoint(
+def test_the_command_records_a_game_of_the_newest_checkpoint(
     make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run_dir = make_run(CATCH)

@@ -33,13 +33,13 @@ print((before - resident().rss) / size)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps free memory")
-def test_holes_in_the_heap_are_given_back() -> None:
+def test_free_heap_memory_is_returned_to_the_kernel() -> None:
     environment = {**os.environ, **ALLOCATOR_ENVIRONMENT}
     done = subprocess.run([sys.executable, "-c", HOLES], env=environment, capture_output=True, text=True, check=True, timeout=patient(50))
     assert float(done.stdout) > 60  # of 64 free MiB
 
 
-def test_a_server_gives_back_at_intervals() -> None:
+def test_a_server_returns_free_memory_at_intervals() -> None:
     now, given_back = [0.0], []
     memory = FreeMemory(lambda: now[0], lambda: given_back.append(now[0]))
     for second in range(100):

@@ -17,7 +17,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+def test_replace_file_replaces_the_whole_content(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     for text in ("first, and longer", "second", ""):
         replace_file(path, text)
@@ -25,7 +25,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["config.yaml"]
 
 
-def test_contents_and_name_are_flushed_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replace_file_flushes_contents_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[tuple[str, str]] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -43,7 +43,7 @@ def test_contents_and_name_are_flushed_before_it_returns(tmp_path: Path, monkeyp
     assert events == [("fsync", "lineage.json.tmp"), ("rename", "lineage.json"), ("fsync", tmp_path.name)]
 
 
-def test_what_cannot_be_written_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_replacement_leaves_the_old_file_only(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     replace_file(path, "before")
     with no_space_beyond(100), pytest.raises(OSError, match="too large"):
@@ -54,7 +54,7 @@ def test_what_cannot_be_written_leaves_what_was_there_and_nothing_else(tmp_path:
     assert path.read_text() == "x" * 200
 
 
-def test_a_disk_that_complains_only_when_flushed_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_at_the_flush_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "config.yaml"
     replace_file(path, "before")
 
@@ -77,7 +77,7 @@ def test_lines_are_appended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ["", "{", "x" * 100_000])
-def test_a_torn_end_goes_before_the_next_line(tmp_path: Path, torn: str) -> None:
+def test_an_incomplete_last_line_is_removed_before_appending(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(f"one\n{torn[:60_000]}")
     append_line(path, "two")
@@ -87,7 +87,7 @@ def test_a_torn_end_goes_before_the_next_line(tmp_path: Path, torn: str) -> None
     assert path.read_text() == "one\n"
 
 
-def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path: Path) -> None:
+def test_a_line_that_does_not_fit_is_removed_completely(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     append_line(path, "one")
     with no_space_beyond(10):
@@ -101,7 +101,7 @@ def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("write", [replace_file, append_line])
-def test_on_a_really_full_disk(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
+def test_a_really_full_disk_leaves_the_file_unchanged(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
     with small_disk(tmp_path / "disk", 1 << 17) as disk:
         path = disk / "file"
         write(path, "before")
@@ -118,7 +118,7 @@ def test_on_a_really_full_disk(tmp_path: Path, write: Callable[[Path, str], None
 
 @pytest.mark.processes
 @pytest.mark.parametrize("write", [replace_file, append_line])
-def test_on_a_read_only_disk(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
+def test_a_read_only_disk_leaves_the_file_unchanged(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
     path = tmp_path / "file"
     write(path, "before")
     before = path.read_text()
@@ -131,7 +131,7 @@ def test_on_a_read_only_disk(tmp_path: Path, write: Callable[[Path, str], None])
     assert names_in(tmp_path) == ["file"]
 
 
-def test_nothing_is_written_through_a_link_that_lies_in_wait(tmp_path: Path) -> None:
+def test_a_symlink_at_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
     victim, path = tmp_path / "victim", tmp_path / "config.yaml"
     victim.write_text("precious")
     (tmp_path / "config.yaml.tmp").symlink_to(victim)

@@ -32,7 +32,7 @@ def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"CGROUP_V1_QUOTA": "300000\n"}, 8),
     ],
 )
-def test_the_smaller_of_affinity_and_quota(cgroup: Path, files: dict[str, str], cpus: int) -> None:
+def test_usable_cpus_are_the_smaller_of_affinity_and_quota(cgroup: Path, files: dict[str, str], cpus: int) -> None:
     for name, text in files.items():
         (cgroup / name).write_text(text)
     assert hardware.usable_cpus() == cpus
@@ -62,14 +62,14 @@ def test_a_machine_without_cpuinfo_has_no_bfloat16(cgroup: Path) -> None:
     assert hardware.cpu_gains_from_bfloat16() is False
 
 
-def test_precision_is_what_was_asked_for_or_what_the_processor_has() -> None:
+def test_precision_is_as_chosen_or_follows_the_processor() -> None:
     assert hardware.choose_precision("auto", gains_from_bfloat16=True) == "bfloat16"
     assert hardware.choose_precision("auto", gains_from_bfloat16=False) == "float32"
     assert hardware.choose_precision("float32", gains_from_bfloat16=True) == "float32"
     assert hardware.choose_precision("bfloat16", gains_from_bfloat16=False) == "bfloat16"
 
 
-def test_actors_are_dealt_to_the_cpus_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_are_pinned_to_their_allowed_cpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[set[int]] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 5, 7})
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: pinned.append(cpus))

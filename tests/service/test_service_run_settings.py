@@ -19,7 +19,7 @@ def starts(directory: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (directory / "starts.jsonl").read_text().splitlines()]
 
 
-def test_the_settings_of_every_start_are_kept(tmp_path: Path) -> None:
+def test_the_settings_of_every_start_are_recorded(tmp_path: Path) -> None:
     first = settings_of(tmp_path)
     assert changed_settings(tmp_path, first) == []
     keep_settings(tmp_path, first)
@@ -36,14 +36,14 @@ def test_the_settings_of_every_start_are_kept(tmp_path: Path) -> None:
     assert load_settings([tmp_path / "config.yaml"], [], {}) == second.model_copy(update={"resume": False})
 
 
-def test_another_variant_is_one_change(tmp_path: Path) -> None:
+def test_a_change_of_kind_is_listed_as_one_change(tmp_path: Path) -> None:
     keep_settings(tmp_path, settings_of(tmp_path, "--optimizer.epsilon", "0.5"))
     said = [str(change) for change in changed_settings(tmp_path, settings_of(tmp_path, "--optimizer.kind", "adamw"))]
     assert "optimizer.kind rmsprop -> adamw" in said
     assert not any("decay" in line for line in said)  # only RMSProp has this setting
 
 
-def test_a_run_from_before_there_was_a_history_begins_it_with_what_it_had(tmp_path: Path) -> None:
+def test_a_run_without_a_history_starts_it_from_config_yaml(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(settings_of(tmp_path, "--seed", "7")))
     keep_settings(tmp_path, settings_of(tmp_path, "--seed", "8"))
     one, two = starts(tmp_path)
@@ -57,7 +57,7 @@ def test_a_config_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
     assert len(starts(tmp_path)) == 1
 
 
-def test_whether_a_supervisor_keeps_them(tmp_path: Path) -> None:
+def test_is_supervised_tells_whether_the_lock_is_held(tmp_path: Path) -> None:
     assert not is_supervised(tmp_path)
     with (tmp_path / ".lock").open("w") as lock:
         assert not is_supervised(tmp_path)

@@ -65,7 +65,7 @@ def server() -> Iterator[Server]:
         made.telemetry.close()
 
 
-def test_what_breaks_the_protocol_is_dropped_and_counted(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_messages_are_dropped_and_counted(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     taken: list[bytes] = []
 
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
@@ -82,7 +82,7 @@ def test_what_breaks_the_protocol_is_dropped_and_counted(server: Server, caplog:
     assert total(samples, "herd_wire_connections") == 1
 
 
-def test_a_burst_ends_with_its_number_or_its_time() -> None:
+def test_a_burst_is_limited_in_messages_and_time() -> None:
     class Full:
         """A socket that always has more messages."""
 
@@ -105,7 +105,7 @@ def test_a_burst_ends_with_its_number_or_its_time() -> None:
     assert taken == [2 + 3]  # three times 0.2 s exceed half a second
 
 
-def test_who_is_taken_is_introduced_and_who_is_refused_or_malformed_is_not() -> None:
+def test_only_accepted_messages_introduce_a_connection() -> None:
     class Waiting:
         """A socket with these messages."""
 
@@ -132,7 +132,7 @@ def test_who_is_taken_is_introduced_and_who_is_refused_or_malformed_is_not() -> 
     assert router.introduced == [b"taken", b"nothing said"]
 
 
-def test_the_main_loop_turns_until_it_is_told_to_stop(server: Server) -> None:
+def test_the_main_loop_runs_until_the_stop_request(server: Server) -> None:
     class Stop:
         turns = 0
 
@@ -169,7 +169,7 @@ def _logging() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_logging")
-def test_a_process_is_announced_and_lets_go_of_its_port(settings: RunSettings, tmp_path: Path) -> None:
+def test_a_process_is_announced_and_releases_its_port(settings: RunSettings, tmp_path: Path) -> None:
     with ServiceProcess("bandit", settings) as process:
         process.serve_metrics()
         process.announce(0, "listening")
@@ -181,7 +181,7 @@ def test_a_process_is_announced_and_lets_go_of_its_port(settings: RunSettings, t
 
 
 @pytest.mark.usefixtures("_logging")
-def test_what_the_operator_gave_and_cannot_work(settings: RunSettings) -> None:
+def test_unusable_tasks_and_ports_are_bad_input(settings: RunSettings) -> None:
     with pytest.raises(BadInputError, match="nothere"):
         ServiceProcess("actor", settings.model_copy(update={"env": settings.env.model_copy(update={"tasks": ("nothere",)})}))
     with socket.create_server(("127.0.0.1", 0)) as taken:

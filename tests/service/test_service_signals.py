@@ -44,7 +44,7 @@ def test_a_signal_sets_the_stop_request(number: signal.Signals) -> None:
 
 
 @pytest.mark.usefixtures("_signals")
-def test_a_process_that_was_started_to_outlive_its_terminal_does() -> None:
+def test_an_ignored_sighup_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the state that nohup leaves
     stop = StopRequest()
     os.kill(os.getpid(), signal.SIGHUP)
@@ -54,7 +54,7 @@ def test_a_process_that_was_started_to_outlive_its_terminal_does() -> None:
 
 
 @pytest.mark.usefixtures("_signals")
-def test_what_comes_while_signals_are_held_arrives_later() -> None:
+def test_signals_sent_while_held_are_delivered_later() -> None:
     first = StopRequest()
     hold_signals()
     signal.raise_signal(signal.SIGTERM)  # sent to this thread, because another test may have left threads that do not block it
@@ -79,7 +79,7 @@ def python(code: str, *words: str, tuned: bool = False) -> subprocess.Popen[str]
     )
 
 
-def test_a_request_is_not_lost_while_one_program_replaces_another() -> None:
+def test_a_stop_request_survives_the_restart_under_the_allocator() -> None:
     """The tuned allocator needs a second start of the program, which resets the handlers. The request must neither kill it nor be lost."""
     code = (
         "import os, signal, sys\n"
@@ -99,7 +99,7 @@ def test_a_request_is_not_lost_while_one_program_replaces_another() -> None:
     assert (output, errors) == ("True\n", "")
 
 
-def test_a_request_from_before_ends_it_there() -> None:
+def test_a_stop_request_before_the_restart_ends_the_process() -> None:
     code = (
         "import os, signal\n"
         "from herd.service.allocator import ensure_tuned_allocator\n"
@@ -137,9 +137,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         ("paramserver", "zmq", signal.SIGTERM),
     ],
 )
-def test_a_service_asked_to_stop_while_it_imports_ends_with_code_0(
-    tmp_path: Path, service: str, imported: str, number: signal.Signals
-) -> None:
+def test_a_service_signalled_during_imports_exits_with_code_0(tmp_path: Path, service: str, imported: str, number: signal.Signals) -> None:
     words = ["--run_dir", str(tmp_path / "run"), "--paramserver.port", "0", "--learner.port", "0"]
     process = python(ASKED_DURING_AN_IMPORT, imported, str(int(number)), f"herd_{service}", *words, tuned=True)
     _, errors = process.communicate(timeout=SECONDS)

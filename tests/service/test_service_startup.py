@@ -29,7 +29,7 @@ def test_settings_come_from_files_environment_and_options(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     "arguments", [["--config", "missing.yaml"], ["--learner.batch_sise", "3"], ["--learner.batch_size", "many"], ["stray"], ["--config"]]
 )
-def test_settings_that_cannot_work_end_with_one_line_and_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_settings_give_one_line_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_settings("learner", arguments)
     assert ended.value.code == 2
@@ -39,7 +39,7 @@ def test_settings_that_cannot_work_end_with_one_line_and_code_2(arguments: list[
     assert output.err.count("\n") == 1
 
 
-def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_exits_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_settings("actor", ["--config", "x.yaml", "--help"])
     assert ended.value.code == 0
@@ -48,7 +48,7 @@ def test_help_is_answered_with_code_0(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.processes
 @pytest.mark.parametrize("service", ["actor", "learner"])
-def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
+def test_invalid_settings_are_refused_before_torch_is_imported(service: str) -> None:
     """This needs a fresh process: the answer must not wait for seconds of imports."""
     code = (
         "import os, runpy, sys\n"
@@ -63,7 +63,7 @@ def test_bad_settings_are_answered_before_torch_loads(service: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_process_announces_itself(tmp_path: Path) -> None:
+def test_a_process_writes_its_announcement_file(tmp_path: Path) -> None:
     announce_process(tmp_path / "run", "actor", 3, metrics_host="*", metrics_port=9_100)
     announce_process(tmp_path / "run", "actor", 3, metrics_host="*", metrics_port=9_200)  # the process restarted
     (path,) = (tmp_path / "run" / "processes").iterdir()
@@ -71,7 +71,7 @@ def test_a_process_announces_itself(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == {"pid": os.getpid(), "metrics_host": "127.0.0.1", "metrics_port": 9_200}
 
 
-def test_a_process_that_cannot_announce_itself_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_cannot_announce_itself_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "processes").write_text("a file in the way of the folder")
     with caplog.at_level(logging.WARNING):
         announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_100)
@@ -80,7 +80,7 @@ def test_a_process_that_cannot_announce_itself_goes_on(tmp_path: Path, caplog: p
 
 
 @pytest.mark.processes
-def test_on_a_read_only_disk_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_on_a_read_only_disk_continues_unannounced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_100)
     with read_only(tmp_path):
         announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_200)
@@ -110,7 +110,7 @@ def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, cod
 
 
 @FULL
-def test_output_that_can_be_written_is(tmp_path: Path) -> None:
+def test_let_go_of_output_flushes_what_can_be_written(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log, open("/dev/full", "w") as full:
         log.write("kept")
         full.write("lost")
@@ -129,7 +129,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[
     return calls
 
 
-def test_a_process_starts_again_under_the_tuned_allocator_once(started: list[tuple[str, list[str], dict[str, str]]]) -> None:
+def test_a_process_restarts_once_with_the_tuned_allocator(started: list[tuple[str, list[str], dict[str, str]]]) -> None:
     allocator.ensure_tuned_allocator("herd_actor")
     ((program, arguments, environment),) = started
     assert (program, arguments) == (sys.executable, [sys.executable, "-m", "herd_actor", "--seed", "3"])
@@ -137,7 +137,9 @@ def test_a_process_starts_again_under_the_tuned_allocator_once(started: list[tup
     assert environment["PATH"] == os.environ["PATH"]
 
 
-def test_the_operators_own_values_stay(started: list[tuple[str, list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocator_values_set_by_the_operator_are_kept(
+    started: list[tuple[str, list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "9")
     allocator.ensure_tuned_allocator("herd_actor")
     assert started[0][2]["MALLOC_MMAP_MAX_"] == "9"
@@ -148,7 +150,7 @@ def test_the_operators_own_values_stay(started: list[tuple[str, list[str], dict[
 
 
 @pytest.mark.parametrize(("limits", "after"), [((300, 1000), 1000), ((300, 10**6), MOST_DESCRIPTORS), ((300, 300), 300)])
-def test_a_process_may_open_as_many_files_as_there_may_be(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], after: int) -> None:
+def test_the_limit_of_open_files_is_raised_to_the_maximum(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], after: int) -> None:
     held = [limits]
     monkeypatch.setattr(resource, "getrlimit", lambda _: held[0])
     monkeypatch.setattr(resource, "setrlimit", lambda _, now: held.append(now) or held.pop(0))  # type: ignore[func-returns-value]
@@ -156,7 +158,7 @@ def test_a_process_may_open_as_many_files_as_there_may_be(monkeypatch: pytest.Mo
     assert held == [(after, limits[1])]
 
 
-def test_too_few_files_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_low_a_limit_of_open_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 20))
     with pytest.raises(BadInputError, match=r"the limit of open files is 20, but a process needs 256: increase it \(ulimit -n\)"):
         ensure_descriptors()

@@ -17,7 +17,7 @@ from herd.topology import COMPONENTS, SERVICE_NAMES, SERVICES, Service, ServiceN
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_service_has_a_package_a_section_and_a_row() -> None:
+def test_every_service_has_a_package_and_a_settings_section() -> None:
     assert (
         set(SERVICE_NAMES) == set(get_args(ServiceName)) == {path.parent.parent.name for path in ROOT.glob("services/*/herd_*/__main__.py")}
     )
@@ -25,7 +25,7 @@ def test_every_service_has_a_package_a_section_and_a_row() -> None:
     assert sections == {service.section for service in SERVICES}
 
 
-def test_every_service_is_in_the_wheel_and_checked() -> None:
+def test_every_service_is_in_the_wheel_mypy_and_import_contracts() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     tools = project["tool"]
     assert {f"services/{name}/herd_{name}" for name in SERVICE_NAMES} < set(tools["hatch"]["build"]["targets"]["wheel"]["packages"])
@@ -36,13 +36,13 @@ def test_every_service_is_in_the_wheel_and_checked() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_socket_has_the_port_of_its_settings(service: Service) -> None:
+def test_ports_in_the_table_match_the_settings(service: Service) -> None:
     section = getattr(RunSettings(), service.section)
     assert getattr(section, "port", None) == service.port
     assert hasattr(section, "host") is (service.port is not None)
 
 
-def test_connections_lead_to_sockets_and_who_is_asked_starts_first() -> None:
+def test_servers_start_before_the_components_that_connect() -> None:
     started: dict[str, int | None] = {}
     for component in COMPONENTS:
         for asks in component.asks:
@@ -51,7 +51,7 @@ def test_connections_lead_to_sockets_and_who_is_asked_starts_first() -> None:
         started[component.name] = component.service.port
 
 
-def test_what_a_run_has() -> None:
+def test_the_number_of_each_component_follows_the_settings() -> None:
     def counts(**sections: object) -> dict[str, int]:
         settings = RunSettings.model_validate(sections)
         return {component.name: component.count(settings) for component in COMPONENTS}
@@ -80,7 +80,7 @@ def test_what_a_run_has() -> None:
     assert counts(paramserver={"replicas": 3}, learner={"shards": 2})["paramserver-replica"] == 3
 
 
-def test_roles_of_sockets() -> None:
+def test_key_roles_follow_the_connections() -> None:
     replica = RunSettings.model_validate({"paramserver": {"upstream": "tcp://root:7200"}})
     roles = {name: component_of(name, RunSettings()).roles for name in SERVICE_NAMES}
     servers = dict.fromkeys(("bandit", "paramserver", "population", "replay"), ("server",))
@@ -90,13 +90,13 @@ def test_roles_of_sockets() -> None:
 
 
 @pytest.mark.processes
-def test_the_table_is_read_without_anything_heavy() -> None:
+def test_importing_the_topology_loads_nothing_heavy() -> None:
     code = "import sys, herd.topology; print(sorted({'pydantic', 'zmq', 'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
 @pytest.mark.processes
-def test_services_that_open_no_weights_load_neither_torch_nor_emulators() -> None:
+def test_services_without_weights_import_neither_torch_nor_emulators() -> None:
     code = (
         "import sys, herd_bandit.server, herd_paramserver.server, herd_population.server, herd_replay.server\n"
         "print(sorted({'torch', 'ale_py', 'gymnasium', 'matplotlib'} & set(sys.modules)))"

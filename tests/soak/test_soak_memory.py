@@ -37,23 +37,23 @@ def between(result: Growth) -> float:
     return result.between_quarters
 
 
-def test_young_processes_are_not_taken_for_shrunk_ones() -> None:
+def test_restarts_do_not_look_like_a_change_of_memory() -> None:
     assert between(growth(samples(RESTARTED), SECONDS)) == pytest.approx(0.0, abs=1e-3)
 
 
-def test_growth_from_one_incarnation_to_the_next_is_found() -> None:
+def test_growth_between_incarnations_is_detected() -> None:
     # 5 % over the run; the compared starts lie about half a run apart.
     assert 0.015 < between(growth(samples(RESTARTED, grown=0.05), SECONDS)) < 0.035
 
 
-def test_a_survivor_is_compared_with_itself() -> None:
+def test_growth_of_a_process_that_never_restarts_is_detected() -> None:
     assert between(growth(samples([0.0]), SECONDS)) == pytest.approx(0.0, abs=1e-3)
     grown = growth(samples([0.0], leak_per_hour=30.0), SECONDS)
     assert between(grown) == pytest.approx(0.05, rel=0.1)  # 15 MB of 300 MB in half an hour
     assert grown.incarnations == 1
 
 
-def test_a_leak_that_restarts_keep_small_shows_as_a_slope() -> None:
+def test_a_leak_hidden_by_restarts_shows_as_a_slope() -> None:
     result = growth(samples([0.0, *range(100, 3600, 200)], leak_per_hour=60.0), SECONDS)
     honest = growth(samples([0.0, *range(100, 3600, 200)]), SECONDS)
     assert result.slope_bytes_per_hour is not None
@@ -61,7 +61,7 @@ def test_a_leak_that_restarts_keep_small_shows_as_a_slope() -> None:
     assert (result.slope_bytes_per_hour - honest.slope_bytes_per_hour) / MEGABYTE == pytest.approx(60.0, rel=0.01)
 
 
-def test_nothing_is_stated_without_something_to_compare() -> None:
+def test_growth_is_none_without_comparable_samples() -> None:
     young = [Sample(at, int(at), WARM_UP_SECONDS - 1, MEGABYTE) for at in range(0, 3600, 10)]
     assert growth(young, SECONDS).between_quarters is None
     assert growth(young, SECONDS).slope_bytes_per_hour is None

@@ -41,14 +41,14 @@ def has_devices() -> bool:
 
 
 @pytest.mark.processes
-def test_tcp_delivers_over_a_network_that_loses_and_reorders() -> None:
+def test_tcp_delivers_over_a_lossy_and_reordering_network() -> None:
     if not has_devices():
         pytest.skip("this machine does not allow network devices in a namespace")
     done = subprocess.run([*NAMESPACE, sys.executable, "-c", TRANSFER], cwd=ROOT, capture_output=True, text=True, check=False, timeout=110)
     assert done.stdout.split() == ["True", "10.99.0.2", "True", "True"], done.stderr
 
 
-def test_each_packet_has_its_own_fate() -> None:
+def test_packets_are_lost_duplicated_and_delayed_independently() -> None:
     random = Random(3)
     fates = [Conditions(loss=0.25, duplicated=0.5, delay_seconds=(0.01, 0.02)).fate(random) for _ in range(4000)]
     copies = [len(fate) for fate in fates]
@@ -59,7 +59,7 @@ def test_each_packet_has_its_own_fate() -> None:
     assert 0.0199 < max(delays) <= 0.02
 
 
-def test_a_parted_network_lets_nothing_through_and_an_ideal_one_everything_in_order() -> None:
+def test_a_parted_network_drops_all_packets_and_an_ideal_one_none() -> None:
     random = Random(4)
     assert all(CONDITIONS["parted"].fate(random) == () for _ in range(1000))
     assert all(Conditions().fate(random) == [0.0] for _ in range(1000))

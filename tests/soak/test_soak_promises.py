@@ -41,7 +41,7 @@ def state(
 
 
 class TestVersions:
-    def test_an_honest_run_breaks_nothing(self) -> None:
+    def test_a_correct_run_keeps_all_promises(self) -> None:
         watch = VersionWatch()
         assert watch.held("learner-0", 1, (0, 0)) == []
         assert watch.held("learner-0", 1, (1, 5)) == []
@@ -56,30 +56,30 @@ class TestVersions:
         assert watch.held("actor-0", 9, (2, 4)) == []
         assert watch.newest == (2, 4)
 
-    def test_a_server_that_serves_an_older_version(self) -> None:
+    def test_a_server_that_serves_an_older_version_is_reported(self) -> None:
         watch = VersionWatch()
         watch.served("paramserver-0", (1, 5), "a")
         assert names(watch.served("paramserver-0", (1, 4), "b")) == [VERSIONS]
         assert watch.served("paramserver-1", (1, 4), "b") == []  # a replica may lag behind its parent
 
-    def test_a_process_that_goes_back(self) -> None:
+    def test_a_process_with_a_decreasing_version_is_reported(self) -> None:
         watch = VersionWatch()
         watch.held("actor-0", 2, (2, 3))
         assert names(watch.held("actor-0", 2, (1, 9))) == [VERSIONS]
 
-    def test_one_version_with_two_contents(self) -> None:
+    def test_one_version_with_two_contents_is_reported(self) -> None:
         watch = VersionWatch()
         watch.served("paramserver-0", (1, 5), "a")
         assert names(watch.served("paramserver-1", (1, 5), "b")) == [ONE_MEANING]
 
-    def test_a_restarted_learner_in_its_old_lineage(self) -> None:
+    def test_a_restarted_learner_in_its_old_lineage_is_reported(self) -> None:
         watch = VersionWatch()
         watch.held("learner-0", 1, (1, 5))
         assert names(watch.held("learner-0", 2, (1, 9))) == [NEW_LINEAGE]
 
 
 class TestLedger:
-    def test_an_honest_run_breaks_nothing(self) -> None:
+    def test_a_correct_run_keeps_all_promises(self) -> None:
         watch = LedgerWatch()
         honest = [
             state(1, {0: 100, 1: 40}, consumed=120, in_flight=20),
@@ -92,24 +92,24 @@ class TestLedger:
         assert [watch.checkpoint(one) for one in honest] == [[]] * 5
         assert watch.num_snapshots == 5
 
-    def test_restored_from_an_older_checkpoint_than_the_newest_seen(self) -> None:
+    def test_a_restore_from_an_older_checkpoint_keeps_the_ledger(self) -> None:
         watch = LedgerWatch()
         assert watch.checkpoint(state(1, {0: 100, 1: 100}, consumed=200)) == []
         assert watch.checkpoint(state(1, {0: 200, 1: 200}, consumed=400)) == []
         assert watch.checkpoint(state(2, {0: 300, 1: 100}, consumed=250, lost=150)) == []
         assert watch.checkpoint(state(2, {0: 400, 1: 300}, consumed=400, lost=300)) == []  # actor 1 reconnected only now
 
-    def test_frames_that_went_nowhere(self) -> None:
+    def test_unaccounted_frames_are_reported(self) -> None:
         assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=90))) == [LEDGER]
 
-    def test_a_duplicate_that_was_learned_from(self) -> None:
+    def test_a_message_consumed_twice_is_reported(self) -> None:
         """The frames are consumed twice, which is booked as a negative loss."""
         assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=120, lost=-20))) == [LEDGER]
 
-    def test_actors_that_reported_something_else(self) -> None:
+    def test_totals_that_differ_from_the_actors_are_reported(self) -> None:
         assert names(LedgerWatch().checkpoint(state(1, {0: 100}, generated=90, consumed=90))) == [LEDGER]
 
-    def test_frames_lost_without_a_restart(self) -> None:
+    def test_frames_lost_without_a_restart_are_reported(self) -> None:
         watch = LedgerWatch()
         assert watch.checkpoint(state(1, {0: 100}, consumed=100)) == []
         assert names(watch.checkpoint(state(1, {0: 200}, consumed=180, lost=20))) == [NO_LOSS]
@@ -120,11 +120,11 @@ class TestLedger:
         assert watch.checkpoint(state(2, {0: 200}, consumed=150, lost=50)) == []
         assert names(watch.checkpoint(state(2, {0: 300}, consumed=240, lost=60))) == [NO_LOSS]
 
-    def test_a_reason_that_nobody_gave(self) -> None:
+    def test_drops_for_an_unexpected_reason_are_reported(self) -> None:
         assert names(LedgerWatch().checkpoint(state(1, {0: 100}, consumed=90, malformed=10))) == [NO_LOSS]
         assert LedgerWatch().checkpoint(state(1, {0: 100}, consumed=90, stale=10)) == []
 
 
-def test_only_those_end_whom_a_fault_ended() -> None:
+def test_an_exit_without_a_fault_breaks_the_promise() -> None:
     assert unexpected_exits({"actor-0": 2, "learner-0": 0}, {"actor-0": 2}) == []
     assert names(unexpected_exits({"actor-0": 2, "learner-0": 1}, {"actor-0": 2})) == [NOBODY_ELSE]

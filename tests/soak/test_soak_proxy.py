@@ -90,7 +90,7 @@ def is_broken(client: socket.socket) -> bool:
         return True
 
 
-def test_everything_passes_unchanged_in_both_directions(proxy: Proxy) -> None:
+def test_all_bytes_pass_unchanged_in_both_directions(proxy: Proxy) -> None:
     sent = bytes(range(256)) * 4096  # a megabyte is many times the buffer
     with connected(proxy) as client:
         writer = threading.Thread(target=client.sendall, args=(sent,))
@@ -100,7 +100,7 @@ def test_everything_passes_unchanged_in_both_directions(proxy: Proxy) -> None:
     until(lambda: proxy.bytes_forwarded == 2 * len(sent) + 1)  # bytes are counted after they were forwarded
 
 
-def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_mended(proxy: Proxy) -> None:
+def test_a_cut_link_refuses_connections_until_it_is_restored(proxy: Proxy) -> None:
     with connected(proxy) as client:
         proxy.cut()
         assert is_broken(client)
@@ -109,7 +109,7 @@ def test_a_cut_ends_connections_and_refuses_new_ones_until_it_is_mended(proxy: P
     connected(proxy).close()
 
 
-def test_a_stalled_link_forwards_nothing_and_loses_nothing(proxy: Proxy) -> None:
+def test_a_stalled_link_holds_data_back_without_loss(proxy: Proxy) -> None:
     with connected(proxy) as client:
         proxy.stall()
         client.settimeout(0.2)
@@ -127,7 +127,7 @@ def test_a_stalled_link_forwards_nothing_and_loses_nothing(proxy: Proxy) -> None
             assert late.recv(1) == b"a"
 
 
-def test_a_deaf_link_delivers_and_brings_no_answer(proxy: Proxy) -> None:
+def test_a_deaf_link_delivers_requests_but_no_answers(proxy: Proxy) -> None:
     with connected(proxy) as client:
         proxy.deafen()
         forwarded = proxy.bytes_forwarded
@@ -142,7 +142,7 @@ def test_a_deaf_link_delivers_and_brings_no_answer(proxy: Proxy) -> None:
     connected(proxy).close()
 
 
-def test_a_slow_link_that_is_reset_loses_what_is_under_way(proxy: Proxy) -> None:
+def test_resetting_a_slow_link_loses_data_in_flight(proxy: Proxy) -> None:
     with connected(proxy) as client:
         proxy.slow(10.0)
         client.sendall(bytes(1000))
@@ -167,7 +167,7 @@ def test_a_slow_link_keeps_its_rate(proxy: Proxy) -> None:
         assert received(client, len(sent)) == sent
 
 
-def test_a_full_receiver_holds_the_sender_back(proxy: Proxy) -> None:
+def test_unread_data_blocks_the_sender(proxy: Proxy) -> None:
     """Data that is not read stays with the sender, except for a few buffers here and in the kernel."""
     with connected(proxy) as client:
         client.setblocking(False)
@@ -181,14 +181,14 @@ def test_a_full_receiver_holds_the_sender_back(proxy: Proxy) -> None:
         assert sent < 1 << 26  # sending stopped: on loopback the kernel buffers less than ten megabytes
 
 
-def test_a_moved_link_leads_to_the_other_backend(proxy: Proxy) -> None:
+def test_a_moved_link_connects_to_the_other_backend(proxy: Proxy) -> None:
     with closing(Echo(b"b")) as other, connected(proxy) as client:
         proxy.move(other.port)
         assert is_broken(client)
         connected(proxy, b"b").close()
 
 
-def test_a_backend_that_does_not_listen_is_a_closed_connection(proxy: Proxy, echo: Echo) -> None:
+def test_a_backend_that_does_not_listen_closes_the_connection(proxy: Proxy, echo: Echo) -> None:
     with socket.create_server((HOST, 0)) as unused:
         free = unused.getsockname()[1]
     proxy.move(free)

@@ -24,7 +24,7 @@ AFTER = {
 KILLED = Recovery(BEFORE, [(1, 10)], 32, tuple(BEFORE), {"learner-0"})
 
 
-def test_recovered_when_everybody_goes_on_beyond_what_was_known() -> None:
+def test_a_run_has_recovered_when_all_processes_progress() -> None:
     assert KILLED.missing(Observation(0.0, AFTER)) == []
 
 
@@ -40,7 +40,7 @@ def test_recovered_when_everybody_goes_on_beyond_what_was_known() -> None:
         ("actor-0", {"unacknowledged": 96.0}, "acknowledgement"),
     ],
 )
-def test_one_thing_is_missing(process: str, change: dict[str, object], word: str) -> None:
+def test_a_process_without_progress_is_named_as_missing(process: str, change: dict[str, object], word: str) -> None:
     now = AFTER | {process: replace(AFTER[process], **change)}  # type: ignore[arg-type]
     missing = KILLED.missing(Observation(0.0, now))
     assert len(missing) == 1
@@ -48,18 +48,18 @@ def test_one_thing_is_missing(process: str, change: dict[str, object], word: str
     assert word in missing[0]
 
 
-def test_silence_is_no_recovery() -> None:
+def test_a_process_that_does_not_answer_has_not_recovered() -> None:
     now = {name: reading for name, reading in AFTER.items() if name != "actor-1"}
     assert KILLED.missing(Observation(0.0, now)) == ["actor-1 does not answer"]
 
 
-def test_a_replaced_process_counts_from_zero() -> None:
+def test_the_progress_of_a_replaced_process_starts_at_zero() -> None:
     recovery = Recovery(BEFORE, [(1, 10)], 32, tuple(BEFORE), {"actor-0"})
     now = AFTER | {"learner-0": Reading(1, {0: (1, 14)}, 14.0), "actor-0": Reading(33, {0: (2, 8)}, 64.0)}
     assert recovery.missing(Observation(0.0, now | {"learner-0": Reading(1, {0: (1, 11)}, 14.0)})) == []
 
 
-def test_every_agent_must_go_on() -> None:
+def test_every_agent_must_progress() -> None:
     children = ("learner-0", "learner-1", "paramserver-0", "actor-0")
     recovery = Recovery({}, [(1, 10), (3, 5)], 32, children)
     now = {
@@ -74,6 +74,6 @@ def test_every_agent_must_go_on() -> None:
     ]
 
 
-def test_a_service_without_weights_need_only_answer() -> None:
+def test_a_service_without_weights_only_has_to_answer() -> None:
     recovery = Recovery({}, [(1, 10)], 32, ("bandit-0",))
     assert recovery.missing(Observation(0.0, {"bandit-0": Reading(5, {0: (0, 0)}, 0.0)})) == []

@@ -30,7 +30,7 @@ def read(folder: Path) -> dict[str, Any]:
     return report
 
 
-def test_random_faults_at_every_service_are_survived(tmp_path: Path) -> None:
+def test_a_run_survives_random_faults_at_every_service(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     # Seed 72 kills or moves replay, population and inference, stops an actor, and cuts, stalls and slows links of both learners, two at
     # once; it has no stop of 36 s.
@@ -58,7 +58,7 @@ def test_random_faults_at_every_service_are_survived(tmp_path: Path) -> None:
     assert "learner-1" in table
 
 
-def test_a_broken_promise_is_named_and_an_interrupted_soak_reports(tmp_path: Path) -> None:
+def test_an_interrupted_soak_reports_broken_promises(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     # Nothing recovers within a millisecond, so every fault breaks that promise.
     arguments = words(folder, "--minutes", "60", "--faults", "3000", "--recovery-limit", "0.001")
@@ -80,7 +80,7 @@ def test_a_broken_promise_is_named_and_an_interrupted_soak_reports(tmp_path: Pat
     assert (folder / "soak.png").stat().st_size > 0
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     command = [sys.executable, "-m", "benchmarks.soak", *words(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(120), check=False)

@@ -17,7 +17,7 @@ def task(value: float | None, episodes: int = 100) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("count", [1, 127, 128, 129, 1000, 4096])
-def test_the_record_stays_small_and_its_parts_are_means_of_the_points(count: int) -> None:
+def test_the_history_is_bounded_and_holds_means_of_equal_windows(count: int) -> None:
     points = np.random.default_rng(count).normal(size=count)
     history = ReturnHistory()
     for value in points:
@@ -30,14 +30,14 @@ def test_the_record_stays_small_and_its_parts_are_means_of_the_points(count: int
     assert history.best == points.max()
 
 
-def test_the_best_is_of_a_full_window_and_nothing_is_of_no_game() -> None:
+def test_the_best_return_needs_a_full_window_of_games() -> None:
     history = ReturnHistory()
     for value, episodes in ((None, 0), (9.0, 99), (-1.0, 100), (3.0, 101), (2.0, 102)):
         history.add(task(value, episodes))
     assert (history.best, history.values) == (3.0, (9.0, -1.0, 3.0, 2.0))
 
 
-def test_a_sparkline_goes_from_the_lowest_to_the_highest_mean() -> None:
+def test_a_sparkline_spans_the_lowest_to_the_highest_mean() -> None:
     assert sparkline([]) == sparkline([1.0]) == ""
     assert sparkline([2.0, 2.0, 2.0]) == "▁▁▁"
     assert sparkline([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]) == "▁▂▃▄▅▆▇█"
@@ -46,7 +46,7 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest_mean() -> None:
     assert len(sparkline([float(value) for value in range(37)])) == SPARKLINE_WIDTH
 
 
-def test_a_resumed_run_goes_on_with_what_its_earlier_sessions_reached(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_return_history(tmp_path: Path) -> None:
     def point(seconds: float, value: float) -> dict[str, object]:
         return {"wall_seconds": seconds, "env_frames": 10 * seconds, "entropy": 0.5, "tasks": {"pong": task(value)}}
 

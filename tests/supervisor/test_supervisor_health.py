@@ -39,12 +39,12 @@ def of(updates: int = 5000, clipped: float | None = 0.1, **health: Any) -> tuple
         ({"update_kl": 0.15}, {"update_kl": 0.1}, "one update moves the policy by 0.15 nats"),
     ],
 )
-def test_a_line_where_something_is_wrong_and_none_where_it_is_not(beyond: dict[str, Any], within: dict[str, Any], line: str) -> None:
+def test_values_beyond_a_bound_give_a_warning_and_others_none(beyond: dict[str, Any], within: dict[str, Any], line: str) -> None:
     assert of(**beyond) == (line,)
     assert of(**within) == ()
 
 
-def test_what_is_not_known_is_not_wrong() -> None:
+def test_unknown_values_give_no_warning() -> None:
     assert health_warnings({}) == ()
     assert health_warnings({"learner_updates": 5, "clipped_share": None, "health": None}) == ()
     assert of(explained_variance=None, effective_sample_size=None) == ()

@@ -41,7 +41,7 @@ def planned(*words: str, environ: dict[str, str] | None = None) -> dict[str, Chi
         return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), held, environ or {})}
 
 
-def test_every_process_is_told_the_same_addresses() -> None:
+def test_all_processes_get_the_same_addresses() -> None:
     plans = planned("--actor.count", "3")
     assert list(plans) == ["paramserver-0", "learner-0", "actor-0", "actor-1", "actor-2"]
     paramserver, learner = parsed(plans["paramserver-0"]), parsed(plans["learner-0"])
@@ -54,7 +54,7 @@ def test_every_process_is_told_the_same_addresses() -> None:
         assert actor.paramserver == learner.learner.paramserver
 
 
-def test_actors_are_dealt_to_replicas_and_everybody_else_knows_the_root() -> None:
+def test_actors_are_spread_over_replicas_and_learners_use_the_root() -> None:
     plans = planned("--paramserver.replicas", "2", "--actor.count", "5", "--paramserver.metrics_port", "0")
     assert list(plans)[:4] == ["paramserver-0", "paramserver-1", "paramserver-2", "learner-0"]
     servers = [parsed(plans[f"paramserver-{index}"]).paramserver for index in range(3)]
@@ -67,7 +67,7 @@ def test_actors_are_dealt_to_replicas_and_everybody_else_knows_the_root() -> Non
     assert asked == [addresses[1], addresses[2], addresses[1], addresses[2], addresses[1]]
 
 
-def test_each_agent_has_a_learner_and_all_share_the_rest() -> None:
+def test_each_agent_has_its_own_learner_shards() -> None:
     plans = planned("--agents", "2", "--learner.shards", "2", "--actor.count", "2", "--learner.threads", "3", environ={"RANK": "7"})
     assert list(plans) == ["paramserver-0", *(f"learner-{number}" for number in range(4)), "actor-0", "actor-1"]
     learners = [plans[f"learner-{number}"] for number in range(4)]
@@ -87,7 +87,7 @@ def test_each_agent_has_a_learner_and_all_share_the_rest() -> None:
         assert actor.links == 2
 
 
-def test_replicas_leave_the_fixed_ports_to_the_root() -> None:
+def test_only_the_root_uses_the_fixed_ports() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe, socket.create_server(("127.0.0.1", 0)) as other:
         port, metrics_port = probe.getsockname()[1], other.getsockname()[1]
     fixed = ("--paramserver.port", str(port), "--paramserver.metrics_port", str(metrics_port))
@@ -99,7 +99,7 @@ def test_replicas_leave_the_fixed_ports_to_the_root() -> None:
     assert replica.port not in (0, port)
 
 
-def test_a_bandit_is_started_where_the_run_asks_for_one() -> None:
+def test_a_bandit_is_started_only_if_the_loss_needs_it() -> None:
     assert "bandit-0" not in planned()
     assert "bandit-0" not in planned(*DICE, "--loss.ablation", "baseline")
     plans = planned(*DICE, "--bandit.port", "0", "--actor.count", "2")
@@ -114,7 +114,7 @@ def test_a_bandit_is_started_where_the_run_asks_for_one() -> None:
         planned("--bandit.port", number)  # no process will bind it
 
 
-def test_replay_is_started_where_the_run_shares_it_and_every_learner_is_told_of_all_replicas() -> None:
+def test_replay_is_started_if_shared_and_learners_know_all_replicas() -> None:
     shared = ("--replay.kind", "shared", "--actor.environments", "4", "--agents", "2", "--actor.count", "2")
     replicas = ("--replay_service.replicas", "2", "--replay_service.port", "0")
     assert "replay-0" not in planned(*replicas)
@@ -128,7 +128,7 @@ def test_replay_is_started_where_the_run_shares_it_and_every_learner_is_told_of_
     assert parsed(planned(*shared)["learner-0"]).learner.replay == ("tcp://127.0.0.1:7400",)
 
 
-def test_inference_is_started_where_actors_ask_for_it_and_actors_are_dealt_to_its_processes() -> None:
+def test_inference_is_started_if_remote_and_actors_are_spread_over_it() -> None:
     own = ("--inference.replicas", "2", "--inference.port", "0", "--inference.threads", "3")
     assert "inference-0" not in planned(*own)
     plans = planned(*own, "--actor.inference", "remote", "--actor.count", "3", "--paramserver.replicas", "1")
@@ -143,7 +143,7 @@ def test_inference_is_started_where_actors_ask_for_it_and_actors_are_dealt_to_it
     assert asked == [addresses[0], addresses[1], addresses[0]]
 
 
-def test_a_restarted_learner_resumes_and_gets_the_time_that_is_left() -> None:
+def test_a_restarted_learner_resumes_with_the_remaining_time() -> None:
     learner = planned("--stop.wall_seconds", "120")["learner-0"]
     first, later = parsed(learner, Start(0, 1.5)), parsed(learner, Start(2, 100.0))
     assert (first.resume, first.stop.wall_seconds) == (False, 118.5)
@@ -154,13 +154,13 @@ def test_a_restarted_learner_resumes_and_gets_the_time_that_is_left() -> None:
     assert parsed(planned("--resume")["learner-0"]).resume is True
 
 
-def test_the_first_of_several_has_the_fixed_metrics_port() -> None:
+def test_only_the_first_of_several_processes_uses_the_metrics_port() -> None:
     plans = planned("--actor.metrics_port", "0", "--actor.count", "3", "--learner.shards", "2")
     told = {name for name, plan in plans.items() if f"--{plan.service}.metrics_port" in plan.command(FIRST)}
     assert told == {"actor-1", "actor-2", "learner-1"}
 
 
-def test_environment_of_children() -> None:
+def test_the_environment_of_children_sets_allocator_and_threads() -> None:
     plans = planned("--actor.inference_threads", "3", "--learner.threads", "5", environ={"PATH": "/bin", "HERD_SEED": "4"})
     learner, actor = plans["learner-0"].environment, plans["actor-1"].environment
     for environment in (learner, actor):
@@ -172,13 +172,13 @@ def test_environment_of_children() -> None:
 
 
 @needs_ipv6
-def test_shards_meet_at_the_interface_of_the_learner() -> None:
+def test_shards_meet_at_the_learners_interface() -> None:
     learner = planned("--learner.shards", "2", "--learner.host", "[::1]")["learner-1"]
     assert learner.environment["MASTER_ADDR"] == "::1"
     assert [address.rpartition(":")[0] for address in parsed(planned("--learner.host", "::1")["actor-0"]).actor.learner] == ["tcp://[::1]"]
 
 
-def test_a_taken_port_is_refused_by_the_settings_name() -> None:
+def test_a_port_in_use_is_refused_with_the_name_of_the_setting() -> None:
     with held_ports({"mine": ("127.0.0.1", 0)}) as mine:
         port = mine["mine"]
         with (
@@ -192,7 +192,7 @@ def test_a_taken_port_is_refused_by_the_settings_name() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not let two sockets have a port")
 @pytest.mark.parametrize("host", ["127.0.0.1", "*", pytest.param("::1", marks=needs_ipv6)])
-def test_a_port_is_kept_for_a_child_and_for_the_one_that_replaces_it(host: str) -> None:
+def test_a_held_port_is_reserved_for_a_child_and_its_replacement(host: str) -> None:
     family, address = interface(host)
     with held_ports({"learner.port": (host, 0)}) as held:
         for _ in range(2):
@@ -203,7 +203,7 @@ def test_a_port_is_kept_for_a_child_and_for_the_one_that_replaces_it(host: str) 
                 pass
 
 
-def test_kernels_that_let_no_two_sockets_have_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_ports_works_where_a_port_cannot_be_bound_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = ports._bound
 
     def refuse(kept: ExitStack, family: socket.AddressFamily, address: str, port: int) -> socket.socket:
@@ -216,7 +216,7 @@ def test_kernels_that_let_no_two_sockets_have_a_port(monkeypatch: pytest.MonkeyP
         assert chosen["learner.port"] > 0
 
 
-def test_two_settings_with_one_port() -> None:
+def test_two_settings_with_the_same_port_are_refused() -> None:
     with held_ports({"mine": ("127.0.0.1", 0)}) as mine:
         one = ("127.0.0.1", mine["mine"])
         with pytest.raises(PortError, match=r"^b\.port"), held_ports({"a.port": one, "b.port": one}):
@@ -228,20 +228,20 @@ def test_a_foreign_interface_is_refused() -> None:
         pass
 
 
-def test_every_interface_is_reached_over_the_loopback() -> None:
+def test_wildcard_hosts_are_reached_over_the_loopback() -> None:
     for host in ("0.0.0.0", "*", "::"):
         assert local_address(host, 7) == "tcp://127.0.0.1:7"
     assert local_address("::1", 7) == local_address("[::1]", 7) == "tcp://[::1]:7"
     assert local_address("10.0.0.3", 7) == "tcp://10.0.0.3:7"
 
 
-def test_actors_give_way_to_the_learner() -> None:
+def test_actors_and_evaluators_run_at_lower_priority() -> None:
     plans = planned("--actor.count", "2", "--evaluation.interval_seconds", "60")
     assert plans["learner-0"].niceness == plans["paramserver-0"].niceness == 0
     assert plans["evaluator-0"].niceness > plans["actor-0"].niceness == plans["actor-1"].niceness > 0
 
 
-def test_an_evaluator_follows_the_weights_that_actors_use() -> None:
+def test_an_evaluator_uses_the_actors_parameter_server() -> None:
     plans = planned("--evaluation.interval_seconds", "60", "--paramserver.replicas", "1", *DICE)
     own, actor = parsed(plans["evaluator-0"]).evaluation, parsed(plans["actor-0"]).actor
     assert (own.paramserver, own.bandit) == (actor.paramserver, actor.bandit)
@@ -249,7 +249,7 @@ def test_an_evaluator_follows_the_weights_that_actors_use() -> None:
     assert "evaluator-0" not in planned()
 
 
-def test_each_process_gets_the_keys_of_its_roles_and_no_other() -> None:
+def test_each_process_gets_only_the_keys_of_its_roles() -> None:
     keys = dict.fromkeys(CURVE_VARIABLES, "00" * 32)
     plans = planned("--security.curve_keys_from_environment", "--paramserver.replicas", "1", environ=keys)
     given = {name: set(plan.environment) & set(keys) for name, plan in plans.items()}
@@ -266,13 +266,13 @@ def test_each_process_gets_the_keys_of_its_roles_and_no_other() -> None:
     assert not set(planned(environ=keys)["learner-0"].environment) & set(keys)
 
 
-def test_children_are_given_the_runs_token_and_with_keys_none() -> None:
+def test_children_get_the_run_token_if_there_is_one() -> None:
     environ = {"PATH": "/bin", RUN_TOKEN_VARIABLE: "secret"}
     assert {plan.environment[RUN_TOKEN_VARIABLE] for plan in planned(environ=environ).values()} == {"secret"}
     assert all(RUN_TOKEN_VARIABLE not in plan.environment for plan in planned().values())
 
 
-def test_each_service_has_the_key_of_its_own_name_where_there_is_one(tmp_path: Path) -> None:
+def test_each_service_uses_the_key_of_its_own_name_if_it_exists(tmp_path: Path) -> None:
     for name in ("learner", "paramserver"):
         (tmp_path / f"client-{name}.secret").touch()
     words = ("--security.curve_keys", str(tmp_path), "--paramserver.replicas", "1")

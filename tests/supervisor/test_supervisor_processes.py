@@ -101,7 +101,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_asked_to_stop_the_learner_finishes_before_the_others_are_asked(supervised: Supervised, number: int) -> None:
+def test_on_a_signal_the_learner_stops_before_the_others(supervised: Supervised, number: int) -> None:
     supervised.start("paramserver-0:serve", "learner-0:slow", "actor-0:serve")
     children = supervised.accept_all(3)
     supervised.signal(number)
@@ -115,7 +115,7 @@ def test_asked_to_stop_the_learner_finishes_before_the_others_are_asked(supervis
     assert children["paramserver-0"].line() == "term"
 
 
-def test_a_finished_learner_ends_the_run_and_a_stubborn_actor_is_killed(supervised: Supervised) -> None:
+def test_a_finished_learner_ends_the_run_and_stuck_actors_are_killed(supervised: Supervised) -> None:
     supervised.start("learner-0:until=0", "actor-0:stubborn", "actor-1:serve")
     children = supervised.accept_all(3)
     children["learner-0"].close()
@@ -126,7 +126,7 @@ def test_a_finished_learner_ends_the_run_and_a_stubborn_actor_is_killed(supervis
     assert children["actor-1"].line() == "term"
 
 
-def test_the_wall_clock_ends_the_run(supervised: Supervised) -> None:
+def test_the_wall_clock_limit_ends_the_run(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:serve", wall_seconds=1.0)
     children = supervised.accept_all(2)
     code, output = supervised.finish()
@@ -134,7 +134,7 @@ def test_the_wall_clock_ends_the_run(supervised: Supervised) -> None:
     assert children["learner-0"].line() == "term"
 
 
-def test_a_killed_actor_is_replaced_and_the_learner_left_alone(supervised: Supervised) -> None:
+def test_a_killed_actor_is_replaced_without_affecting_the_learner(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:serve")
     children = supervised.accept_all(2)
     os.kill(children["actor-0"].pid, signal.SIGKILL)
@@ -148,7 +148,7 @@ def test_a_killed_actor_is_replaced_and_the_learner_left_alone(supervised: Super
     assert "actor-0 ended (SIGKILL)" in output
 
 
-def test_a_child_that_keeps_dying_ends_the_run_and_its_last_words_are_shown(supervised: Supervised) -> None:
+def test_a_child_that_fails_twice_alike_ends_the_run_with_its_output(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:exit=7")
     started = [supervised.accept() for _ in range(3)]
     assert sorted(child.name for child in started) == ["actor-0", "actor-0", "learner-0"]
@@ -158,7 +158,7 @@ def test_a_child_that_keeps_dying_ends_the_run_and_its_last_words_are_shown(supe
     assert output.count("actor-0 says hello") == 3  # once in the outcome, and twice in the log
 
 
-def test_a_child_that_is_killed_over_and_over_ends_the_run(supervised: Supervised) -> None:
+def test_a_child_that_is_killed_repeatedly_ends_the_run(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:serve")
     victim = supervised.accept_all(2)["actor-0"]
     for _ in range(2):
@@ -182,7 +182,7 @@ def all_ended(pids: list[int]) -> bool:
 
 
 @pytest.mark.parametrize(("code", "message"), [(2, "learner-1 says hello and until=2"), (1, "learner-1 failed twice in the same way")])
-def test_a_shards_own_failure_is_seen_behind_those_that_lost_it(supervised: Supervised, code: int, message: str) -> None:
+def test_the_shard_that_failed_first_is_reported(supervised: Supervised, code: int, message: str) -> None:
     supervised.start("learner-0:until=75", f"learner-1:until={code}")
     for _ in range(1 if code == 2 else 2):
         shards = supervised.accept_all(2).values()
@@ -196,7 +196,7 @@ def test_a_shards_own_failure_is_seen_behind_those_that_lost_it(supervised: Supe
     assert message in output
 
 
-def test_a_group_that_breaks_without_anybodys_fault_is_not_started_for_ever(supervised: Supervised) -> None:
+def test_a_group_that_keeps_breaking_is_not_restarted_for_ever(supervised: Supervised) -> None:
     supervised.start("learner-0:exit=75", "learner-1:stubborn")
     code, output = supervised.finish()
     assert code == 1, output
@@ -219,7 +219,7 @@ def test_the_run_ends_with_its_last_agent(supervised: Supervised) -> None:
     assert "starts again" not in output
 
 
-def test_shards_of_another_agent_go_on(supervised: Supervised) -> None:
+def test_a_lost_shard_does_not_affect_other_agents(supervised: Supervised) -> None:
     supervised.start("learner-0@0:serve", "learner-1@0:serve", "learner-2@1:serve")
     children = supervised.accept_all(3)
     os.kill(children["learner-0"].pid, signal.SIGKILL)
@@ -232,7 +232,7 @@ def test_shards_of_another_agent_go_on(supervised: Supervised) -> None:
     assert supervised.finish()[0] == 0
 
 
-def test_a_second_ctrl_c_kills(supervised: Supervised) -> None:
+def test_a_second_ctrl_c_kills_the_children(supervised: Supervised) -> None:
     supervised.start("learner-0:stubborn", "actor-0:stubborn")
     children = supervised.accept_all(2)
     supervised.signal(signal.SIGINT)
@@ -246,7 +246,7 @@ def test_a_second_ctrl_c_kills(supervised: Supervised) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's own")
-def test_no_orphan_survives_a_killed_supervisor(supervised: Supervised) -> None:
+def test_children_die_with_a_killed_supervisor(supervised: Supervised) -> None:
     supervised.start("learner-0:stubborn", "actor-0:stubborn")
     children = supervised.accept_all(2)
     supervised.signal(signal.SIGKILL)
@@ -266,7 +266,7 @@ def test_a_learner_that_fails_while_stopping_is_reported(supervised: Supervised)
 
 
 @pytest.mark.parametrize("service", ["learner-0", "bandit-0"])
-def test_what_could_not_be_written_at_the_end_is_in_the_exit_code(supervised: Supervised, service: str) -> None:
+def test_files_lost_at_the_end_set_the_exit_code(supervised: Supervised, service: str) -> None:
     """The child ended cleanly, by itself or on request: it is not restarted, and the exit code is not 0."""
     supervised.start("learner-0:until=74" if service == "learner-0" else "learner-0:until=0", "bandit-0:slow=74", "actor-0:serve")
     children = supervised.accept_all(3)
@@ -279,7 +279,7 @@ def test_what_could_not_be_written_at_the_end_is_in_the_exit_code(supervised: Su
     assert "starts again" not in output
 
 
-def test_a_learner_that_was_starting_again_when_it_was_stopped_has_left_no_report(supervised: Supervised) -> None:
+def test_a_learner_stopped_during_its_restart_fails_the_run(supervised: Supervised) -> None:
     supervised.start("learner-0:early-later", "actor-0:serve")
     children = supervised.accept_all(2)
     os.kill(children["learner-0"].pid, signal.SIGKILL)
@@ -290,7 +290,7 @@ def test_a_learner_that_was_starting_again_when_it_was_stopped_has_left_no_repor
     assert "outcome: 1 learner-0 was stopped while it was restarting" in output
 
 
-def test_a_learner_that_was_started_again_and_left_its_report_ends_in_order(supervised: Supervised) -> None:
+def test_a_restarted_learner_that_stops_cleanly_gives_exit_code_0(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:serve")
     children = supervised.accept_all(2)
     os.kill(children["learner-0"].pid, signal.SIGKILL)
@@ -317,7 +317,7 @@ def test_a_child_runs_at_its_niceness(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGHUP])
-def test_only_a_person_insists(supervised: Supervised, again: int) -> None:
+def test_repeated_sighup_or_sigterm_does_not_kill(supervised: Supervised, again: int) -> None:
     """A closing terminal sends SIGHUP twice, and a platform may repeat its signal: the checkpoint is still written."""
     supervised.start("learner-0:slow", "actor-0:serve")
     children = supervised.accept_all(2)
@@ -332,7 +332,7 @@ def test_only_a_person_insists(supervised: Supervised, again: int) -> None:
     assert code == 0, output
 
 
-def test_ctrl_c_after_the_platform_asked_kills(supervised: Supervised) -> None:
+def test_ctrl_c_after_sigterm_kills_the_children(supervised: Supervised) -> None:
     supervised.start("learner-0:stubborn", "actor-0:stubborn")
     children = supervised.accept_all(2)
     supervised.signal(signal.SIGTERM)
@@ -341,7 +341,7 @@ def test_ctrl_c_after_the_platform_asked_kills(supervised: Supervised) -> None:
     assert supervised.finish()[0] == 1
 
 
-def test_a_run_under_nohup_outlives_its_terminal(supervised: Supervised) -> None:
+def test_a_run_under_nohup_ignores_sighup(supervised: Supervised) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # children inherit ignored signals
     try:
         supervised.start("learner-0:serve", "actor-0:serve")
@@ -356,7 +356,7 @@ def test_a_run_under_nohup_outlives_its_terminal(supervised: Supervised) -> None
     assert supervised.finish()[0] == 0
 
 
-def test_a_learner_that_was_asked_before_it_listened_stopped_in_order(supervised: Supervised) -> None:
+def test_a_learner_signalled_during_its_start_stops_cleanly(supervised: Supervised) -> None:
     supervised.start("learner-0:early", "actor-0:serve")
     supervised.accept_all(2)
     supervised.signal(signal.SIGTERM)
@@ -364,7 +364,7 @@ def test_a_learner_that_was_asked_before_it_listened_stopped_in_order(supervised
     assert code == 0, output
 
 
-def test_a_log_that_cannot_be_opened_is_said_and_costs_the_log_alone(supervised: Supervised) -> None:
+def test_a_child_whose_log_cannot_be_opened_runs_without_it(supervised: Supervised) -> None:
     (supervised.run_dir / "logs" / "actor-0.log").mkdir(parents=True)  # a folder in place of the log file
     supervised.start("learner-0:serve", "actor-0:serve")
     supervised.accept_all(2)
@@ -375,7 +375,7 @@ def test_a_log_that_cannot_be_opened_is_said_and_costs_the_log_alone(supervised:
     assert "learner-0 says hello" in (supervised.run_dir / "logs" / "learner-0.log").read_text()
 
 
-def test_a_child_that_cannot_be_started_is_tried_again_and_then_ends_the_run(supervised: Supervised) -> None:
+def test_a_child_that_cannot_be_started_ends_the_run_after_retries(supervised: Supervised) -> None:
     supervised.start("learner-0:serve", "actor-0:missing")
     children = supervised.accept_all(1)
     code, output = supervised.finish()

@@ -15,7 +15,7 @@ def exits(count: int, *, exit_code: int = 1, progressed: bool = False) -> tuple[
     return failures, decisions
 
 
-def test_pauses_double_up_to_the_longest() -> None:
+def test_restart_delays_double_up_to_a_maximum() -> None:
     _, decisions = exits(4)
     assert decisions == [Restart(0.5), Restart(1.0), Restart(2.0), Restart(3.0)]
 
@@ -29,37 +29,37 @@ def test_the_fifth_failure_in_a_row_ends_the_run() -> None:
     assert failures.restarts == 4
 
 
-def test_a_child_that_works_in_between_is_restarted_for_ever() -> None:
+def test_a_child_that_makes_progress_is_always_restarted() -> None:
     failures, decisions = exits(40, exit_code=-9, progressed=True)
     assert set(decisions) == {Restart(0.5)}
     assert failures == Failures(in_a_row=1, restarts=40)
 
 
-def test_progress_starts_the_count_anew() -> None:
+def test_progress_resets_the_failure_count() -> None:
     failures, _ = exits(4)
     failures, decision = after_exit(failures, exit_code=1, progressed=True, policy=POLICY)
     assert decision == Restart(0.5)
     assert failures == Failures(in_a_row=1, restarts=5)
 
 
-def test_bad_input_is_never_tried_again() -> None:
+def test_bad_input_is_never_retried() -> None:
     _, decision = after_exit(Failures(), exit_code=2, progressed=True, policy=POLICY)
     assert isinstance(decision, GiveUp)
     assert decision.exit_code == 2
 
 
-def test_an_unasked_clean_exit_counts_as_a_failure() -> None:
+def test_an_unrequested_clean_exit_counts_as_a_failure() -> None:
     _, decisions = exits(5, exit_code=0)
     assert isinstance(decisions[-1], GiveUp)
 
 
-def test_a_shard_that_lost_another_is_not_counted() -> None:
+def test_a_shard_that_lost_another_does_not_count_as_a_failure() -> None:
     failures, decisions = exits(9, exit_code=EXIT_SHARD_LOST)
     assert set(decisions) == {Restart(0.5)}
     assert failures == Failures(in_a_row=0, restarts=9)
 
 
-def test_a_group_that_breaks_for_no_reason_and_without_progress_is_counted() -> None:
+def test_an_unexplained_group_failure_without_progress_is_counted() -> None:
     failures, _ = after_exit(Failures(in_a_row=3), exit_code=EXIT_SHARD_LOST, progressed=False, policy=POLICY, is_explained=False)
     assert failures.in_a_row == 4
     _, given_up = after_exit(failures, exit_code=EXIT_SHARD_LOST, progressed=False, policy=POLICY, is_explained=False)
@@ -86,7 +86,7 @@ def test_a_group_that_breaks_for_no_reason_and_without_progress_is_counted() -> 
         ((EXIT_SHARD_LOST, "", 3.0), (EXIT_SHARD_LOST, "", 3.0), False, False),
     ],
 )
-def test_what_failed_twice_in_the_same_way_right_after_its_start_fails_for_good(
+def test_the_same_early_failure_twice_is_final(
     before: tuple[int, str, float], now: tuple[int, str, float], progressed: bool, for_good: bool
 ) -> None:
     policy = RestartPolicy(early_seconds=30.0)

@@ -11,7 +11,7 @@ from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory
 from tests.failing_disks import no_space_beyond, read_only
 
 
-def test_fresh_names_count_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_run_directories_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = RunSettings(name="pong")
     taken = [claim_run_directory(settings).run_dir for _ in range(3)]
@@ -29,18 +29,18 @@ def test_a_given_directory_must_be_empty_unless_resumed(tmp_path: Path) -> None:
     assert claim_run_directory(settings.model_copy(update={"resume": True})).run_dir == tmp_path / "a"
 
 
-def test_resuming_what_does_not_exist(tmp_path: Path) -> None:
+def test_resuming_a_missing_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="no such run to resume"):
         claim_run_directory(RunSettings(run_dir=tmp_path / "nothing", resume=True))
 
 
-def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_run_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match="cannot be created"):
         claim_run_directory(RunSettings(run_dir=tmp_path / "file" / "run"))
 
 
-def test_holding_writes_the_resolved_settings_and_forgets_old_processes(tmp_path: Path) -> None:
+def test_holding_writes_the_settings_and_removes_old_process_files(tmp_path: Path) -> None:
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run", seed=7))
     (tmp_path / "run" / "processes").mkdir()
     (tmp_path / "run" / "processes" / "actor-9.json").write_text("{}")
@@ -50,7 +50,7 @@ def test_holding_writes_the_resolved_settings_and_forgets_old_processes(tmp_path
         assert (directory / "logs").is_dir()
 
 
-def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
+def test_a_run_directory_is_held_by_one_supervisor(tmp_path: Path) -> None:
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
     with hold_run_directory(settings), pytest.raises(RunDirectoryError, match="in use by another herd train"), hold_run_directory(settings):
         pass
@@ -58,7 +58,7 @@ def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_refuses_the_start_and_leaves_the_runs_settings(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_the_start_and_keeps_config_yaml(tmp_path: Path) -> None:
     """An empty config.yaml would make the run unusable, because every later command reads it."""
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
     with hold_run_directory(settings) as directory:
@@ -85,7 +85,7 @@ def test_a_read_only_disk_refuses_the_start(tmp_path: Path) -> None:
         pass
 
 
-def test_the_token_of_a_session_is_this_users_alone(tmp_path: Path) -> None:
+def test_the_token_is_new_per_session_and_readable_by_its_user_only(tmp_path: Path) -> None:
     first = leave_token(tmp_path, {})
     assert len(first) == 64
     assert (tmp_path / "token").read_text().strip() == first
@@ -95,7 +95,7 @@ def test_the_token_of_a_session_is_this_users_alone(tmp_path: Path) -> None:
     assert (tmp_path / "token").read_text() == "given\n"
 
 
-def test_the_token_goes_through_no_link(tmp_path: Path) -> None:
+def test_the_token_is_not_written_through_a_symlink(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "run").mkdir()
@@ -105,5 +105,5 @@ def test_the_token_goes_through_no_link(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "token").is_symlink()
 
 
-def test_a_token_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
+def test_a_token_that_cannot_be_written_is_still_used(tmp_path: Path) -> None:
     assert len(leave_token(tmp_path / "gone", {})) == 64

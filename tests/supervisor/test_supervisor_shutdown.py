@@ -15,7 +15,7 @@ def shutdown() -> Shutdown:
     return Shutdown(Grace(learner_seconds=60.0, others_seconds=10.0), ("learner-0",))
 
 
-def test_the_learner_goes_first_and_the_rest_after_it_ended(shutdown: Shutdown) -> None:
+def test_the_learner_is_stopped_first_and_the_rest_after_it_ended(shutdown: Shutdown) -> None:
     state, signals = shutdown.request(100.0, ALL)
     assert signals == (("learner-0", SIGTERM),)
     state, signals = state.advance(130.0, ALL)
@@ -29,7 +29,7 @@ def test_the_learner_goes_first_and_the_rest_after_it_ended(shutdown: Shutdown) 
     assert (state.phase, signals) == (Phase.DONE, ())
 
 
-def test_a_learner_that_does_not_end_is_killed_once_and_the_rest_then_drains(shutdown: Shutdown) -> None:
+def test_a_learner_that_does_not_end_is_killed_and_the_rest_stopped(shutdown: Shutdown) -> None:
     state, _ = shutdown.request(100.0, ALL)
     state, signals = state.advance(159.9, ALL)
     assert signals == ()
@@ -43,16 +43,16 @@ def test_a_learner_that_does_not_end_is_killed_once_and_the_rest_then_drains(shu
     assert signals == (("actor-0", SIGKILL),)
 
 
-def test_without_a_learner_everything_drains_at_once(shutdown: Shutdown) -> None:
+def test_without_a_learner_all_children_are_stopped_at_once(shutdown: Shutdown) -> None:
     state, signals = shutdown.request(0.0, OTHERS)
     assert (state.phase, signals) == (Phase.OTHERS, tuple((name, SIGTERM) for name in OTHERS))
 
 
-def test_with_nothing_alive_it_is_over(shutdown: Shutdown) -> None:
+def test_without_children_the_shutdown_is_done(shutdown: Shutdown) -> None:
     assert shutdown.request(0.0, ())[0].phase is Phase.DONE
 
 
-def test_a_second_request_changes_nothing_but_hurry_kills(shutdown: Shutdown) -> None:
+def test_a_second_request_changes_nothing_and_hurry_kills(shutdown: Shutdown) -> None:
     state, _ = shutdown.request(0.0, ALL)
     assert state.request(1.0, ALL) == (state, ())
     state, signals = state.hurry(ALL)
@@ -61,5 +61,5 @@ def test_a_second_request_changes_nothing_but_hurry_kills(shutdown: Shutdown) ->
     assert state.advance(1001.0, ())[0].phase is Phase.DONE
 
 
-def test_nothing_happens_while_running(shutdown: Shutdown) -> None:
+def test_advance_without_a_request_changes_nothing(shutdown: Shutdown) -> None:
     assert shutdown.advance(1e9, ALL) == (shutdown, ())

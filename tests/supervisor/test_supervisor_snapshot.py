@@ -40,7 +40,7 @@ def readings(at: float, frames: float, point: Mapping[str, object] | None = None
     )
 
 
-def test_rates_are_over_a_window_and_start_anew_with_the_process() -> None:
+def test_rates_cover_a_window_and_reset_with_the_process() -> None:
     rate = Rate(window_seconds=10.0)
     assert rate.per_second is None
     for second in range(31):
@@ -53,7 +53,7 @@ def test_rates_are_over_a_window_and_start_anew_with_the_process() -> None:
     assert rate.per_second == pytest.approx(4.0)
 
 
-def test_agents_are_shown_one_by_one_and_added_up() -> None:
+def test_agents_are_shown_individually_and_in_total() -> None:
     children = [ChildState(f"learner-{number}", "running", number, 0) for number in range(3)] + CHILDREN[1:]
     maker = AgentsSnapshotMaker(StopSettings(env_frames=1000), {"learner-0": 0, "learner-1": 0, "learner-2": 1})
 
@@ -86,7 +86,7 @@ def test_agents_are_shown_one_by_one_and_added_up() -> None:
     assert picture.frames_per_second == pytest.approx(225.0)  # only agent 0 contributes, over two seconds
 
 
-def test_the_picture_of_a_run() -> None:
+def test_a_snapshot_holds_the_values_of_a_run() -> None:
     maker = SnapshotMaker(StopSettings(env_frames=10_000, wall_seconds=100.0))
     maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
     later: dict[str, Any] = {
@@ -117,17 +117,17 @@ def test_the_picture_of_a_run() -> None:
     assert (actor.weights_updates, other.weights_updates) == (None, 30.0)
 
 
-def test_the_wall_clock_is_the_nearest_condition() -> None:
+def test_progress_follows_the_wall_clock_if_it_ends_first() -> None:
     picture = SnapshotMaker(StopSettings(env_frames=10**9, wall_seconds=100.0)).make(readings(1.0, 0.0), CHILDREN, 30.0)
     assert (picture.progress, picture.eta_seconds) == (0.3, 70.0)
 
 
-def test_without_stop_conditions_there_is_no_progress_to_show() -> None:
+def test_without_stop_conditions_progress_is_none() -> None:
     picture = SnapshotMaker(StopSettings()).make(Readings(), CHILDREN, 30.0)
     assert (picture.progress, picture.eta_seconds) == (None, None)
 
 
-def test_a_start_says_what_it_waits_for() -> None:
+def test_the_phase_names_what_a_start_waits_for() -> None:
     maker = SnapshotMaker(StopSettings(wall_seconds=100.0))
 
     def phase(at: float, *answering: str, frames: float = 0.0, queued: float = 0.0, states: Sequence[ChildState] = CHILDREN) -> str:
@@ -150,7 +150,7 @@ def test_a_start_says_what_it_waits_for() -> None:
     assert phase(8.0, "actor-1", states=again) == ""  # a process that restarts later does not bring back the starting phase
 
 
-def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
+def test_the_last_snapshot_keeps_values_from_before_the_stop() -> None:
     maker = SnapshotMaker(StopSettings())
     lag: dict[str, Any] = {"herd_learner_policy_lag_updates_sum": 30.0, "herd_learner_policy_lag_updates_count": 20.0}
     none: dict[str, Any] = dict.fromkeys(lag, 0.0)
@@ -168,7 +168,7 @@ def test_the_last_picture_is_of_the_run_and_not_of_its_end() -> None:
     assert (over.bottleneck, over.frames_per_second) == ("stopped", 500.0)
 
 
-def test_a_share_of_time_is_never_more_than_all_of_it() -> None:
+def test_the_starved_share_is_at_most_1() -> None:
     """Waiting time is counted when the wait ends, so 3 s may fall into one second between two looks."""
     maker = SnapshotMaker(StopSettings())
     maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
@@ -176,7 +176,7 @@ def test_a_share_of_time_is_never_more_than_all_of_it() -> None:
     assert picture.starved_share == 1.0
 
 
-def test_frames_of_a_resumed_run_go_on_from_the_logged_point() -> None:
+def test_frames_of_a_resumed_run_continue_from_the_logged_point() -> None:
     maker = SnapshotMaker(StopSettings(env_frames=2000))
 
     def frames(counter: float, logged: int) -> float:
@@ -190,7 +190,7 @@ def test_frames_of_a_resumed_run_go_on_from_the_logged_point() -> None:
     assert frames(50.0, 1450) == 1450  # the learner restarted
 
 
-def test_frames_stand_still_while_a_shard_misses_its_scrape() -> None:
+def test_frames_do_not_change_while_a_shard_misses_its_scrape() -> None:
     maker, shards = SnapshotMaker(StopSettings()), [ChildState(f"learner-{rank}", "running", rank, 0) for rank in range(2)]
 
     def frames(at: float, *counters: float) -> float:
@@ -203,14 +203,14 @@ def test_frames_stand_still_while_a_shard_misses_its_scrape() -> None:
     assert frames(4.0, 500.0, 500.0) == 1400
 
 
-def test_newest_point_skips_a_line_being_written(tmp_path: Path) -> None:
+def test_newest_point_ignores_an_incomplete_last_line(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     assert newest_point(file) == {}
     file.write_text(json.dumps({"env_frames": 1}) + "\n" + json.dumps({"env_frames": 2}) + '\n{"env_fra')
     assert newest_point(file) == {"env_frames": 2}
 
 
-def test_only_the_living_process_of_a_name_is_read(tmp_path: Path) -> None:
+def test_only_the_current_process_of_a_name_is_scraped(tmp_path: Path) -> None:
     (tmp_path / "processes").mkdir()
     (tmp_path / "processes" / "actor-0.json").write_text(json.dumps({"pid": 5, "metrics_port": 99}))
     (tmp_path / "processes" / "actor-1.json").write_text("{")
@@ -233,7 +233,7 @@ def test_only_the_living_process_of_a_name_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, {"actor-0": 5}, endpoint).samples == {}
 
 
-def test_a_closed_watcher_leaves_no_thread(tmp_path: Path) -> None:
+def test_closing_a_watcher_ends_its_thread(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path, interval_seconds=0.01)
     watcher.watch({"learner-0": os.getpid()})
     assert watcher.most_work("learner-0") == 0.0
@@ -241,7 +241,7 @@ def test_a_closed_watcher_leaves_no_thread(tmp_path: Path) -> None:
     assert not watcher._thread.is_alive()
 
 
-def test_the_shard_that_starves_most_says_how_much_all_of_them_wait() -> None:
+def test_the_starved_share_is_that_of_the_most_starved_shard() -> None:
     maker, shards = SnapshotMaker(StopSettings()), [ChildState(f"learner-{rank}", "running", rank, 0) for rank in range(2)]
     for at in (1.0, 3.0):
         answers = {f"learner-{rank}": samples(herd_learner_starved_seconds_total=share * at) for rank, share in enumerate((0.0, 0.8))}

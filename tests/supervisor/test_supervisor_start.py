@@ -63,7 +63,7 @@ class ScriptedWatcher:
         pass
 
 
-def test_a_request_to_stop_is_heard_between_two_starts(tmp_path: Path) -> None:
+def test_a_stop_request_is_checked_between_process_starts(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     started: list[str] = []
     with SignalInbox() as inbox:
@@ -80,7 +80,7 @@ def test_a_request_to_stop_is_heard_between_two_starts(tmp_path: Path) -> None:
     assert started == ["learner-0", "actor-0", "actor-1"]
 
 
-def test_the_wall_clock_begins_with_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wall_clock_limit_counts_from_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of one millisecond does not end the run while processes load."""
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(supervisor, "Watcher", ScriptedWatcher)

@@ -36,7 +36,7 @@ def snapshot(**changes: object) -> RunSnapshot:
     return RunSnapshot(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_one_line_says_everything_that_matters() -> None:
+def test_one_line_shows_the_main_values() -> None:
     line = one_line(snapshot())
     assert line.startswith(
         "00:30  461 k frames (24%, 01:35 left)  15,432 frames/s  breakout return 3.20  pong return -  lag 1.8  queue 20/64"
@@ -48,7 +48,7 @@ def test_one_line_says_everything_that_matters() -> None:
     assert "00:30  461 k frames  - frames/s  lag -  queue -/64" in unknown
 
 
-def test_a_start_is_a_short_line_and_an_end_a_full_one() -> None:
+def test_one_line_is_short_during_the_start_and_full_afterwards() -> None:
     assert one_line(snapshot(phase="starting: actor-0 is loading", env_frames=0.0)) == "00:30  starting: actor-0 is loading"
     assert one_line(snapshot(phase="stopping: waiting for actor-0")).startswith("00:30  stopping: waiting for actor-0  461 k frames")
     console = Console(file=StringIO(), width=140)
@@ -57,7 +57,7 @@ def test_a_start_is_a_short_line_and_an_end_a_full_one() -> None:
     assert "starting: actor-0 is loading" in console.file.getvalue()
 
 
-def test_a_warning_is_shown_on_the_line_and_on_the_panel_with_where_to_read_on() -> None:
+def test_a_warning_is_shown_with_its_section_of_the_runbook() -> None:
     warned = snapshot(warnings=("7 of 16 filters of the first layer are never active",))
     assert one_line(warned).endswith("  7 of 16 filters of the first layer are never active")
     assert "filters" not in one_line(snapshot())
@@ -93,7 +93,7 @@ def drawn(picture: RunSnapshot) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
-def test_long_lists_are_cut() -> None:
+def test_long_lists_are_truncated() -> None:
     picture = snapshot(tasks=tuple(TaskRow(f"game{n}", 1, 1.0) for n in range(57)))
     text = drawn(picture)
     assert "game11" in text
@@ -103,7 +103,7 @@ def test_long_lists_are_cut() -> None:
     assert "game1 " not in one_line(picture)
 
 
-def test_many_tasks_are_the_worst_the_median_and_the_best() -> None:
+def test_many_tasks_are_summarised_as_worst_median_and_best() -> None:
     # 20 unsorted games with scores from -0.1 to 1.8; one more game has not ended.
     scores = [((7 * n) % 20 - 1) / 10 for n in range(20)]
     rows = [TaskRow(f"game{score:g}", 3, score * 40, 1_200_000.0 + 10_000 * n, score) for n, score in enumerate(scores)]
@@ -122,7 +122,7 @@ def test_many_tasks_are_the_worst_the_median_and_the_best() -> None:
     assert len(text.splitlines()) <= 24
 
 
-def test_a_few_tasks_have_frames_and_scores_beside_their_returns() -> None:
+def test_several_tasks_are_shown_with_frames_and_scores() -> None:
     text = drawn(snapshot(tasks=(TaskRow("boxing", 5, 12.0, 461_000.0, 0.99), TaskRow("mine", 2, 7.5, 455_000.0))))
     rows = [line.split()[1:-1] for line in text.splitlines() if "boxing" in line or "mine" in line]
     assert rows == [["boxing", "5", "461", "k", "12.00", "-", "99%"], ["mine", "2", "455", "k", "7.50", "-", "-"]]
@@ -131,7 +131,7 @@ def test_a_few_tasks_have_frames_and_scores_beside_their_returns() -> None:
     assert "frames   " in drawn(snapshot())
 
 
-def test_best_return_curve_and_entropy_are_shown_where_they_are_known() -> None:
+def test_best_return_curve_and_entropy_are_shown_if_known() -> None:
     learned = snapshot(tasks=(TaskRow("pong", 400, 18.25, best_return=19.5, returns=(-20.0, -10.0, 15.0, 18.0)),), entropy=0.4321)
     row = next(line for line in drawn(learned).splitlines() if "pong" in line)
     assert row.split()[1:-1] == ["pong", "400", "18.25", "19.50", "▁▃▇█"]
@@ -143,7 +143,7 @@ def test_best_return_curve_and_entropy_are_shown_where_they_are_known() -> None:
 
 
 @pytest.mark.parametrize("no_color", [False, True])
-def test_trouble_is_in_colour_on_a_terminal_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch, no_color: bool) -> None:
+def test_problems_are_coloured_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch, no_color: bool) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_color:
         monkeypatch.setenv("NO_COLOR", "1")
@@ -181,16 +181,16 @@ def test_a_terminal_gets_the_live_view() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "00:00"), (125.9, "02:05"), (3725, "1:02:05")])
-def test_clock(seconds: float, text: str) -> None:
+def test_durations_are_formatted_as_clock_times(seconds: float, text: str) -> None:
     assert clock(seconds) == text
 
 
 @pytest.mark.parametrize(("number", "text"), [(950, "950"), (9_999, "9999"), (61_400, "61 k"), (1_254_000, "1.25 M"), (2e9, "2.00 G")])
-def test_count(number: float, text: str) -> None:
+def test_large_counts_are_abbreviated(number: float, text: str) -> None:
     assert count(number) == text
 
 
-def test_summary_names_figures_and_paths(tmp_path: Path) -> None:
+def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     output = StringIO()
     (tmp_path / "checkpoints" / "000000000420").mkdir(parents=True)
     (tmp_path / "checkpoints" / "000000000042").mkdir()
@@ -227,7 +227,7 @@ def test_summary_names_figures_and_paths(tmp_path: Path) -> None:
     assert "000000000042\n" not in text
 
 
-def test_summary_of_a_run_that_left_nothing(tmp_path: Path) -> None:
+def test_the_summary_of_a_run_without_files_says_so(tmp_path: Path) -> None:
     output = StringIO()
     print_summary(Console(file=output, width=100), tmp_path, "nothing to plot")
     assert "none: the learner did not reach its end" in output.getvalue()
@@ -251,7 +251,7 @@ class ClosedTerminal:
         self.show(snapshot())
 
 
-def test_a_closed_terminal_is_tried_once_and_then_left_alone() -> None:
+def test_nothing_is_written_to_a_terminal_after_it_fails() -> None:
     terminal = ClosedTerminal()
     view = SteadyView(terminal)
     view.note("said")
@@ -260,7 +260,7 @@ def test_a_closed_terminal_is_tried_once_and_then_left_alone() -> None:
     assert terminal.tries == 1
 
 
-def test_a_steady_view_shows_what_the_other_would() -> None:
+def test_a_steady_view_passes_output_through() -> None:
     output = StringIO()
     view = SteadyView(make_view(Console(file=output), "x"))
     view.show(snapshot())
@@ -270,7 +270,7 @@ def test_a_steady_view_shows_what_the_other_would() -> None:
     assert output.getvalue().endswith("said\n")
 
 
-def test_a_reader_that_went_away_does_not_end_the_program() -> None:
+def test_a_closed_pipe_does_not_end_the_program() -> None:
     readable, writable = os.pipe()
     os.close(readable)
     with os.fdopen(writable, "w", closefd=True) as pipe:
@@ -282,7 +282,7 @@ def test_a_reader_that_went_away_does_not_end_the_program() -> None:
         os.close(nowhere)
 
 
-def test_writes_that_failed_are_shown() -> None:
+def test_failed_writes_are_shown() -> None:
     assert "failed" not in one_line(snapshot())
     assert "3 writes failed: is the disk full?" in one_line(snapshot(failed_writes=3.0))
     console = Console(file=StringIO(), width=100)

@@ -78,7 +78,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     return found
 
 
-def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_grid_is_trained_once_and_can_be_continued(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     grid = ["sweep", "catch", *FRAMES, "--set", "loss.entropy_cost=0.01,0.03"]
     left = Path("runs/catch-sweep/entropy_cost=0.01/seed1.partial")
     left.mkdir(parents=True)  # the remains of an interrupted run
@@ -112,7 +112,7 @@ def test_a_grid_over_seeds_is_trained_once_and_goes_on(machine: Machine, capsys:
     assert len(machine.trained) == 9
 
 
-def test_a_run_that_fails_does_not_keep_the_others_and_is_trained_again(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_does_not_stop_others_and_is_retried(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", "catch", *FRAMES, "--seeds", "3", "--output", "here"]
     machine.fails = {2}
     assert main(words) == 1
@@ -124,7 +124,7 @@ def test_a_run_that_fails_does_not_keep_the_others_and_is_trained_again(machine:
     assert [Path(path).name for path in machine.trained] == ["seed1", "seed2", "seed3", "seed2"]
 
 
-def test_combinations_are_the_agents_of_one_run_where_that_is_asked(machine: Machine) -> None:
+def test_with_together_combinations_are_agents_of_one_run(machine: Machine) -> None:
     words = [
         "sweep",
         "catch",
@@ -144,7 +144,7 @@ def test_combinations_are_the_agents_of_one_run_where_that_is_asked(machine: Mac
 
 
 @pytest.mark.processes
-def test_real_runs_side_by_side(tmp_path: Path) -> None:
+def test_two_real_runs_train_in_parallel(tmp_path: Path) -> None:
     words = ["sweep", "catch", *FRAMES, "--seeds", "1", "--set", "loss.entropy_cost=0.01,0.02", "--parallel", "2", "--learner.threads", "1"]
     done = herd(*words, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

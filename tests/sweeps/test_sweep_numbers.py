@@ -22,7 +22,7 @@ REFERENCES = {
 }
 
 
-def test_values_are_split_at_commas_that_separate_them() -> None:
+def test_values_are_split_at_top_level_commas() -> None:
     assert parse_values("optimizer.learning_rate=1e-3,3e-4") == ("optimizer.learning_rate", ["1e-3", "3e-4"])
     assert parse_values('env.tasks=["pong","breakout"],["qbert"],pong') == ("env.tasks", ['["pong","breakout"]', '["qbert"]', "pong"])
     assert parse_values("network.torso=shallow") == ("network.torso", ["shallow"])
@@ -40,13 +40,13 @@ def test_values_are_split_at_commas_that_separate_them() -> None:
         ("loss.entropy_cost=0.1,0.2,0.1", "0.1 is given twice"),
     ],
 )
-def test_a_grid_that_cannot_be_is_named_in_one_line(word: str, line: str) -> None:
+def test_an_invalid_grid_is_refused_in_one_line(word: str, line: str) -> None:
     with pytest.raises(SettingsError, match=r"^--set ") as refusal:
         parse_values(word)
     assert line in str(refusal.value)
 
 
-def test_every_combination_has_a_name_and_a_folder_of_its_own() -> None:
+def test_every_combination_has_its_own_name_and_folder() -> None:
     grid = combinations({"loss.entropy_cost": ["0.1", "0.2"], "optimizer.learning_rate": ["1e-3", "1e-4"]})
     assert [label(each) for each in grid] == [
         "entropy_cost=0.1, learning_rate=1e-3",
@@ -65,7 +65,7 @@ def test_every_combination_has_a_name_and_a_folder_of_its_own() -> None:
     assert all("/" not in name and len(name) < 200 for name in names)
 
 
-def test_a_run_counts_by_the_end_of_its_curve() -> None:
+def test_the_final_return_is_that_of_the_end_of_the_curve() -> None:
     frames = np.array([0.0, 1e6, 2e6, 3e6, 4e6, 5e6, 8e6])
     assert final_return(frames, np.array([NAN, 1.0, 2.0, 3.0, 4.0, 5.0, 9.0])) == 9.0  # mean over the last million frames
     # For a short run it is the last quarter: beyond 3e5 frames.
@@ -94,7 +94,7 @@ def test_estimates_are_interquartile_means_over_seeds_and_tasks() -> None:
     assert [each.what for each in estimates(one, {})] == ["easy", "hard"]
 
 
-def test_an_interval_is_the_bootstrap_of_the_interquartile_mean() -> None:
+def test_intervals_are_bootstraps_of_the_interquartile_mean() -> None:
     returns = [float(value) for value in (3, 1, 4, 1.5, 9, 2.6, 5, 3.5)]
     [found] = estimates(scores(0, [{"easy": value} for value in returns]), {})
     generator = np.random.default_rng(11)

@@ -81,7 +81,7 @@ def assert_every_line_is_a_point(run_dir: Path) -> None:
     assert all("env_frames" in point for point in points)
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_training_survives_a_full_disk(tmp_path: Path) -> None:
     """No process can write any more. A killed process is restarted, and with space everything resumes."""
     with small_disk(tmp_path / "run", DISK_BYTES) as run_dir:
         with WatchedRun(run_dir) as run:
@@ -119,7 +119,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert_every_line_is_a_point(run_dir)
 
 
-def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
+def test_a_learner_that_cannot_write_reports_the_loss(tmp_path: Path) -> None:
     """The same without a separate file system: asked to stop, the run ends cleanly, and its exit code reports the loss."""
     run_dir = tmp_path / "run"
     with WatchedRun(run_dir) as run:
@@ -156,7 +156,7 @@ def test_a_learner_that_may_write_no_more(tmp_path: Path) -> None:
     assert not list((run_dir / "checkpoints").glob("*.writing"))
 
 
-def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
+def test_training_survives_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
     """ext4 makes itself read-only after an error. Open logs continue; a process that starts has to do without one."""
     run_dir = tmp_path / "run"
     with WatchedRun(run_dir) as run:

@@ -14,7 +14,7 @@ from tests.system.faulty_runs import ENVIRONMENTS, MEGABYTE, FaultyRun
 LEARNER, PARAMSERVER = "actor-0>learner-0", "actor-0>paramserver-0"
 
 
-def test_an_actor_is_struck_in_every_way(tmp_path: Path) -> None:
+def test_the_run_survives_every_fault_of_an_actor(tmp_path: Path) -> None:
     # Three tasks, so that the accounts by task must add up too; 64 environments play each 21 or 22 times.
     with FaultyRun(tmp_path, "--env.reward_scales", "1,2,3") as faulty:
         learner = faulty.reading("learner-0")
@@ -49,7 +49,7 @@ def test_an_actor_is_struck_in_every_way(tmp_path: Path) -> None:
     assert faulty.lineage() == 1
 
 
-def test_what_breaks_off_under_way_is_sent_again_and_taken_once(tmp_path: Path) -> None:
+def test_interrupted_messages_are_resent_and_accepted_once(tmp_path: Path) -> None:
     # Credit is granted before the unroll, so that there is always an unroll to send.
     words = ("--actor.credit", "before_unroll", "--learner.max_policy_lag", "50")
     with FaultyRun(tmp_path, *words) as faulty:
@@ -81,7 +81,7 @@ def weights_wait_seconds(faulty: FaultyRun) -> float:
     return metric(faulty, "actor-0", ACTOR_WEIGHTS_WAIT.name)
 
 
-def test_an_actor_without_weights_acts_on_what_it_has(tmp_path: Path) -> None:
+def test_an_actor_without_new_weights_keeps_its_old_ones(tmp_path: Path) -> None:
     with FaultyRun(tmp_path, "--actor.count", "1", "--actor.weights_timeout_seconds", "3") as faulty:
         proxy = faulty.run.proxies[PARAMSERVER]
         waited = weights_wait_seconds(faulty)

@@ -24,7 +24,7 @@ def _count(faulty: FaultyRun, process: str, metric: str) -> float:
         return 0.0
 
 
-def test_the_service_is_struck_in_every_way_and_actors_wait(tmp_path: Path) -> None:
+def test_actors_wait_through_every_fault_of_the_inference_service(tmp_path: Path) -> None:
     with FaultyRun(tmp_path, *CENTRAL, *RECURRENT) as faulty:
         actor = faulty.reading("actor-0")
         for fault in (
@@ -43,7 +43,7 @@ def test_the_service_is_struck_in_every_way_and_actors_wait(tmp_path: Path) -> N
     assert report["accounting"]["dropped"] == {}
 
 
-def test_actors_act_themselves_while_it_is_away_and_hand_back(tmp_path: Path) -> None:
+def test_actors_act_locally_while_the_inference_service_is_stopped(tmp_path: Path) -> None:
     words = ("--actor.inference_fallback", "local", "--actor.inference_timeout_seconds", "0.3")
     substituted = metric_names.ACTOR_SUBSTITUTED.name
     with FaultyRun(tmp_path, *CENTRAL, *RECURRENT, *words) as faulty:

@@ -16,7 +16,7 @@ def all_actors_have(faulty: FaultyRun, lineage: int) -> bool:
     return all(faulty.reading(actor).version[0] == lineage for actor in faulty.actors)
 
 
-def test_the_learner_is_struck_in_every_way(tmp_path: Path) -> None:
+def test_the_run_survives_every_fault_of_the_learner(tmp_path: Path) -> None:
     with FaultyRun(tmp_path, "--learner.checkpoint_interval_seconds", "2") as faulty:
         size = max(map(faulty.resident, faulty.actors))
         kinds: tuple[KindName, ...] = ("kill", "move", "kill")
@@ -35,7 +35,7 @@ def test_the_learner_is_struck_in_every_way(tmp_path: Path) -> None:
     assert set(report["accounting"]["dropped"]) == {"learner_restart"}
 
 
-def test_a_learner_restored_from_an_older_checkpoint_is_followed_by_all(tmp_path: Path) -> None:
+def test_all_processes_follow_a_learner_restored_from_an_old_state(tmp_path: Path) -> None:
     words = ("--learner.checkpoint_interval_seconds", "1", "--learner.keep_checkpoints", "100", "--paramserver.replicas", "1")
     with FaultyRun(tmp_path, *words, "--actor.count", "3") as faulty:
         checkpoints = faulty.run.run_dir / "checkpoints"

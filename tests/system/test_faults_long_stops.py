@@ -18,7 +18,7 @@ def outlasting(faulty: FaultyRun, *processes: str) -> list[Fault]:
     return [Fault("stop_long", process, seconds) for process in processes]
 
 
-def test_everybody_comes_back_after_every_time_out(tmp_path: Path) -> None:
+def test_processes_recover_from_stops_beyond_every_timeout(tmp_path: Path) -> None:
     with FaultyRun(tmp_path) as faulty:
         pids = {name: faulty.run.pid(name) for name in faulty.run.children}
         faulty.survive(*outlasting(faulty, "learner-0"))

@@ -10,7 +10,7 @@ from tests.system.faulty_runs import MEGABYTE, FaultyRun
 PUBLISHING = "learner-0>paramserver-0"
 
 
-def test_the_parameter_server_is_struck_in_every_way(tmp_path: Path) -> None:
+def test_the_run_survives_every_fault_of_the_parameter_server(tmp_path: Path) -> None:
     with FaultyRun(tmp_path) as faulty:
         learner, port = faulty.reading("learner-0"), faulty.run.ports["paramserver-0"]
         size = faulty.resident("learner-0")
@@ -32,7 +32,7 @@ def test_the_parameter_server_is_struck_in_every_way(tmp_path: Path) -> None:
     assert faulty.lineage() == 1
 
 
-def test_replicas_and_their_parent_are_struck(tmp_path: Path) -> None:
+def test_the_run_survives_faults_of_replicas_and_their_parent(tmp_path: Path) -> None:
     with FaultyRun(tmp_path, "--paramserver.replicas", "2") as faulty:
         assert faulty.run.paramservers == ["paramserver-0", "paramserver-1", "paramserver-2"]
         parent = "paramserver-1>paramserver-0"

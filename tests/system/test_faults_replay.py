@@ -47,7 +47,7 @@ def _replays(faulty: FaultyRun, beyond: float = 0.0) -> float:
     return num_replayed()
 
 
-def test_the_replay_service_is_struck_in_every_way_and_then_the_learner(tmp_path: Path) -> None:
+def test_the_run_survives_every_fault_of_the_replay_service(tmp_path: Path) -> None:
     with FaultyRun(tmp_path, *WORDS) as faulty:
         learner = faulty.reading("learner-0")
         replayed = _replays(faulty)

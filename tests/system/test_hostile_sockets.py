@@ -14,7 +14,7 @@ SHORT_OF_A_MILLION = {"memory flat"}
 """In so short a time memory still grows to its usual level."""
 
 
-def test_strangers_change_nothing_but_counters(tmp_path: Path) -> None:
+def test_hostile_messages_change_nothing_but_counters(tmp_path: Path) -> None:
     result = attack(parse(ARGUMENTS.split()), tmp_path / "run")
     broken = {check for check, holds in result["checks"].items() if not holds} - SHORT_OF_A_MILLION
     assert broken == set(), result

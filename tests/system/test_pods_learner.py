@@ -15,7 +15,7 @@ from tests.system.whole_runs import CATCH, Process, free_ports, read_report, unt
 STAYS = ("--resume", "true", "--stop.wait_for_signal", "true")
 
 
-def test_a_run_that_is_over_stays_until_the_signal(tmp_path: Path) -> None:
+def test_a_finished_learner_stays_until_it_is_signalled(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with Services(run_dir) as services:
         url = f"http://127.0.0.1:{services.ports[2]}"
@@ -32,7 +32,7 @@ def test_a_run_that_is_over_stays_until_the_signal(tmp_path: Path) -> None:
             left_in_order(run_dir)
 
 
-def test_a_signal_before_the_end_is_obeyed_at_once(tmp_path: Path) -> None:
+def test_a_signal_before_the_end_stops_the_learner_at_once(tmp_path: Path) -> None:
     with Services(tmp_path / "run") as services:
         services.start_all(*STAYS)
         services.until_trained()
@@ -65,7 +65,7 @@ class Shards:
         return Process(self._folder / f"{rank}-{group}.out", "herd_learner", "--config", CATCH, *settings, *STAYS)
 
 
-def test_a_shard_that_waits_alone_says_so_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_waits_for_others_logs_it_without_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It prints none of torch's stack traces, which would come with every attempt."""
     shards = Shards(tmp_path, monkeypatch)
     with shards.start(1, "new") as alone:
@@ -76,7 +76,7 @@ def test_a_shard_that_waits_alone_says_so_in_lines(tmp_path: Path, monkeypatch: 
         assert trace not in alone.output
 
 
-def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_answer_probes_while_waiting_and_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = Shards(tmp_path, monkeypatch)
     learners = ",".join(address(port) for port in shards.unrolls)
     at = ("--config", CATCH, "--run_dir", str(tmp_path / "others"))
@@ -99,7 +99,7 @@ def test_shards_meet_answer_probes_meanwhile_and_end_together(tmp_path: Path, mo
                     assert ("resumed" in second.output) == (start > 0)  # from the checkpoint of shard 0
 
 
-def test_shards_of_two_versions_never_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_of_two_versions_do_not_form_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = Shards(tmp_path, monkeypatch)
     with shards.start(0, "old") as old, shards.start(1, "new") as new:
         until(lambda: all(probe(f"{url}/healthz") for url in shards.metrics), "both to be alive")

@@ -15,7 +15,7 @@ from tests.system.whole_runs import SECONDS, read_report
 
 
 @pytest.mark.parametrize("order", [SERVICES[first:] + SERVICES[:first] for first in (0, 2)], ids="-".join)
-def test_one_after_the_other(tmp_path: Path, order: tuple[str, ...]) -> None:
+def test_services_stop_cleanly_one_after_another(tmp_path: Path, order: tuple[str, ...]) -> None:
     run_dir = tmp_path / "run"
     with Services(run_dir, "--learner.checkpoint_interval_seconds", "3600") as services:
         services.start_all()
@@ -47,7 +47,7 @@ def test_one_after_the_other(tmp_path: Path, order: tuple[str, ...]) -> None:
         ("paramserver", (), signal.SIGHUP),
     ],
 )
-def test_alone_with_peers_that_are_gone(tmp_path: Path, service: str, words: tuple[str, ...], number: signal.Signals) -> None:
+def test_a_service_without_peers_stops_cleanly(tmp_path: Path, service: str, words: tuple[str, ...], number: signal.Signals) -> None:
     with Services(tmp_path / "run") as services:
         process = services.start(service, *words)
         services.until_announced(service)
@@ -69,7 +69,7 @@ def hung_server() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("words", [("--actor.index", "0"), ()], ids=["index", "lease"])
-def test_an_actor_whose_peers_hang(tmp_path: Path, hung_server: socket.socket, words: tuple[str, ...]) -> None:
+def test_an_actor_whose_peers_hang_stops_cleanly(tmp_path: Path, hung_server: socket.socket, words: tuple[str, ...]) -> None:
     port = hung_server.getsockname()[1]
     with Services(tmp_path / "run", learner_port=port, paramserver_port=port) as services:
         services.start("actor", *words)
@@ -78,7 +78,7 @@ def test_an_actor_whose_peers_hang(tmp_path: Path, hung_server: socket.socket, w
             services.stop("actor")
 
 
-def test_while_its_peers_sleep(tmp_path: Path) -> None:
+def test_services_stop_cleanly_while_peers_are_stopped(tmp_path: Path) -> None:
     """Stopped processes keep their connections: messages to them are not delivered, and no process may wait for that."""
     run_dir = tmp_path / "run"
     with Services(run_dir, "--actor.weights_timeout_seconds", "3600") as services:

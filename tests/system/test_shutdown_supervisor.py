@@ -75,7 +75,7 @@ def attached(run_dir: Path, reader: int, writer: int, *, terminal: bool) -> Iter
         run.kill()
 
 
-def test_a_closed_terminal(tmp_path: Path) -> None:
+def test_closing_the_terminal_ends_the_run_cleanly(tmp_path: Path) -> None:
     """Every write to a closed terminal fails, so nothing can be printed. The checkpoint is still written."""
     reader, writer = pty.openpty()
     with attached(tmp_path / "run", reader, writer, terminal=True) as (run, children):
@@ -85,7 +85,7 @@ def test_a_closed_terminal(tmp_path: Path) -> None:
     assert left_in_order(tmp_path / "run").learner_updates > 0
 
 
-def test_ctrl_c_at_a_terminal_and_a_reader_that_went_away(tmp_path: Path) -> None:
+def test_a_run_continues_without_a_reader_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     """The run continues when its output has no reader, and stops cleanly on request."""
     reader, writer = os.pipe()
     with attached(tmp_path / "run", reader, writer, terminal=False) as (run, children):
@@ -106,7 +106,7 @@ def test_ctrl_c_at_a_terminal_and_a_reader_that_went_away(tmp_path: Path) -> Non
     assert left_in_order(tmp_path / "run").learner_updates > 0
 
 
-def test_asked_before_the_children_listen(tmp_path: Path) -> None:
+def test_a_stop_request_during_the_start_is_obeyed(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with Run(run_dir, *NEVER) as run:
         run.until((run_dir / "logs" / "actor-0.log").exists, "the last child")
@@ -116,7 +116,7 @@ def test_asked_before_the_children_listen(tmp_path: Path) -> None:
     assert "did not stop properly" not in run.output
 
 
-def test_a_learner_asked_directly_ends_the_run_and_an_actor_is_replaced(tmp_path: Path) -> None:
+def test_a_signalled_learner_ends_the_run_and_an_actor_is_replaced(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with Run(run_dir, *WORDS, *NEVER) as run:
         run.until(lambda: run.env_frames() >= 5_000, "training")
@@ -133,7 +133,7 @@ def test_a_learner_asked_directly_ends_the_run_and_an_actor_is_replaced(tmp_path
     assert processes_of(run_dir) == []
 
 
-def test_a_killed_supervisor_takes_its_children_along_and_the_run_can_be_taken_up(tmp_path: Path) -> None:
+def test_a_killed_supervisor_leaves_no_child_and_a_resumable_run(tmp_path: Path) -> None:
     """SIGKILL leaves no time for cleanup: no orphan may keep ports or write files that the next run writes."""
     run_dir = tmp_path / "run"
     with Run(run_dir, *WORDS, "--learner.checkpoint_interval_seconds", "0.5") as run:

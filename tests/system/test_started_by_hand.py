@@ -10,7 +10,7 @@ from herd.config.loading import load_settings
 from tests.system.three_services import Services
 
 
-def test_the_actor_ends_with_the_run_whose_settings_are_left_behind(tmp_path: Path) -> None:
+def test_without_a_supervisor_actors_end_and_settings_are_saved(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with Services(run_dir) as services:
         services.start("paramserver")

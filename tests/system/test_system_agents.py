@@ -29,7 +29,7 @@ def are_past(agents: list[Path], frames: int) -> bool:
     return all(newest(agent)["env_frames"] > frames for agent in agents)
 
 
-def test_both_agents_learn_and_a_finished_one_leaves_its_actors_to_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_actors_of_a_finished_agent_move_to_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     agents = [run_dir / "agents" / str(number) for number in range(2)]
     with Run(run_dir, *AGENTS) as run:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.system.whole_runs import herd, read_points, train
 
 
-def test_breakout_from_training_to_video(tmp_path: Path) -> None:
+def test_breakout_is_trained_and_all_commands_read_its_files(tmp_path: Path) -> None:
     run_dir = tmp_path / "breakout"
     words = ("--actor.count", "1", "--actor.environments", "8", "--learner.batch_size", "8", "--learner.log_interval_seconds", "1")
     report = train(run_dir, "--stop.env_frames", "10000", *words, file="experiments/breakout.yaml")
@@ -51,7 +51,7 @@ def test_breakout_from_training_to_video(tmp_path: Path) -> None:
     assert (run["running"], run["env_frames"], int(run["checkpoint"])) == (False, report["env_frames"], report["learner_updates"])
 
 
-def test_three_games_have_one_agent_and_even_frames(tmp_path: Path) -> None:
+def test_one_agent_trains_on_three_games_evenly(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     words = ("--actor.count", "1", "--actor.environments", "6", "--learner.batch_size", "8", "--learner.log_interval_seconds", "1")
     report = train(run_dir, "--stop.env_frames", "6000", *words, file="experiments/atari-3games-quick.yaml")

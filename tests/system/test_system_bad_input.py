@@ -28,7 +28,7 @@ def taken_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def test_resuming_as_another_network_changes_nothing(catch_run: Path) -> None:
+def test_resuming_with_another_network_is_refused(catch_run: Path) -> None:
     before = {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()}
     words = ["train", "--resume", "--run_dir", str(catch_run), "--network.core", "lstm", "--stop.env_frames", "100000"]
     done = herd(*words)
@@ -38,7 +38,7 @@ def test_resuming_as_another_network_changes_nothing(catch_run: Path) -> None:
     assert {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()} == before
 
 
-def test_evaluating_a_checkpoint_of_another_network(catch_run: Path, tmp_path: Path) -> None:
+def test_evaluating_with_another_network_is_refused(catch_run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     config = (catch_run / "config.yaml").read_text()
@@ -61,7 +61,7 @@ def test_evaluating_a_checkpoint_of_another_network(catch_run: Path, tmp_path: P
         ("actor", ("--env.tasks", "cach"), "cach"),
     ],
 )
-def test_services_say_it_in_one_line(
+def test_services_report_bad_input_in_one_line(
     tmp_path: Path, catch_run: Path, taken_port: int, service: str, words: tuple[str, ...], named: str
 ) -> None:
     run_dir = () if "--run_dir" in words else ("--run_dir", str(tmp_path))
@@ -74,7 +74,7 @@ def test_services_say_it_in_one_line(
     assert named.format(taken=taken_port) in done.stderr
 
 
-def test_what_only_a_child_notices_is_said_in_its_one_line(catch_run: Path, tmp_path: Path) -> None:
+def test_bad_input_found_by_a_child_is_reported_in_one_line(catch_run: Path, tmp_path: Path) -> None:
     """A damaged checkpoint: the command has started all processes by the time the learner opens it."""
     run_dir = tmp_path / "run"
     done = herd("train", "--resume", "--run_dir", _damaged_copy(catch_run, run_dir), "--stop.env_frames", "100000")

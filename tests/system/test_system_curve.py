@@ -35,7 +35,7 @@ def process_of(run_dir: Path, name: str) -> psutil.Process:
     return psutil.Process(pid)
 
 
-def assert_nowhere(secrets: dict[str, str], run_dir: Path) -> None:
+def assert_absent(secrets: dict[str, str], run_dir: Path) -> None:
     """Check that the secrets are in no file of the run."""
     for file in run_dir.rglob("*"):
         if file.is_file():
@@ -43,7 +43,7 @@ def assert_nowhere(secrets: dict[str, str], run_dir: Path) -> None:
             assert not [name for name, secret in secrets.items() if secret.encode() in text], file
 
 
-def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Path) -> None:
+def test_a_run_with_curve_trains_and_refuses_other_clients(tmp_path: Path) -> None:
     keys, stranger_keys = tmp_path / "keys", tmp_path / "stranger-keys"
     make_keys(keys)
     make_keys(stranger_keys, client="stranger")
@@ -90,11 +90,11 @@ def test_a_run_trains_behind_curve_and_strangers_contribute_nothing(tmp_path: Pa
     assert log.count("refused a client with an unknown key") <= 2  # at most one line a minute
     secrets = secrets_of(keys) | secrets_of(stranger_keys)
     assert len(secrets) == 3
-    assert_nowhere(secrets, run_dir)
+    assert_absent(secrets, run_dir)
     assert not [secret for secret in secrets.values() if secret in "".join([*command_lines, said_unknown, said_clear, run.output])]
 
 
-def test_keys_from_the_environment_reach_the_processes_and_nothing_else(tmp_path: Path) -> None:
+def test_keys_in_the_environment_reach_only_the_processes(tmp_path: Path) -> None:
     make_keys(tmp_path)
     text = {file.name: file.read_text().strip() for file in tmp_path.iterdir()}
     keys = {
@@ -122,11 +122,11 @@ def test_keys_from_the_environment_reach_the_processes_and_nothing_else(tmp_path
         "paramserver-0": sorted([SERVER_SECRET_VARIABLE, CLIENT_PUBLIC_VARIABLE]),
     }
     assert read_report(run_dir)["learner_updates"] > 0
-    assert_nowhere({name: value for name, value in text.items() if name.endswith(".secret")}, run_dir)
+    assert_absent({name: value for name, value in text.items() if name.endswith(".secret")}, run_dir)
 
 
 @pytest.mark.parametrize("command", ["train", "learner", "paramserver", "actor"])
-def test_a_missing_key_is_one_line_before_anything_starts(tmp_path: Path, command: str) -> None:
+def test_a_missing_key_is_reported_before_anything_starts(tmp_path: Path, command: str) -> None:
     keys, run_dir = tmp_path / "keys", tmp_path / "run"
     make_keys(keys)
     missing = "client-default.secret" if command == "actor" else "server.secret"

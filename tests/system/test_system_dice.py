@@ -61,7 +61,7 @@ def _learners_account(run_dir: Path) -> Account:
     return {one["tile"]: (one["episodes"], one["return_sum"]) for one in tiles}
 
 
-def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Path) -> None:
+def test_learning_continues_without_the_bandit_and_counts_agree(tmp_path: Path) -> None:
     run_dir = tmp_path / "dice"
     words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
     quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
@@ -105,7 +105,7 @@ def test_learning_goes_on_without_the_bandit_and_the_accounts_agree(tmp_path: Pa
     assert watched.returncode == 0, watched.stderr
 
 
-def test_a_stopped_and_killed_bandit_costs_a_bounded_wait(tmp_path: Path) -> None:
+def test_a_stopped_or_killed_bandit_delays_actors_for_a_bounded_time(tmp_path: Path) -> None:
     run_dir = tmp_path / "dice"
     words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null", "--env.frame_height", "40")
     quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
@@ -139,7 +139,7 @@ def test_a_stopped_and_killed_bandit_costs_a_bounded_wait(tmp_path: Path) -> Non
     read_report(run_dir)
 
 
-def test_burn_in_and_reuse_count_every_frame_once(tmp_path: Path) -> None:
+def test_with_burn_in_and_reuse_frames_are_counted_once(tmp_path: Path) -> None:
     recurrent = ("--network.core", "lstm", "--network.core_size", "16", "--algorithm.burn_in", "10")
     report = train(tmp_path / "run", *recurrent, "--learner.sample_reuse", "2", "--stop.env_frames", "20000", file=DICE)
     assert report["sample_reuse"] == 2.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.system.whole_runs import herd, train
 
 
-def test_a_run_is_evaluated_while_it_learns_and_at_its_end(tmp_path: Path) -> None:
+def test_a_run_is_evaluated_during_training_and_at_the_end(tmp_path: Path) -> None:
     run_dir = tmp_path / "catch"
     # The evaluator may start late on a busy machine: the last version is evaluated in any case.
     words = ("--evaluation.interval_seconds", "0.5", "--evaluation.episodes", "10", "--evaluation.final", "true")
@@ -30,7 +30,7 @@ def test_a_run_is_evaluated_while_it_learns_and_at_its_end(tmp_path: Path) -> No
     assert len(drawn) == len(points)
 
 
-def test_a_protocol_that_does_not_fit_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_protocol_of_another_suite_is_refused_at_the_start(tmp_path: Path) -> None:
     refused = herd("train", "experiments/catch.yaml", "--run_dir", tmp_path / "run", "--evaluation.protocol", "saber")
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == ["herd: evaluation.protocol: saber is a protocol of suite atari, not of catch"]

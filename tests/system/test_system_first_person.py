@@ -19,7 +19,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(STAND_IN)]))
 
 
-def test_doom_is_trained_scored_and_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vizdoom_can_be_trained_evaluated_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -42,7 +42,7 @@ def test_doom_is_trained_scored_and_watched(tmp_path: Path, monkeypatch: pytest.
     assert [path for path in folder.iterdir() if path.name.startswith("herd-")] == []
 
 
-def test_the_lab_trains_with_instructions_popart_and_pixel_control(tmp_path: Path, lab: None) -> None:
+def test_dmlab_trains_with_instructions_popart_and_pixel_control(tmp_path: Path, lab: None) -> None:
     words: list[str | Path] = [
         *("--env.tasks", "language_execute_random_task,explore_goal_locations_small", "--env.level_cache", tmp_path / "maps"),
         *("--env.level_seeds", "5", "--actor.environments", "2", "--actor.environment_threads", "2", "--algorithm.unroll_length", "10"),
@@ -73,7 +73,7 @@ def test_the_lab_trains_with_instructions_popart_and_pixel_control(tmp_path: Pat
         (["doom-multitask", "--env.tasks", "basics"], "unknown ViZDoom scenario 'basics'; did you mean basic"),
     ],
 )
-def test_what_is_missing_or_misspelt_is_refused_before_anything_starts(tmp_path: Path, words: list[str], said: str) -> None:
+def test_missing_packages_and_unknown_tasks_are_refused_at_the_start(tmp_path: Path, words: list[str], said: str) -> None:
     done = herd("train", *words, "--run_dir", tmp_path / "run")
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()
@@ -81,7 +81,7 @@ def test_what_is_missing_or_misspelt_is_refused_before_anything_starts(tmp_path:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_missing_dataset_is_refused_before_anything_starts(tmp_path: Path, lab: None) -> None:
+def test_a_missing_dataset_is_refused_at_the_start(tmp_path: Path, lab: None) -> None:
     done = herd("train", "impala-dmlab30", "--run_dir", tmp_path / "run")
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()

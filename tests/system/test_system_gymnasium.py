@@ -39,7 +39,7 @@ def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
     assert counted["episode_return"]["mean_last_100"] > 2 * RANDOM_MINIGRID
 
 
-def test_pictures_and_vectors_together_train_with_core_and_instructions_from_worker_processes(tmp_path: Path) -> None:
+def test_images_vectors_and_instructions_train_a_recurrent_network(tmp_path: Path) -> None:
     report = train(
         tmp_path / "run",
         *("--env.vector_keys", "direction", "--env.image_key", "image", "--env.instruction_key", "mission", "--env.frame_stack", "2"),
@@ -52,7 +52,7 @@ def test_pictures_and_vectors_together_train_with_core_and_instructions_from_wor
     assert report["env_frames"] >= 2000
 
 
-def test_another_packages_suite_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_of_another_package_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "extension_package")]))
     file = tmp_path / "corridor.yaml"
     file.write_text(
@@ -79,7 +79,7 @@ def test_another_packages_suite_trains(tmp_path: Path, monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_what_cannot_be_learned_is_refused_before_anything_starts(tmp_path: Path, words: list[str], said: str) -> None:
+def test_unsupported_environments_are_refused_at_the_start(tmp_path: Path, words: list[str], said: str) -> None:
     done = herd("train", *words, "--run_dir", tmp_path / "run")
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()

@@ -11,7 +11,7 @@ from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, read_points, rea
 CENTRAL = ("--actor.inference", "remote", "--inference.port", "0", "--learner.log_interval_seconds", "0.5")
 
 
-def test_a_recurrent_agent_learns_through_it(tmp_path: Path) -> None:
+def test_a_recurrent_agent_learns_with_remote_inference(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     words = (*CENTRAL, "--network.core", "lstm", "--network.core_size", "32", "--network.last_action_and_reward", "true")
     with Run(run_dir, *words, "--optimizer.schedule", "constant") as run:
@@ -25,7 +25,7 @@ def test_a_recurrent_agent_learns_through_it(tmp_path: Path) -> None:
     assert read_report(run_dir)["accounting"]["dropped"] == {}
 
 
-def test_temperatures_and_two_agents_go_through_one_of_two_processes(tmp_path: Path) -> None:
+def test_dice_with_two_agents_trains_with_two_inference_processes(tmp_path: Path) -> None:
     """DiCE's temperatures reach the policy: the unrolls contain the temperatures with which the service sampled."""
     run_dir = tmp_path / "run"
     words = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--inference.replicas", "2", *CENTRAL)

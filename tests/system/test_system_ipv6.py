@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.processes, needs_ipv6]
 SERVERS = ("learner", "paramserver", "bandit")
 
 
-def test_a_run_over_ipv6_alone(tmp_path: Path) -> None:
+def test_a_run_trains_over_ipv6_only(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys")
     words = [word for service in SERVERS for word in (f"--{service}.host", "::1", f"--{service}.metrics_host", "::1")]
     words += ["--actor.metrics_host", "::1", "--security.curve_keys", str(tmp_path / "keys"), "--paramserver.replicas", "1"]

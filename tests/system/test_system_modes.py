@@ -54,7 +54,7 @@ def test_stale_unrolls_are_dropped_and_counted(tmp_path: Path) -> None:
     assert report["accounting"]["dropped"]["stale"] > 0
 
 
-def test_a_recurrent_agent_over_lz4(tmp_path: Path) -> None:
+def test_a_recurrent_agent_trains_with_lz4(tmp_path: Path) -> None:
     words = (
         "--network.core",
         "lstm",
@@ -71,7 +71,7 @@ def test_a_recurrent_agent_over_lz4(tmp_path: Path) -> None:
     assert report["tasks"]["catch"]["episode_return"]["mean_last_100"] > RANDOM_CATCH
 
 
-def test_two_tasks_over_zstd_with_weights_in_bfloat16(tmp_path: Path) -> None:
+def test_two_tasks_train_with_zstd_and_bfloat16_weights(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch,catch_instructed", "--network.language", "true", "--actor.compression", "zstd")
     report = train(tmp_path / "run", *SHORT, *words, "--learner.weights_dtype", "bfloat16")
     assert set(report["tasks"]) == {"catch", "catch_instructed"}
@@ -90,7 +90,7 @@ def test_two_tasks_over_zstd_with_weights_in_bfloat16(tmp_path: Path) -> None:
     assert {str(tensor.dtype) for tensor in model.values()} == {"torch.float32"}
 
 
-def test_the_instruction_is_understood(tmp_path: Path) -> None:
+def test_the_agent_learns_to_follow_the_instruction(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--stop.env_frames", "400000")
     report = train(tmp_path / "run", *words, "--optimizer.schedule", "constant")
     # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.

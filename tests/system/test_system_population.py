@@ -54,7 +54,7 @@ def _all_train_on(run: Run, frames: list[int]) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_copies_go_on_whoever_is_killed(tmp_path: Path) -> None:
+def test_copying_continues_after_any_process_is_killed(tmp_path: Path) -> None:
     with Run(tmp_path / "run", *WORDS) as run:
         run.until(lambda: len(_copies(run)) >= 2, "two copies")
         newest = _copies(run)[-1]
@@ -68,7 +68,7 @@ def test_copies_go_on_whoever_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_shards_of_a_member_copy_together(tmp_path: Path) -> None:
+def test_all_shards_of_a_member_copy_together(tmp_path: Path) -> None:
     with Run(tmp_path / "run", *WORDS, "--learner.shards", "2", "--value_scaling.kind", "popart") as run:
         run.until(lambda: len(_copies(run)) >= 2, "two copies")
         frames = _frames(run)

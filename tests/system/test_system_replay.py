@@ -32,7 +32,7 @@ def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
         assert last["learning_rate"] <= reports[agent]["sweep"]["optimizer.learning_rate"]
 
 
-def test_every_shard_replays_its_part_from_every_replica(tmp_path: Path) -> None:
+def test_two_shards_replay_from_two_replicas(tmp_path: Path) -> None:
     words = ("--learner.shards", "2", "--replay_service.replicas", "2", "--stop.env_frames", "30000")
     report = train(tmp_path / "run", *REPLAY, *words)
     assert 0.3 < report["replay"]["fraction"] <= 0.5

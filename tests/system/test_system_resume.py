@@ -16,7 +16,7 @@ def lineage(run_dir: Path) -> int:
     return int(json.loads((run_dir / "lineage.json").read_text())["lineage"])
 
 
-def test_a_stopped_run_goes_on_as_one_run(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_its_counters_and_curve(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
 
     def has_learned() -> bool:

@@ -21,7 +21,7 @@ def pids(run_dir: Path) -> tuple[int | None, ...]:
     return tuple(pid_of(run_dir, name) for name in LEARNERS)
 
 
-def test_two_shards_learn_and_their_accounts_are_one(tmp_path: Path) -> None:
+def test_two_shards_learn_and_report_one_set_of_totals(tmp_path: Path) -> None:
     report = train(tmp_path / "run", *SHARDS, "--stop.env_frames", "150000")
     assert report["episode_return"]["mean_last_100"] > RANDOM_CATCH
     # The global batch equals that of one learner: 32 unrolls of 20 rows, nine in ten of which are steps.
@@ -30,7 +30,7 @@ def test_two_shards_learn_and_their_accounts_are_one(tmp_path: Path) -> None:
     assert report["sample_reuse"] == 1.0
 
 
-def test_a_checkpoint_goes_on_with_another_number_of_shards(tmp_path: Path) -> None:
+def test_a_checkpoint_resumes_with_another_number_of_shards(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     frames, updates = 0, 0
     for number, shards in enumerate(("1", "2", "1"), 1):
@@ -45,7 +45,7 @@ def have_no_pid_of(run: Run, before: Iterable[int | None]) -> bool:
     return not set(pids(run.run_dir)) & set(before)
 
 
-def test_a_killed_and_a_stopped_shard_take_the_group_back_to_the_checkpoint(tmp_path: Path) -> None:
+def test_a_lost_shard_restarts_the_group_from_the_checkpoint(tmp_path: Path) -> None:
     # With two tasks, each task's accounts are the sums over both shards, before and after.
     with Run(tmp_path / "run", *SHARDS, "--learner.shard_timeout_seconds", "5", "--env.reward_scales", "1,1000") as run:
         run.until(lambda: run.env_frames() > 10_000, "learning begins")
@@ -60,7 +60,7 @@ def test_a_killed_and_a_stopped_shard_take_the_group_back_to_the_checkpoint(tmp_
     read_report(run.run_dir)
 
 
-def test_a_parameter_server_that_outlived_the_run_directory_gets_a_newer_lineage(tmp_path: Path) -> None:
+def test_a_learner_that_lost_its_lineage_file_opens_a_newer_one(tmp_path: Path) -> None:
     words = ("--learner.shards", "2", "--learner.max_policy_lag", "100000", "--learner.log_interval_seconds", "0.5")
     with Run(tmp_path / "run", *words, "--learner.checkpoint_interval_seconds", "3600") as run:
 
@@ -80,7 +80,7 @@ def test_a_parameter_server_that_outlived_the_run_directory_gets_a_newer_lineage
     read_report(run.run_dir)
 
 
-def test_a_starving_shard_is_waited_for(tmp_path: Path) -> None:
+def test_a_starving_shard_is_not_taken_for_lost(tmp_path: Path) -> None:
     words = (*SHARDS, "--learner.shard_timeout_seconds", "5", "--actor.count", "2", "--actor.links", "1")
     with Run(tmp_path / "run", *words) as run:
 

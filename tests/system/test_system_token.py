@@ -17,7 +17,7 @@ def has_refused(run_dir: Path, process: str, reason: str, least: int) -> bool:
     return total(metrics(run_dir, process), REFUSED, reason=reason) >= least
 
 
-def test_a_stranger_contributes_nothing_and_a_process_with_the_token_does(tmp_path: Path) -> None:
+def test_only_processes_with_the_token_contribute(tmp_path: Path) -> None:
     learner_port, paramserver_port = free_ports(2)
     run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     words = ["--learner.port", str(learner_port), "--paramserver.port", str(paramserver_port), "--learner.log_interval_seconds", "0.5"]

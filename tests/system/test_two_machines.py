@@ -79,7 +79,7 @@ class Machine:
         return "\n".join(file.read_text() for file in sorted(self.folder.glob("*.out")))
 
 
-def test_two_machines_train_together(tmp_path: Path) -> None:
+def test_the_documented_commands_train_on_two_machines(tmp_path: Path) -> None:
     ports = dict(zip(("7100", "7200", "9401", "9402"), map(str, free_ports(4)), strict=True))
     replaced = {"10.0.0.1": "127.0.0.1", **ports}
     keys, paramserver, learner = blocks("trainer")
@@ -111,7 +111,7 @@ def services() -> dict[str, Any]:
     return dict(yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"])
 
 
-def test_the_compose_file_is_one() -> None:
+def test_the_compose_file_is_valid() -> None:
     words = ["--builtin-schema", "vendor.compose-spec", str(COMPOSE / "compose.yaml")]
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", *words], capture_output=True, text=True, timeout=patient(60), check=False
@@ -142,7 +142,7 @@ def dockerfile_variables(service: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_container_finds_the_others(name: str) -> None:
+def test_containers_are_configured_with_each_others_addresses(name: str) -> None:
     service = services()[name]
     assert any(":/etc/herd/experiment.yaml:ro" in volume for volume in service["volumes"])
     own = getattr(read_settings(name), PROGRAMS[name].section)
@@ -159,7 +159,7 @@ def test_each_container_finds_the_others(name: str) -> None:
     assert set(service["image"].partition("/")[2].split(":")) >= {f"herd-{name}"}
 
 
-def test_members_of_a_population_are_learners_in_the_order_that_actors_know() -> None:
+def test_members_are_learners_in_the_order_of_the_actors_addresses() -> None:
     experiment = ROOT / "experiments" / "pbt-quick.yaml"
     (addresses,) = re.findall(r"^export HERD_LEARNERS=(\S+)$", PAGE, re.MULTILINE)
     settings = read_settings("actor", experiment, environ={"HERD_LEARNERS": addresses})
@@ -175,7 +175,7 @@ def test_members_of_a_population_are_learners_in_the_order_that_actors_know() ->
         }
 
 
-def test_what_is_mounted_is_there() -> None:
+def test_mounted_files_exist() -> None:
     for service in services().values():
         for volume in service["volumes"]:
             source = volume.partition(":")[0]
@@ -187,7 +187,7 @@ def test_what_is_mounted_is_there() -> None:
     assert any(target.startswith(f"{provider['options']['path']}/") for target in targets)
 
 
-def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
+def test_promtool_accepts_the_prometheus_configuration(tmp_path: Path) -> None:
     """The rules lie beside the configuration, as they are mounted."""
     shutil.copy(COMPOSE / "prometheus.yaml", tmp_path)
     for rules in yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["rule_files"]:
@@ -197,7 +197,7 @@ def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_targets_have_the_labels_that_rules_and_dashboard_go_by() -> None:
+def test_scrape_targets_have_the_labels_used_by_rules_and_dashboard() -> None:
     (job,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
     assert {rule["target_label"] for rule in job["relabel_configs"]} == {"namespace", "release", "component", "pod"}
     names = job["dns_sd_configs"][0]["names"]

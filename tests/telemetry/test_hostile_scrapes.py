@@ -38,7 +38,7 @@ def num_threads() -> int:
     return sum(thread.name.startswith("Thread-") for thread in threading.enumerate())
 
 
-def test_half_open_connections_keep_no_scrape_out(endpoint: HttpEndpoint) -> None:
+def test_half_open_connections_do_not_block_scrapes(endpoint: HttpEndpoint) -> None:
     before = num_threads()
     with contextlib.ExitStack() as strangers:
         held = [strangers.enter_context(connect(endpoint)) for _ in range(5 * MAX_CLIENTS)]
@@ -56,7 +56,7 @@ def test_half_open_connections_keep_no_scrape_out(endpoint: HttpEndpoint) -> Non
 @pytest.mark.parametrize(
     "garbage", [b"\0" * 1000, b"GET " + b"/" * 100_000, b"GET / HTTP/9.9\r\n\r\n", b"\xff\xfe\r\n\r\n", b"A: b\r\n" * 1000]
 )
-def test_garbage_is_answered_or_hung_up_on(endpoint: HttpEndpoint, garbage: bytes) -> None:
+def test_garbage_is_answered_or_disconnected(endpoint: HttpEndpoint, garbage: bytes) -> None:
     with connect(endpoint) as stranger, contextlib.suppress(OSError):  # the server may hang up early
         stranger.sendall(garbage)
         stranger.shutdown(socket.SHUT_WR)
@@ -65,7 +65,7 @@ def test_garbage_is_answered_or_hung_up_on(endpoint: HttpEndpoint, garbage: byte
     assert scrape(f"http://127.0.0.1:{endpoint.port}/metrics")
 
 
-def test_scrapes_that_come_together_wait_in_the_kernel() -> None:
+def test_simultaneous_scrapes_are_queued_by_the_kernel() -> None:
     """The kernel must queue as many connections as are allowed; it used to refuse the sixth."""
     served = HttpEndpoint("127.0.0.1", 0, {})
     try:

@@ -42,7 +42,7 @@ def test_json_lines_carry_service_fields_and_level():
     assert "timestamp" in theirs
 
 
-def test_text_lines_are_one_line_without_colours_when_not_a_terminal():
+def test_text_logs_to_a_file_are_single_lines_without_colours():
     stream = io.StringIO()
     configure_logging("learner", stream=stream)
     get_logger().warning("dropped", reason="two\nlines")
@@ -62,7 +62,7 @@ def test_an_exception_is_one_json_line():
     assert "ValueError: invalid literal" in line["exception"]
 
 
-def test_the_level_holds_and_an_unknown_one_is_refused():
+def test_the_log_level_applies_and_unknown_ones_are_refused():
     stream = io.StringIO()
     early = get_logger()
     configure_logging("actor", "warning", json=True, stream=stream)
@@ -73,7 +73,7 @@ def test_the_level_holds_and_an_unknown_one_is_refused():
         configure_logging("actor", "noisy")
 
 
-def test_a_repeated_warning_comes_once_an_interval_and_tells_how_many_were_held_back():
+def test_repeated_warnings_are_limited_and_counted():
     stream = io.StringIO()
     configure_logging("learner", json=True, stream=stream)
     now = [0.0]
@@ -92,7 +92,7 @@ def test_a_repeated_warning_comes_once_an_interval_and_tells_how_many_were_held_
     ]
 
 
-def test_keys_of_strangers_do_not_fill_the_memory():
+def test_the_number_of_limited_warning_keys_is_bounded():
     configure_logging("learner", json=True, stream=io.StringIO())
     limited = LimitedWarnings(get_logger(), clock=lambda: 0.0)
     warned = sum(limited.warn(f"stranger {n}", "malformed message") for n in range(3 * MAX_LIMITED_KEYS))
@@ -100,7 +100,7 @@ def test_keys_of_strangers_do_not_fill_the_memory():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full, where every write finds a full disk")
-def test_a_full_disk_loses_lines_and_says_how_many():
+def test_a_full_disk_loses_log_lines_and_reports_how_many():
     class Disk:
         """A file descriptor on a disk that can be full."""
 
@@ -127,7 +127,7 @@ def test_a_full_disk_loses_lines_and_says_how_many():
     assert [(line["event"], line.get("num_lost")) for line in lines] == [("before", None), ("after", None), ("log lines were lost", 3)]
 
 
-def test_a_line_that_fits_in_part_does_not_swallow_the_next(tmp_path):
+def test_a_partly_written_line_does_not_damage_the_next(tmp_path):
     with (tmp_path / "log").open("w") as stream:
         configure_logging("learner", json=True, stream=stream)
         get_logger().info("before")
@@ -140,7 +140,7 @@ def test_a_line_that_fits_in_part_does_not_swallow_the_next(tmp_path):
     assert len(lines[1]) == 10
 
 
-def test_a_closed_stream_is_no_end():
+def test_logging_to_a_closed_stream_raises_no_error():
     stream = io.StringIO()
     configure_logging("learner", stream=stream)
     stream.close()

@@ -45,7 +45,7 @@ class Time:
             self._then.pop(0)()
 
 
-def test_frames_that_flow(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flowing_frames_pass_the_self_test(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     (learner, learner_url), (_, other_url) = start("learner"), start("paramserver")
     frames = learner.counter(names.LEARNER_ENV_FRAMES)
     frames.inc(1000)
@@ -58,7 +58,7 @@ def test_frames_that_flow(start: Start, capsys: pytest.CaptureFixture[str]) -> N
     assert time.now == 4.0
 
 
-def test_shards_are_added_up(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_frames_of_shards_are_added_up(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [start("learner") for _ in range(2)]
     counters = [telemetry.counter(names.LEARNER_ENV_FRAMES) for telemetry, _ in shards]
 
@@ -71,7 +71,7 @@ def test_shards_are_added_up(start: Start, capsys: pytest.CaptureFixture[str]) -
     assert "100 frames per second" in capsys.readouterr().out
 
 
-def test_a_service_that_is_not_ready_is_named_and_waited_for(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_services_that_are_not_ready_are_named_and_awaited(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     (learner, learner_url), (bandit, bandit_url) = start("learner"), start("bandit")
     bandit.set_ready(False, "starting")
     frames = learner.counter(names.LEARNER_ENV_FRAMES)
@@ -90,33 +90,33 @@ def test_a_service_that_is_not_ready_is_named_and_waited_for(start: Start, capsy
     assert len(lines) == 2  # an unchanged state is printed once
 
 
-def test_gives_up_when_the_time_is_over(start: Start) -> None:
+def test_the_self_test_fails_after_its_timeout(start: Start) -> None:
     _, learner_url = start("learner")
     time = Time()
     assert not watch([learner_url], [], 7.0, clock=time, pause=time.pause)
     assert time.now == 8.0
 
 
-def test_a_run_that_is_over_works_without_frames(start: Start) -> None:
+def test_a_finished_run_passes_without_frames(start: Start) -> None:
     learner, learner_url = start("learner")
     learner.set_ready(True, RUN_IS_OVER)
     time = Time()
     assert watch([learner_url], [], 60.0, clock=time, pause=time.pause)
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_learner_is_named() -> None:
     gone = Look(("http://learner",), 0.0, 0.0, is_over=False)
     verdict = judge(gone, gone, 2.0)
     assert not verdict.works
     assert verdict.line == "not ready: http://learner"
 
 
-def test_a_learner_that_went_back_does_not_work() -> None:
+def test_decreasing_frames_fail_the_self_test() -> None:
     verdict = judge(Look((), 500.0, 1.0, is_over=False), Look((), 20.0, 1.0, is_over=False), 2.0)
     assert not verdict.works
 
 
-def test_exit_code(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_tells_whether_the_self_test_passed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     learner, url = start("learner")
     learner.set_ready(True, RUN_IS_OVER)
     monkeypatch.setattr("herd.telemetry.self_test.PAUSE_SECONDS", 0.0)

@@ -61,7 +61,7 @@ def fetch(port, page):
             return error.code, error.read().decode()
 
 
-def test_an_actor_stays_within_its_budget_of_series_even_with_every_label_value_seen():
+def test_an_actor_with_every_label_value_stays_within_its_budget():
     telemetry = Telemetry("actor", "run")
     touch_everything(telemetry)
     lines = samples_of(telemetry)
@@ -102,7 +102,7 @@ def test_names_are_unique_and_the_catalogue_is_complete():
     )
 
 
-def test_the_reference_page_is_the_catalogue():
+def test_the_reference_page_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "metrics.md"
     assert page.read_text() == render_reference(), "run python -m herd.telemetry.reference > docs/metrics.md"
     for metric in names.CATALOGUE:
@@ -119,7 +119,7 @@ def test_a_labelled_counter_is_resolved_once_and_counts(learner):
     assert not any("_created" in line for line in lines)
 
 
-def test_a_reason_nobody_foresaw_counts_as_other_and_makes_no_new_series(learner):
+def test_an_unknown_reason_is_counted_as_other(learner):
     learner.counter(names.MALFORMED_MESSAGES, reason="header")
     before = len(samples_of(learner))
     for n in range(100):
@@ -128,7 +128,7 @@ def test_a_reason_nobody_foresaw_counts_as_other_and_makes_no_new_series(learner
     assert 'herd_wire_malformed_messages_total{reason="other"} 100.0' in samples_of(learner)
 
 
-def test_mistakes_in_asking_for_a_metric_are_errors(learner):
+def test_invalid_requests_for_metrics_are_errors(learner):
     with pytest.raises(ValueError, match="not a metric of the learner"):
         learner.counter(names.ACTOR_ENV_FRAMES)
     with pytest.raises(ValueError, match="takes the labels"):
@@ -141,7 +141,7 @@ def test_mistakes_in_asking_for_a_metric_are_errors(learner):
         learner.counter(names.QUEUE_DEPTH)
 
 
-def test_a_metric_is_either_read_from_a_function_or_set_by_hand(learner):
+def test_a_metric_is_read_from_a_function_or_set_but_not_both(learner):
     learner.read(names.QUEUE_DEPTH, lambda: 1.0)
     with pytest.raises(ValueError, match="read from a function"):
         learner.gauge(names.QUEUE_DEPTH)
@@ -150,7 +150,7 @@ def test_a_metric_is_either_read_from_a_function_or_set_by_hand(learner):
         learner.read(names.UNROLLS_RECEIVED, lambda: 1.0)
 
 
-def test_totals_kept_elsewhere_are_read_at_each_scrape(learner):
+def test_functions_of_metrics_are_called_at_each_scrape(learner):
     received = {"unrolls": 10, "weights": 1}
     learner.read(names.BYTES_IN, lambda: received["unrolls"], stream="unrolls")
     learner.read(names.BYTES_IN, lambda: received["weights"], stream="weights")
@@ -160,7 +160,7 @@ def test_totals_kept_elsewhere_are_read_at_each_scrape(learner):
     assert 'herd_wire_received_bytes_total{stream="weights"} 1.0' in samples_of(learner)
 
 
-def test_the_policy_lag_histogram_separates_on_policy_from_the_rest(learner):
+def test_the_policy_lag_histogram_has_a_bucket_for_lag_0(learner):
     lag = learner.histogram(names.POLICY_LAG)
     for updates in (0, 0, 1, 300):
         lag.observe(updates)
@@ -170,7 +170,7 @@ def test_the_policy_lag_histogram_separates_on_policy_from_the_rest(learner):
     assert "herd_learner_policy_lag_updates_sum 301.0" in lines
 
 
-def test_weights_version_and_age(learner, clock):
+def test_weights_version_and_age_are_exported(learner, clock):
     assert "herd_weights_age_seconds NaN" in samples_of(learner)
     learner.set_weights_version(7, 1234)
     clock.now += 2.5
@@ -178,7 +178,7 @@ def test_weights_version_and_age(learner, clock):
     assert {"herd_weights_lineage 7.0", "herd_weights_updates 1234.0", "herd_weights_age_seconds 2.5"} <= set(lines)
 
 
-def test_process_metrics_tell_memory_processor_time_and_who_it_is(learner):
+def test_process_metrics_include_memory_cpu_time_and_identity(learner):
     values = dict(line.rsplit(" ", 1) for line in samples_of(learner))
     assert 1e6 < float(values["herd_process_resident_memory_bytes"]) < 1e11
     assert float(values["herd_process_cpu_seconds_total"]) > 0.0
@@ -200,7 +200,7 @@ def test_healthz_fails_when_the_heartbeat_is_too_old_and_recovers(learner, clock
     assert fetch(port, "/healthz")[0] == 200
 
 
-def test_readyz_follows_set_ready_and_says_what_is_missing(learner):
+def test_readyz_follows_set_ready_and_gives_the_reason(learner):
     port = learner.serve("127.0.0.1", 0)
     assert fetch(port, "/readyz") == (503, "not ready: starting\n")
     learner.set_ready(False, "waiting for the first batch")
@@ -231,7 +231,7 @@ def test_a_port_in_use_is_one_clear_error(learner):
     assert "\n" not in str(refused.value)
 
 
-def test_a_host_that_is_not_ours_is_one_clear_error():
+def test_a_host_of_another_machine_is_one_clear_error():
     with pytest.raises(MetricsEndpointError, match=r"192\.0\.2\.1:9000"):
         Telemetry("actor", "run").serve("192.0.2.1", 9000)
 
@@ -247,7 +247,7 @@ def test_close_frees_the_port_and_may_be_repeated(learner):
     assert learner.serve("127.0.0.1", port) == port
 
 
-def test_a_client_that_says_nothing_blocks_nobody(learner):
+def test_a_silent_client_does_not_block_scrapes(learner):
     port = learner.serve("127.0.0.1", 0)
     with socket.create_connection(("127.0.0.1", port), timeout=5):
         assert fetch(port, "/metrics")[0] == 200
@@ -266,19 +266,19 @@ def test_scrape_returns_what_was_set(learner):
 
 
 @pytest.mark.parametrize(("page", "match"), [("/readyz", "503"), ("/nothing", "404")])
-def test_scrape_of_something_else_is_one_clear_error(learner, page, match):
+def test_scraping_another_page_is_one_clear_error(learner, page, match):
     port = learner.serve("127.0.0.1", 0)
     with pytest.raises(ScrapeError, match=match) as refused:
         scrape(f"http://127.0.0.1:{port}{page}")
     assert "\n" not in str(refused.value)
 
 
-def test_scrape_of_a_silent_server_times_out(learner):
+def test_scraping_a_silent_server_times_out(learner):
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ScrapeError, match="timed out"):
         scrape(f"http://127.0.0.1:{silent.getsockname()[1]}/metrics", timeout=0.05)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "127.0.0.1:9", "http://127.0.0.1:port/metrics"])
-def test_scrape_of_an_address_that_is_none_is_an_error(url):
+def test_scraping_an_invalid_address_is_an_error(url):
     with pytest.raises(ScrapeError):
         scrape(url, timeout=0.2)

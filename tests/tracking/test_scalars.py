@@ -5,7 +5,7 @@ import math
 from herd.tracking.scalars import scalars
 
 
-def test_every_finite_number_is_found_by_its_path() -> None:
+def test_finite_numbers_become_scalars_named_by_their_path() -> None:
     point = {
         "env_frames": 640,
         "entropy": 0.5,

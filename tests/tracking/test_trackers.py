@@ -40,7 +40,7 @@ def write(settings: RunSettings, run_dir: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # the reader's dependencies warn
-def test_tensorboard_reads_one_curve_from_two_sessions(tmp_path: Path) -> None:
+def test_two_sessions_form_one_tensorboard_curve(tmp_path: Path) -> None:
     write(RunSettings(logging=LoggingSettings(tensorboard=True)), tmp_path)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  warns as it loads
 
@@ -56,7 +56,7 @@ def test_tensorboard_reads_one_curve_from_two_sessions(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")  # a third-party package warns
-def test_wandb_offline_leaves_files_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_sessions_form_one_offline_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     settings = RunSettings(name="pong7", logging=LoggingSettings(wandb="offline", wandb_project="games"))
     write(settings, tmp_path)
@@ -113,7 +113,7 @@ class Stuck:
         raise RuntimeError("cannot close")
 
 
-def test_a_viewer_that_hangs_never_makes_the_learner_wait(log: io.StringIO) -> None:
+def test_a_hanging_tracker_does_not_delay_the_learner(log: io.StringIO) -> None:
     viewer = Stuck()
     viewers = Trackers([lambda: viewer])
     viewers.add(point(0, 0.0))
@@ -128,7 +128,7 @@ def test_a_viewer_that_hangs_never_makes_the_learner_wait(log: io.StringIO) -> N
     viewers.close(patient(30))  # called again when the process ends, after the end of the run
 
 
-def test_viewers_that_break_cost_their_own_points_only(log: io.StringIO, tmp_path: Path) -> None:
+def test_a_failing_tracker_does_not_affect_the_others(log: io.StringIO, tmp_path: Path) -> None:
     class Breaks(Stuck):
         def add(self, point: Mapping[str, Any]) -> None:
             if point["env_frames"] == 1:
@@ -150,7 +150,7 @@ def test_viewers_that_break_cost_their_own_points_only(log: io.StringIO, tmp_pat
     assert "page of text" not in text
 
 
-def test_no_viewer_is_the_default(tmp_path: Path) -> None:
+def test_by_default_there_is_no_tracker(tmp_path: Path) -> None:
     assert make_trackers(RunSettings(), tmp_path) is None
     assert what_is_missing(LoggingSettings()) is None
     assert list(tmp_path.iterdir()) == []
@@ -174,7 +174,7 @@ def test_no_viewer_is_the_default(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_viewer_lacks_is_said_before_anything_starts(
+def test_missing_packages_and_logins_are_reported_before_the_start(
     monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any], installed: tuple[str, ...], line: str | None
 ) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda name: object() if name in installed else None)
@@ -189,7 +189,7 @@ def test_what_a_viewer_lacks_is_said_before_anything_starts(
     assert str(caught.value) == line
 
 
-def test_an_account_is_known_by_its_key(tmp_path: Path) -> None:
+def test_is_logged_in_finds_keys_in_the_environment_and_netrc(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
     assert not is_logged_in({})
     assert not is_logged_in(home)

@@ -76,7 +76,7 @@ def run(*command: object, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_holds_our_packages_typed_and_the_experiments(wheel: Path) -> None:
+def test_the_wheel_contains_typed_packages_and_experiments(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names} == {*PACKAGES, "herd_rl-0.1.0.dist-info"}
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
@@ -98,7 +98,7 @@ def test_an_experiment_trains_by_name_in_an_empty_folder(programs: Path, tmp_pat
     assert opened.stdout.split() == ["0.1.0", str(updates)], opened
 
 
-def test_a_service_knows_the_names_too(programs: Path, tmp_path: Path) -> None:
+def test_a_service_resolves_experiment_names(programs: Path, tmp_path: Path) -> None:
     near = run(programs / "python", "-m", "herd_actor", "--config", "cach", folder=tmp_path)
     assert (near.returncode, near.stderr) == (
         2,

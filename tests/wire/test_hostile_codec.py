@@ -104,13 +104,13 @@ def test_every_map_decodes_or_is_malformed(header: dict[object, object], kind: s
         b"",
     ],
 )
-def test_the_corners_of_messagepack_are_malformed(header: bytes) -> None:
+def test_unusual_messagepack_values_are_malformed(header: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode_header(header)
 
 
 @pytest.mark.parametrize("unit", [b"\x80", b"\x90", b"\x81\xa0\x80", b"\xa1x", b"\xcb" + bytes(8)])
-def test_the_largest_header_costs_a_bounded_multiple_of_its_size(unit: bytes) -> None:
+def test_decoding_memory_is_a_bounded_multiple_of_the_header_size(unit: bytes) -> None:
     """Small values cost the most: an empty map is one byte on the wire and 64 in memory; a map with one entry, 3 and 60."""
     rows = [b"\xdc\x10\x00" + unit * 4096] * (MAX_HEADER_BYTES // (3 + 4096 * len(unit)))
     header = b"\x81\xa4type\xdc" + len(rows).to_bytes(2, "big") + b"".join(rows)
@@ -126,7 +126,7 @@ def test_the_largest_header_costs_a_bounded_multiple_of_its_size(unit: bytes) ->
 
 @pytest.mark.parametrize("announced", [109, 600, 4096])
 @pytest.mark.parametrize("num_lists", [1000, 6000])
-def test_elements_that_a_list_announces_and_lacks_cost_no_memory(announced: int, num_lists: int) -> None:
+def test_lists_that_announce_missing_elements_allocate_no_memory(announced: int, num_lists: int) -> None:
     """Nested lists of three bytes each: allocating what they announce would cost 30 MB and 20 ms for 3 kB."""
     header = (b"\xdc" + announced.to_bytes(2, "big")) * num_lists
     tracemalloc.start()
@@ -153,7 +153,7 @@ def test_the_longest_lists_of_the_shortest_elements_are_decoded() -> None:
 
 
 @pytest.mark.parametrize("words", ["\x1b[2Jgone", "a line\nand another that was never logged", "\u202etxt.exe", "\x9b31m", "\0"])
-def test_a_strangers_words_steer_no_terminal(words: str) -> None:
+def test_error_reasons_contain_no_control_characters(words: str) -> None:
     for header in ({"type": words}, {"type": "goodbye", words: 1}, {"type": "unrolls", "episodes": [{words: 1}]}):
         with pytest.raises(MalformedMessage) as caught:
             decode_header(msgpack.packb(header))
@@ -169,7 +169,7 @@ def test_a_strangers_words_steer_no_terminal(words: str) -> None:
 
 
 @given(text=st.text(max_size=300), limit=st.integers(0, 200))
-def test_what_is_printed_is_short_and_printable_and_the_same_where_it_was(text: str, limit: int) -> None:
+def test_printable_is_bounded_and_leaves_printable_ascii_unchanged(text: str, limit: int) -> None:
     shown = printable(text, limit)
     assert len(shown) <= limit
     assert shown.isprintable()

@@ -63,7 +63,7 @@ def kernel() -> Kernel:
     return Kernel()
 
 
-def test_one_too_many_costs_who_was_there_longest_without_being_introduced(kernel: Kernel) -> None:
+def test_a_full_table_closes_the_oldest_connection_not_introduced(kernel: Kernel) -> None:
     table = kernel.table()
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)
@@ -78,7 +78,7 @@ def test_one_too_many_costs_who_was_there_longest_without_being_introduced(kerne
     assert (len(table), table.num_cut) == (3, {"crowd": 2, "unread": 0})
 
 
-def test_who_holds_most_unread_is_cut_off(kernel: Kernel) -> None:
+def test_the_connection_with_most_unread_bytes_is_closed(kernel: Kernel) -> None:
     table = kernel.table()
     for descriptor, total in ((1, 400), (2, 500), (3, 100)):
         kernel.connect(table, descriptor)
@@ -91,7 +91,7 @@ def test_who_holds_most_unread_is_cut_off(kernel: Kernel) -> None:
     assert table.unread_bytes == 501
 
 
-def test_who_has_not_authenticated_may_have_little_unread(kernel: Kernel) -> None:
+def test_unauthenticated_connections_have_a_low_unread_limit(kernel: Kernel) -> None:
     """Its limit does not depend on that of authenticated clients: the server has sent it a greeting, but has not admitted it."""
     table = kernel.table(max_unread_bytes=1 << 30, welcome_bytes=240)
     for descriptor in (1, 2, 3):
@@ -110,7 +110,7 @@ def test_who_has_not_authenticated_may_have_little_unread(kernel: Kernel) -> Non
     assert kernel.shut == [2, 3]
 
 
-def test_what_came_out_as_messages_is_not_held_against_anybody(kernel: Kernel) -> None:
+def test_delivered_messages_do_not_count_as_unread(kernel: Kernel) -> None:
     table = kernel.table()
     kernel.connect(table, 1)
     for turn in range(1, 100):
@@ -120,7 +120,7 @@ def test_what_came_out_as_messages_is_not_held_against_anybody(kernel: Kernel) -
     assert (table.unread_bytes, kernel.shut) == (0, [])
 
 
-def test_nobody_saves_up_an_overhead_that_was_not_there(kernel: Kernel) -> None:
+def test_assumed_frame_overhead_does_not_accumulate_as_allowance(kernel: Kernel) -> None:
     table = kernel.table()
     kernel.connect(table, 1)
     for turn in range(1, 200):  # a message takes 3 bytes on the wire
@@ -132,7 +132,7 @@ def test_nobody_saves_up_an_overhead_that_was_not_there(kernel: Kernel) -> None:
     assert kernel.shut == [1]
 
 
-def test_heartbeats_add_up_to_nothing(kernel: Kernel) -> None:
+def test_heartbeats_do_not_count_as_unread(kernel: Kernel) -> None:
     """A connection that carries nothing but heartbeats for a year."""
     table = kernel.table(max_unread_bytes=100)
     kernel.connect(table, 1)
@@ -143,7 +143,7 @@ def test_heartbeats_add_up_to_nothing(kernel: Kernel) -> None:
     assert (kernel.shut, table.unread_bytes) == ([], 0)
 
 
-def test_a_number_that_is_used_again_is_another_connection(kernel: Kernel) -> None:
+def test_a_reused_descriptor_counts_as_a_new_connection(kernel: Kernel) -> None:
     table = kernel.table()
     kernel.connect(table, 1, "before")
     kernel.receive(1, 900)
@@ -155,7 +155,7 @@ def test_a_number_that_is_used_again_is_another_connection(kernel: Kernel) -> No
     assert (len(table), kernel.shut, table.unread_bytes) == (0, [], 0)
 
 
-def test_every_connection_comes_round(kernel: Kernel, monkeypatch) -> None:
+def test_every_connection_is_eventually_checked(kernel: Kernel, monkeypatch) -> None:
     monkeypatch.setattr(connections_module, "LOOKED_AT_ONCE", 2)
     table = kernel.table(max_connections=9, max_unread_bytes=100)
     for descriptor in range(6):
@@ -166,7 +166,7 @@ def test_every_connection_comes_round(kernel: Kernel, monkeypatch) -> None:
     assert kernel.shut == [5]
 
 
-def test_the_kernel_tells_of_a_real_connection_and_ends_it() -> None:
+def test_probe_reads_a_real_connection_and_shut_closes_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
         with accepted:
@@ -190,7 +190,7 @@ def is_reset(peer: socket.socket) -> bool:
     return any(events & select.POLLHUP for _, events in poller.poll(DEADLINE_SECONDS * 1000))
 
 
-def test_of_a_connection_that_was_ended_the_kernel_keeps_nothing() -> None:
+def test_shut_discards_unread_answers_in_the_kernel() -> None:
     """Neither answers that the peer did not read remain, nor does the kernel wait for the peer to close."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
@@ -250,7 +250,7 @@ def greet(peer: socket.socket, identity: bytes) -> None:
         received += peer.recv(1000)
 
 
-def send_what_goes(peer: socket.socket, data: bytes, router: Router) -> int:
+def send_until_disconnected(peer: socket.socket, data: bytes, router: Router) -> int:
     """Send without blocking while driving the server; returns the number of bytes sent before it hung up."""
     peer.setblocking(False)
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -272,7 +272,7 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router:
         with shake_hands(router) as peer:
             # This is six times what all peers together may have unread; without the cut, all of it would be sent.
-            assert send_what_goes(peer, 64 * frame, router) > 2 * len(frame)
+            assert send_until_disconnected(peer, 64 * frame, router) > 2 * len(frame)
             until(lambda: router.connections.num_cut["unread"] == 1, router)
             assert is_reset(peer)
             assert (len(router.connections), router.connections.unread_bytes) == (0, 0)
@@ -281,7 +281,7 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
             until(lambda: router.bytes_in == 2, router)  # incomplete data was never delivered
 
 
-def test_who_asks_and_reads_no_answer_is_let_go(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_never_reads_its_answers_is_disconnected(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets_module, "HEARTBEAT_TIMEOUT_MILLISECONDS", 1000)
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
         peer.setblocking(False)
@@ -324,7 +324,7 @@ def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
 
 @pytest.mark.parametrize("num_greedy", [1, 3])
 @pytest.mark.parametrize("max_burst", [MAX_BURST, MESSAGES_PER_TURN], ids=["bandit", "learner"])
-def test_a_peer_that_sends_flat_out_is_heard_in_turn(context: Context, max_burst: int, num_greedy: int) -> None:
+def test_peers_are_served_in_turn_whatever_their_send_rate(context: Context, max_burst: int, num_greedy: int) -> None:
     """Between two waiting messages of a peer, each other peer has one message served, however many it has sent."""
     order: list[bytes] = []
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, ExitStack() as stack:
@@ -345,7 +345,7 @@ def test_a_peer_that_sends_flat_out_is_heard_in_turn(context: Context, max_burst
 
 
 @pytest.mark.parametrize("says", [b"", b"\x00\x07garbage"])
-def test_connections_that_nobody_introduced_make_room(context: Context, says: bytes) -> None:
+def test_unintroduced_connections_are_closed_for_new_clients(context: Context, says: bytes) -> None:
     """Such connections are half-open, or have sent something that no service accepted."""
 
     def stranger(router: Router) -> socket.socket:
@@ -424,7 +424,7 @@ def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: C
         wait_for(hear)
 
 
-def test_a_message_of_very_many_frames_comes_out_short_enough_to_refuse(context: Context) -> None:
+def test_a_message_of_too_many_frames_is_received_truncated(context: Context) -> None:
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
         peer.sendall(b"\x01\x01x" * 5000 + b"\x00\x01y")
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -440,7 +440,7 @@ def test_a_message_of_very_many_frames_comes_out_short_enough_to_refuse(context:
         assert [bytes(frame) for frame in received[1]] == [b"hi"]
 
 
-def test_many_that_hold_a_little_are_cut_off_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_many_connections_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections_module, "LOOKED_AT_ONCE", 1 << 20)
 
     def prepare(size: int) -> Callable[[], object]:
@@ -459,7 +459,7 @@ def test_many_that_hold_a_little_are_cut_off_in_one_pass(monkeypatch: pytest.Mon
     assert_linear(prepare, 64, 128, 256)
 
 
-def test_who_was_heard_over_a_connection_that_ended_is_told_once(kernel: Kernel) -> None:
+def test_departures_reports_each_disconnected_peer_once(kernel: Kernel) -> None:
     table = kernel.table()
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)

@@ -87,7 +87,7 @@ look_away(0.1)
 
 
 @pytest.mark.parametrize("attack", [REPLACED_CONNECTION, FULL_QUEUE, PING_BEHIND_A_FULL_QUEUE])
-def test_the_server_lives(attack: str) -> None:
+def test_the_server_survives_inputs_that_abort_libzmq(attack: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SERVER, attack], cwd=ROOT, capture_output=True, text=True, timeout=patient(100), check=False
     )

@@ -22,7 +22,7 @@ def route(number: int) -> bytes:
     return b"\0" + (number % 2**32).to_bytes(4)
 
 
-def test_the_newest_connection_of_a_name_counts() -> None:
+def test_the_newest_connection_of_a_name_is_used() -> None:
     routes = Routes()
     assert routes.heard(route(7), b"actor") == b"actor"
     assert routes.heard(route(9), b"actor") == b"actor"
@@ -30,7 +30,7 @@ def test_the_newest_connection_of_a_name_counts() -> None:
     assert routes.route_to(b"actor") == route(9)
 
 
-def test_numbers_go_round() -> None:
+def test_connection_numbers_may_wrap_around() -> None:
     routes = Routes()
     routes.heard(route(2**32 - 1), b"actor")
     assert routes.heard(route(1), b"actor") == b"actor"
@@ -38,21 +38,21 @@ def test_numbers_go_round() -> None:
 
 
 @pytest.mark.parametrize("claimed", [b"", b"\0", b"own identity", bytes(6), bytes(300)])
-def test_an_identity_that_somebody_made_up_is_not_newer(claimed: bytes) -> None:
+def test_an_invented_routing_id_does_not_replace_a_connection(claimed: bytes) -> None:
     routes = Routes()
     routes.heard(route(7), b"actor")
     assert routes.heard(claimed, b"actor") is None
     assert routes.route_to(b"actor") == route(7)
 
 
-def test_a_connection_without_name_is_its_own_peer() -> None:
+def test_a_connection_without_a_name_is_known_by_its_routing_id() -> None:
     routes = Routes()
     assert routes.heard(b"anything", None) == b"anything"
     assert routes.route_to(b"anything") == b"anything"
     assert len(routes) == 0
 
 
-def test_invented_names_push_out_the_longest_silent() -> None:
+def test_invented_names_evict_the_least_recently_heard_ones() -> None:
     routes = Routes(max_routes=3)
     for number in range(100):
         routes.heard(route(number), b"stranger %d" % number)
@@ -79,7 +79,7 @@ def heard(router: Router) -> tuple[bytes, list[bytes]]:
     return received[0], [bytes(frame) for frame in received[1]]
 
 
-def test_answers_go_to_the_newest_and_what_an_older_one_brings_is_dropped(router: Router) -> None:
+def test_only_the_newest_connection_of_a_name_is_served(router: Router) -> None:
     with new_context() as context, dial(context, router) as older:
         until(lambda: older.send([b"first"]))
         assert heard(router) == (b"same", [b"first"])
@@ -103,7 +103,7 @@ def dial(context: Context, router: Router) -> Dealer:
     ("name", "is_one"),
     [(b"\xff\xfe", False), (b"", False), (b"x" * (MAX_NAME_BYTES + 1), False), (b"x" * MAX_NAME_BYTES, True), (b"actor/0/7", True)],
 )
-def test_a_stranger_may_claim_any_name_and_none(router: Router, name: bytes, *, is_one: bool) -> None:
+def test_any_claimed_peer_name_is_accepted_or_ignored(router: Router, name: bytes, *, is_one: bool) -> None:
     with socket.create_connection(("127.0.0.1", int(router.endpoint.rpartition(":")[2])), timeout=DEADLINE_SECONDS) as peer:
         properties = {b"Socket-Type": b"DEALER", b"X-Herd-Peer": name}
         body = b"\x05READY" + b"".join(bytes([len(key)]) + key + struct.pack(">I", len(value)) + value for key, value in properties.items())

@@ -34,7 +34,7 @@ def mutate_bytes(data: bytes, max_bytes: int, random: Random) -> bytes:
 
 
 @pytest.mark.parametrize("target", [name for name in MODULES if name != "tensors"])
-def test_mutated_messages_raise_the_one_error_or_are_answered(target: str) -> None:
+def test_mutated_messages_are_answered_or_raise_the_expected_error(target: str) -> None:
     function, seeds, max_bytes = load(target)
     random = Random(target)
     corpus = list(seeds())

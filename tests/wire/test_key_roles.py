@@ -32,7 +32,7 @@ ASK = GetWeights(request_id=1, run_id="run", agent=0, contract="c", have=None)
 PUBLISH = PublishHeartbeat(run_id="run", agent=0, contract="c", lineage=1, updates=1, index=0, count=1)
 
 
-def test_every_message_of_a_client_has_somebody_who_may_say_it_and_no_answer_has() -> None:
+def test_every_request_type_has_a_role_and_no_answer_type_has_one() -> None:
     (union, *_) = get_args(Message)
     types = {kind.model_fields["type"].default for kind in get_args(union) or get_args(Message)}
     allowed = set().union(*MAY_SAY.values())
@@ -56,12 +56,12 @@ def test_every_message_of_a_client_has_somebody_who_may_say_it_and_no_answer_has
         ("", None),
     ],
 )
-def test_the_name_of_a_key_tells_its_role(name: str, role: str | None) -> None:
+def test_the_role_follows_from_the_name_of_the_key(name: str, role: str | None) -> None:
     assert role_of(name) == role
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_weights_are_for_all_and_published_by_learners(role: KeyRole) -> None:
+def test_every_role_may_get_weights_and_only_learners_publish(role: KeyRole) -> None:
     check_role(role, ASK)
     if role == "learner":
         check_role(role, PUBLISH)
@@ -70,7 +70,7 @@ def test_weights_are_for_all_and_published_by_learners(role: KeyRole) -> None:
         check_role(role, PUBLISH)
 
 
-def test_a_viewer_asks_for_temperatures_of_evaluations_alone() -> None:
+def test_a_viewer_may_request_temperatures_for_evaluation_only() -> None:
     fields = {"request_id": 1, "run_id": "r", "contract": "c", "agent": 0, "incarnation": 1, "finished": (), "starting": ()}
     check_role("viewer", ExchangeTemperatures(**fields, purpose="evaluation"))  # type: ignore[arg-type]
     check_role("actor", ExchangeTemperatures(**fields, purpose="training"))  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
                     router.check(decode_header(encode(PUBLISH)[0]))
 
 
-def test_keys_from_the_environment_may_have_names() -> None:
+def test_keys_in_environment_variables_may_have_names() -> None:
     texts = {"actor-1": "aa" * 32, "learner": "bb" * 32}
     listed = ",".join([*(f"{name}={text}" for name, text in texts.items()), "cc" * 32])
     security = SecuritySettings(curve_keys_from_environment=True)
@@ -133,20 +133,20 @@ class Strict:
         check_role("viewer", message)
 
 
-def test_a_parameter_server_asks_before_its_handler_sees_it() -> None:
+def test_the_parameter_server_checks_the_role_before_handling() -> None:
     shell: Any = object.__new__(ParameterServer)  # without a handler, which would be called next
     shell._router, shell._upstream = Strict(), None
     with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
         shell._serve(b"peer", [memoryview(encode(PUBLISH)[0])])
 
 
-def test_other_servers_ask_before_their_handlers_see_it() -> None:
+def test_other_servers_check_the_role_before_handling() -> None:
     inbox = RequestInbox(Strict(), pytest.fail, ServerMeters(Telemetry("replay", "run")))  # type: ignore[arg-type]
     with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
         inbox._reply(b"peer", [memoryview(encode(SampleUnrolls(request_id=1, run_id="run", agent=0, contract="c", num_unrolls=1))[0])])
 
 
-def test_a_learner_asks_before_anything_changes() -> None:
+def test_the_learner_checks_the_role_before_any_change() -> None:
     learner = Learner()
     learner.ingest._check = Strict().check
     before = learner.state()

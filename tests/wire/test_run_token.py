@@ -48,7 +48,7 @@ def until(condition: Callable[[], bool], router: Router, *dealers: Dealer) -> No
             dealer.receive()
 
 
-def test_who_shows_the_token_gets_in(stack: ExitStack) -> None:
+def test_a_client_with_the_token_is_admitted(stack: ExitStack) -> None:
     context, router = serve(stack, "secret")
     dealer = dial(stack, router, "secret")
     until(lambda: dealer.send([b"hello", bytes(MEBIBYTE)]), router, dealer)
@@ -59,7 +59,9 @@ def test_who_shows_the_token_gets_in(stack: ExitStack) -> None:
 @pytest.mark.parametrize(
     ("server", "client", "reason"), [("secret", "guess", "unknown_key"), ("secret", None, "mechanism"), (None, "secret", "mechanism")]
 )
-def test_nobody_else_does(stack: ExitStack, caplog: pytest.LogCaptureFixture, server: str, client: str | None, reason: str) -> None:
+def test_clients_with_another_token_or_mechanism_are_refused(
+    stack: ExitStack, caplog: pytest.LogCaptureFixture, server: str, client: str | None, reason: str
+) -> None:
     caplog.set_level(logging.WARNING, logger="herd.wire")
     context, router = serve(stack, server)
     dealer = dial(stack, router, client)
@@ -73,7 +75,7 @@ def test_nobody_else_does(stack: ExitStack, caplog: pytest.LogCaptureFixture, se
     assert "guess" not in said
 
 
-def test_who_has_not_shown_the_token_may_have_little_unread(stack: ExitStack) -> None:
+def test_clients_without_the_token_have_a_low_unread_limit(stack: ExitStack) -> None:
     _, router = serve(stack, "secret")
     honest = dial(stack, router, "secret")
     until(lambda: honest.send([b"hello"]), router, honest)
@@ -87,7 +89,7 @@ def test_who_has_not_shown_the_token_may_have_little_unread(stack: ExitStack) ->
     assert router.connections.num_cut["unread"] == 1
 
 
-def test_nobody_gets_in_without_the_authenticator(stack: ExitStack) -> None:
+def test_no_client_is_admitted_without_the_authenticator(stack: ExitStack) -> None:
     context, router = serve(stack, "secret")
     assert context._token is not None
     context._token.close()

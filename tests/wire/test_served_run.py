@@ -10,7 +10,7 @@ from herd.wire.served_run import ServedRun
 OURS = ServedRun("bandit", "actor.bandit", "pong", "c" * 64, num_agents=2)
 
 
-def test_agents_of_the_run_under_its_contract_are_served() -> None:
+def test_agents_of_this_run_and_contract_are_served() -> None:
     assert [OURS.mismatch("pong", agent, "c" * 64) for agent in (0, 1)] == [None, None]
 
 
@@ -23,14 +23,14 @@ def test_agents_of_the_run_under_its_contract_are_served() -> None:
         (("pong", 1, "d" * 64), "contract", "contract dddddddddddd does not match this bandit's cccccccccccc: "),
     ],
 )
-def test_others_are_told_the_first_difference(request_of: tuple[str, int, str], label: str, said: str) -> None:
+def test_a_refusal_names_the_first_difference(request_of: tuple[str, int, str], label: str, said: str) -> None:
     mismatch = OURS.mismatch(*request_of)
     assert mismatch is not None
     assert mismatch[0] == label
     assert said in mismatch[1]
 
 
-def test_a_strangers_words_are_short_and_steer_no_terminal() -> None:
+def test_a_refusal_is_bounded_and_has_no_control_characters() -> None:
     mismatch = ServedRun("bandit", "actor.bandit", "p" * 128, "c" * 64, 1).mismatch("\x1b[2J" * 32, 0, "c")
     assert mismatch is not None
     assert "\x1b" not in mismatch[1]

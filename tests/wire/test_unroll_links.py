@@ -68,7 +68,7 @@ def links(*clients: Client) -> UnrollLinks:
     return UnrollLinks(cast("list[UnrollClient]", list(clients)), Clock())
 
 
-def test_every_shard_gets_as_many_links() -> None:
+def test_links_are_spread_evenly_over_shards() -> None:
     shards = [f"shard{number}" for number in range(3)]
     chosen = [choose_shards(shards, 2, actor) for actor in range(6)]
     assert chosen[:3] == [["shard0", "shard1"], ["shard1", "shard2"], ["shard2", "shard0"]]
@@ -77,7 +77,7 @@ def test_every_shard_gets_as_many_links() -> None:
     assert choose_shards(["only"], 2, 5) == ["only"]
 
 
-def test_links_take_turns(dealers: list[Dealer]) -> None:
+def test_messages_alternate_between_links(dealers: list[Dealer]) -> None:
     first, second = Client(dealers[0], credit=4), Client(dealers[1], credit=4)
     sender = links(first, second)
     sent = [sender.send_unrolls(UNROLLS, num_frames=8) for _ in range(4)]
@@ -88,7 +88,7 @@ def test_links_take_turns(dealers: list[Dealer]) -> None:
     assert [sender.is_acked(each) for each in sent] == [True, False, False, False]
 
 
-def test_one_shard_is_asked_ahead_and_none_where_there_is_credit(dealers: list[Dealer]) -> None:
+def test_credit_is_requested_from_one_shard_and_only_if_none_is_held(dealers: list[Dealer]) -> None:
     first, second = Client(dealers[0]), Client(dealers[1])
     sender = links(first, second)
     sender.request_credit(2)
@@ -99,7 +99,7 @@ def test_one_shard_is_asked_ahead_and_none_where_there_is_credit(dealers: list[D
     assert sender.send_unrolls(UNROLLS, num_frames=8) == Sent(1, 1)
 
 
-def test_a_shard_that_gives_no_credit_is_passed_over(dealers: list[Dealer]) -> None:
+def test_a_shard_without_credit_is_skipped(dealers: list[Dealer]) -> None:
     starving, full = Client(dealers[1], after_polls=2), Client(dealers[0])
     sender = links(full, starving)
     assert sender.wait_for_credit(2, timeout_seconds=5.0)
@@ -109,13 +109,13 @@ def test_a_shard_that_gives_no_credit_is_passed_over(dealers: list[Dealer]) -> N
     assert 0.0 < sender.blocked_seconds < 5.0
 
 
-def test_waiting_ends(dealers: list[Dealer]) -> None:
+def test_wait_for_credit_times_out(dealers: list[Dealer]) -> None:
     sender = links(Client(dealers[0]), Client(dealers[1]))
     assert not sender.wait_for_credit(2, timeout_seconds=0.3)
     assert sender.blocked_seconds >= 0.3
 
 
-def test_each_agent_has_its_part_of_the_addresses() -> None:
+def test_addresses_are_divided_evenly_among_agents() -> None:
     endpoints = ["a0", "a1", "b0", "b1"]
     assert shards_of_agent(endpoints, 2, 0) == ["a0", "a1"]
     assert shards_of_agent(endpoints, 2, 1) == ["b0", "b1"]

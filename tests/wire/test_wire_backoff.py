@@ -14,7 +14,7 @@ def delay(timer: RetryTimer, clock: Clock) -> float:
     return clock.now - start
 
 
-def test_delays_double_up_to_the_longest_and_start_over_after_an_answer() -> None:
+def test_delays_double_up_to_a_maximum_and_reset_after_an_answer() -> None:
     clock = Clock()
     timer = RetryTimer(clock, Random(1))
     assert not timer.running
@@ -29,7 +29,7 @@ def test_delays_double_up_to_the_longest_and_start_over_after_an_answer() -> Non
         timer.restart()
 
 
-def test_two_clients_do_not_ask_at_the_same_moment() -> None:
+def test_delays_are_randomized_per_client() -> None:
     delays = set()
     for seed in range(20):
         clock = Clock()
@@ -40,7 +40,7 @@ def test_two_clients_do_not_ask_at_the_same_moment() -> None:
     assert max(delays) - min(delays) > 0.5
 
 
-def test_asking_more_does_not_postpone_the_deadline() -> None:
+def test_starting_a_running_timer_does_not_postpone_it() -> None:
     clock = Clock()
     timer = RetryTimer(clock, Random(1))
     timer.start()

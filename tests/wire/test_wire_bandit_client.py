@@ -136,7 +136,7 @@ def finish(client: BanditClient, environment: int, episode_id: int, score: float
     return client.finish(environment, episode_id=episode_id, episode_return=score, agent_steps=100)
 
 
-def test_games_are_reported_under_the_temperature_they_were_played_with(service: Service, make: Make) -> None:
+def test_games_are_reported_with_the_temperature_they_were_played_at(service: Service, make: Make) -> None:
     client = make()
     assert client.inverse_temperatures.tolist() == [1.0, 1.0, 1.0]
     for environment in range(3):
@@ -163,7 +163,7 @@ def test_games_are_reported_under_the_temperature_they_were_played_with(service:
     assert client.is_idle
 
 
-def test_one_message_is_under_way_and_the_next_carries_what_gathered(service: Service, make: Make) -> None:
+def test_one_request_is_in_flight_and_the_next_carries_the_backlog(service: Service, make: Make) -> None:
     client = make(4)
     service.answers.clear()
     client.ask(0, 0)
@@ -182,7 +182,7 @@ def test_one_message_is_under_way_and_the_next_carries_what_gathered(service: Se
     assert {(one.environment_slot, one.episode_id) for one in last.starting} == {(66, 1), (67, 1), (65, 2)}
 
 
-def test_an_outage_costs_one_bounded_wait(service: Service, make: Make) -> None:
+def test_an_outage_delays_the_client_once_for_a_bounded_time(service: Service, make: Make) -> None:
     client = make(timeout_seconds=0.3)
     client.ask(0, 0)
     client.begin([0])
@@ -222,7 +222,7 @@ def test_an_outage_costs_one_bounded_wait(service: Service, make: Make) -> None:
     assert client.inverse_temperatures[0] != 1.5
 
 
-def test_a_temperature_that_comes_too_late_is_not_used(service: Service, make: Make) -> None:
+def test_a_late_temperature_is_not_used(service: Service, make: Make) -> None:
     client = make(timeout_seconds=0.05)
     service.answers.clear()
     client.ask(0, 0)
@@ -234,7 +234,7 @@ def test_a_temperature_that_comes_too_late_is_not_used(service: Service, make: M
     assert client.num_reused == 1
 
 
-def test_a_refusal_is_told_and_nobody_waits_for_it(service: Service, make: Make) -> None:
+def test_a_refusal_is_reported_and_not_waited_for(service: Service, make: Make) -> None:
     service.refusal = "another run"
     client = make()  # it would wait for 20 s
     client.ask(0, 0)
@@ -248,7 +248,7 @@ def test_a_refusal_is_told_and_nobody_waits_for_it(service: Service, make: Make)
     assert client.refused is None
 
 
-def test_a_game_left_out_of_the_answer_begins_at_once(service: Service, make: Make) -> None:
+def test_a_game_missing_from_the_answer_starts_at_once(service: Service, make: Make) -> None:
     service.forgets_slot = FIRST_SLOT
     client = make()  # it would wait for 20 s
     client.ask(0, 0)
@@ -259,7 +259,7 @@ def test_a_game_left_out_of_the_answer_begins_at_once(service: Service, make: Ma
     assert (client.num_reused, client.is_silent) == (1, False)
 
 
-def test_reports_that_wait_are_bounded(service: Service, make: Make) -> None:
+def test_the_queue_of_reports_is_bounded(service: Service, make: Make) -> None:
     service.answers.clear()
     client = make(1, timeout_seconds=0.05)
     client.ask(0, 0)
@@ -275,7 +275,7 @@ def test_reports_that_wait_are_bounded(service: Service, make: Make) -> None:
     assert [report.episode_id for finished in requests for report in finished] == list(range(10, MAX_EPISODES + 10))
 
 
-def test_more_games_than_a_request_holds_begin_under_temperatures_of_their_own(service: Service, make: Make) -> None:
+def test_more_games_than_fit_one_request_all_get_temperatures(service: Service, make: Make) -> None:
     client = make(MAX_GAMES + 7)
     for environment in range(MAX_GAMES + 7):
         client.ask(environment, 0)
@@ -284,7 +284,7 @@ def test_more_games_than_a_request_holds_begin_under_temperatures_of_their_own(s
     assert [len(starting) for starting in {request.request_id: request.starting for request in service.seen}.values()] == [MAX_GAMES, 7]
 
 
-def test_reports_under_way_are_unconfirmed(service: Service, make: Make) -> None:
+def test_reports_in_flight_count_as_unconfirmed(service: Service, make: Make) -> None:
     service.answers.clear()
     client = make()
     finish(client, 0, 0)
@@ -298,7 +298,7 @@ def test_reports_under_way_are_unconfirmed(service: Service, make: Make) -> None
     assert client.num_unconfirmed == 0
 
 
-def test_an_evaluation_asks_and_reports_nothing(service: Service, make: Make) -> None:
+def test_an_evaluation_requests_temperatures_and_reports_no_games(service: Service, make: Make) -> None:
     client = make(1, purpose="evaluation")
     client.ask(0, 0)
     client.begin([0])
@@ -309,7 +309,7 @@ def test_an_evaluation_asks_and_reports_nothing(service: Service, make: Make) ->
     assert [message.finished for message in service.seen] == [(), ()]
 
 
-def test_the_last_reports_are_waited_for_at_the_end(service: Service, make: Make) -> None:
+def test_drain_waits_for_the_last_reports(service: Service, make: Make) -> None:
     client = make(1)
     client.ask(0, 0)
     client.begin([0])

@@ -66,7 +66,7 @@ def assert_untouched(out: dict[str, Array]) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_unrolls_come_back_as_they_were_sent(compression: Compression) -> None:
+def test_unrolls_survive_an_encode_decode_round_trip(compression: Compression) -> None:
     arrays = filled()
     frames = as_received(encode(header(), arrays, compression))
     message = decode_header(frames[0])
@@ -81,7 +81,7 @@ def test_unrolls_come_back_as_they_were_sent(compression: Compression) -> None:
         assert sum(map(len, frames)) < sum(array.nbytes for array in arrays.values()) / 2
 
 
-def test_arrays_are_written_into_slices_of_a_pool_and_nowhere_else() -> None:
+def test_arrays_are_written_only_into_the_given_slices() -> None:
     pool = {name: array.view() for name, array in LAYOUT.allocate(10).items()}
     arrays = filled()
     frames = as_received(encode(header(), arrays))
@@ -117,7 +117,7 @@ def arrays_of_any_layout(draw: st.DrawFn) -> Array:
 
 
 @given(array=arrays_of_any_layout(), compression=st.sampled_from(COMPRESSIONS))
-def test_any_array_survives_its_frame(array: Array, compression: Compression) -> None:
+def test_any_array_survives_an_encode_decode_round_trip(array: Array, compression: Compression) -> None:
     [head, payload] = as_received(encode(header(1), {"x": array}, compression))
     message = decode_header(head)
     assert isinstance(message, Unrolls)
@@ -127,7 +127,7 @@ def test_any_array_survives_its_frame(array: Array, compression: Compression) ->
     assert back.tobytes() == array.tobytes()
 
 
-def test_what_may_not_travel_is_refused_by_the_sender() -> None:
+def test_encode_refuses_unsupported_dtypes_and_unexpected_arrays() -> None:
     with pytest.raises(TypeError, match="complex128"):
         encode(header(), {"x": np.zeros(2, np.complex128)})
     with pytest.raises(TypeError, match="carries no arrays"):
@@ -185,7 +185,7 @@ def changed(changes: dict[str, Any]) -> bytes:
         (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [1], "compression": "pickle"}]}), "compression"),
     ],
 )
-def test_a_bad_header_is_malformed_and_says_where(frame: bytes, reason: str) -> None:
+def test_a_malformed_header_error_states_the_reason(frame: bytes, reason: str) -> None:
     with pytest.raises(MalformedMessage, match=reason) as caught:
         decode_header(frame)
     assert len(caught.value.reason) <= 200
@@ -206,7 +206,7 @@ LAST = len(LAYOUT.fields) - 1
 
 @pytest.mark.parametrize("index", [0, 1, LAST])
 @pytest.mark.parametrize("fault", ["name", "dtype", "shape", "short", "long", "missing", "extra", "lz4", "zstd"])
-def test_an_array_that_does_not_fit_writes_nothing(index: int, fault: str) -> None:
+def test_an_array_that_does_not_match_the_layout_writes_nothing(index: int, fault: str) -> None:
     message, frames = bend(index)
     match fault:
         case "name":
@@ -231,7 +231,7 @@ def test_an_array_that_does_not_fit_writes_nothing(index: int, fault: str) -> No
     assert_untouched(out)
 
 
-def test_another_number_of_unrolls_than_announced_writes_nothing() -> None:
+def test_a_wrong_number_of_unrolls_writes_nothing() -> None:
     message, frames = bend(0)
     out = poisoned()
     with pytest.raises(MalformedMessage, match="history_frames"):
@@ -259,7 +259,7 @@ def test_another_number_of_unrolls_than_announced_writes_nothing() -> None:
         ("game_reset", 2),
     ],
 )
-def test_values_the_learner_cannot_use_write_nothing(name: str, value: float) -> None:
+def test_values_out_of_range_write_nothing(name: str, value: float) -> None:
     arrays = filled()
     target = arrays[name].view(np.uint8) if arrays[name].dtype.kind == "b" else arrays[name]
     target[(-1,) * target.ndim] = value
@@ -276,7 +276,7 @@ INTEGERS = [field for field in LAYOUT.fields if field.dtype.kind == "i"]
 
 
 @given(data=st.data())
-def test_a_range_is_from_its_minimum_to_its_maximum(data: st.DataObject) -> None:
+def test_integer_ranges_include_their_minimum_and_maximum(data: st.DataObject) -> None:
     """One element is at an edge of its range or of its dtype; Python's integers decide whether it is within."""
     field = data.draw(st.sampled_from(INTEGERS))
     of_dtype = np.iinfo(field.dtype)
@@ -298,7 +298,7 @@ def test_a_range_is_from_its_minimum_to_its_maximum(data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_large_frames_of_pixels_stay_where_they_came_and_the_rest_is_copied(compression: Compression) -> None:
+def test_receive_arrays_copies_all_but_large_pixel_frames(compression: Compression) -> None:
     layout = UnrollLayout(10, 2, (84, 84, 1), 3)  # frames of 77,616 bytes and a history of 7,056
     arrays = layout.allocate(1)
     arrays["frames"][...] = np.arange(11)[:, None, None, None]
@@ -339,13 +339,11 @@ def assert_recognising_changes_nothing(frame: bytes) -> None:
 
 @settings(max_examples=300)
 @given(edits=EDITS, compression=st.sampled_from(COMPRESSIONS))
-def test_a_mutated_header_says_the_same_where_its_arrays_are_recognised(
-    edits: list[tuple[str, int, int]], compression: Compression
-) -> None:
+def test_the_fast_path_decodes_mutated_headers_identically(edits: list[tuple[str, int, int]], compression: Compression) -> None:
     assert_recognising_changes_nothing(edited(bytes(GOOD[compression][0]), edits))
 
 
-def test_what_only_looks_like_known_arrays_is_not_taken_for_them() -> None:
+def test_the_fast_path_decodes_similar_headers_identically() -> None:
     head = bytes(GOOD["none"][0])
     fields = msgpack.unpackb(head)
     shape = fields["arrays"][0]["shape"]
@@ -384,7 +382,7 @@ def bombs(expected: int) -> list[tuple[Compression, bytes]]:
 
 
 @pytest.mark.parametrize("which", range(4))
-def test_a_decompression_bomb_costs_no_memory(which: int) -> None:
+def test_a_decompression_bomb_allocates_no_memory(which: int) -> None:
     index = 1
     field: FieldSpec = LAYOUT.fields[index]
     compression, bomb = bombs(U * field.bytes_per_unroll)[which]
@@ -402,7 +400,7 @@ def test_a_decompression_bomb_costs_no_memory(which: int) -> None:
     assert_untouched(out)
 
 
-def test_a_field_of_the_receiver_that_does_not_fit_is_the_callers_mistake() -> None:
+def test_mismatched_output_arrays_raise_value_error() -> None:
     message, frames = bend(0)
     with pytest.raises(ValueError, match="out"):
         read_arrays(message, frames, LAYOUT, LAYOUT.allocate(U + 1))
@@ -417,5 +415,5 @@ def test_headers_are_views_too() -> None:
     assert decode_header(memoryview(bytes(encode(welcome)[0]))) == welcome
 
 
-def test_the_digest_is_that_of_the_document() -> None:
+def test_payload_digest_is_sha256() -> None:
     assert payload_digest(memoryview(b"abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -20,7 +20,7 @@ def pool_of(capacity: int, *peers: bytes, max_unrolls: int = 4) -> CreditPool:
     return pool
 
 
-def test_one_message_is_granted_sent_consumed_and_granted_again() -> None:
+def test_credit_is_granted_again_after_consumption() -> None:
     pool = pool_of(4, A)
     assert pool.on_credit_request(A, 4, 1.0) == [Grant(A, 4)]
     assert pool.on_message_received(A, 4, 2.0)
@@ -30,7 +30,7 @@ def test_one_message_is_granted_sent_consumed_and_granted_again() -> None:
     assert pool.on_consumed(1) == [Grant(A, 8)]
 
 
-def test_requests_are_idempotent_and_never_beyond_one_message() -> None:
+def test_credit_requests_are_idempotent_and_limited_to_one_message() -> None:
     pool = pool_of(100, A)
     assert pool.on_credit_request(A, 100, 0.0) == [Grant(A, 4)]
     assert pool.on_credit_request(A, 4, 0.0) == []
@@ -38,7 +38,7 @@ def test_requests_are_idempotent_and_never_beyond_one_message() -> None:
     assert pool.granted(A) == pool.granted_unused == 4
 
 
-def test_first_come_first_served_even_if_a_later_one_would_fit() -> None:
+def test_credit_is_granted_in_request_order() -> None:
     pool = pool_of(6, A, B, C)
     assert pool.on_credit_request(A, 4, 0.0) == [Grant(A, 4)]
     assert pool.on_credit_request(B, 4, 0.0) == []
@@ -48,7 +48,7 @@ def test_first_come_first_served_even_if_a_later_one_would_fit() -> None:
     assert pool.on_consumed(4) == [Grant(B, 4), Grant(C, 2)]
 
 
-def test_what_exceeds_the_credit_is_not_taken() -> None:
+def test_messages_beyond_the_credit_are_rejected() -> None:
     pool = pool_of(10, A)
     pool.on_credit_request(A, 3, 0.0)
     assert not pool.on_message_received(A, 4, 0.0)
@@ -56,7 +56,7 @@ def test_what_exceeds_the_credit_is_not_taken() -> None:
     assert (pool.granted_unused, pool.held) == (3, 0)
 
 
-def test_silence_returns_credit_and_what_is_held_stays() -> None:
+def test_expired_peers_return_unused_credit_but_not_held_unrolls() -> None:
     pool = pool_of(8, A, B)
     pool.on_credit_request(A, 4, 0.0)
     pool.on_message_received(A, 4, 0.0)
@@ -68,7 +68,7 @@ def test_silence_returns_credit_and_what_is_held_stays() -> None:
     assert (pool.granted_unused, pool.held) == (4, 4)
 
 
-def test_one_who_speaks_does_not_hide_one_who_is_silent() -> None:
+def test_an_active_peer_does_not_delay_the_expiry_of_a_silent_one() -> None:
     pool = pool_of(8, A, B)
     pool.on_credit_request(A, 4, 40.0)
     pool.expire(60.0)
@@ -76,7 +76,7 @@ def test_one_who_speaks_does_not_hide_one_who_is_silent() -> None:
     assert not pool.knows(B)
 
 
-def test_credit_that_is_held_and_not_used_goes_to_who_waits() -> None:
+def test_unused_credit_expires_in_favour_of_waiting_peers() -> None:
     pool = pool_of(8, A, max_unrolls=8)
     assert pool.on_credit_request(A, 8, 0.0) == [Grant(A, 8)]
     pool.expire(0.0)
@@ -91,7 +91,7 @@ def test_credit_that_is_held_and_not_used_goes_to_who_waits() -> None:
     assert not pool.knows(A)
 
 
-def test_credit_that_is_used_lasts_as_long_as_it_takes() -> None:
+def test_credit_in_use_does_not_expire() -> None:
     pool = pool_of(4, A, B)
     for second in range(0, 200, 10):
         pool.on_credit_request(A, second * 4, float(second))
@@ -104,7 +104,7 @@ def test_credit_that_is_used_lasts_as_long_as_it_takes() -> None:
 
 
 @pytest.mark.parametrize("num_honest", [1, 2, 9])
-def test_who_asks_again_at_once_takes_no_more_than_its_turn(num_honest: int) -> None:
+def test_a_fast_peer_gets_no_more_than_its_turn(num_honest: int) -> None:
     """An actor that invents its unrolls plays in no time. Between its request and its grant, each of the others may send one message."""
     flat_out = b"flat out"
     honest = [b"%d" % number for number in range(num_honest)]
@@ -137,7 +137,7 @@ def test_who_asks_again_at_once_takes_no_more_than_its_turn(num_honest: int) -> 
     assert min(sent[peer] for peer in honest) > 0
 
 
-def test_a_new_session_starts_from_nothing() -> None:
+def test_a_new_session_starts_without_credit() -> None:
     pool = pool_of(4, A, B)
     pool.on_credit_request(A, 4, 0.0)
     pool.on_credit_request(B, 4, 0.0)
@@ -147,12 +147,12 @@ def test_a_new_session_starts_from_nothing() -> None:
     assert pool.on_credit_request(A, 4, 1.0) == [Grant(A, 4)]
 
 
-def test_an_actor_that_never_fits_is_an_error() -> None:
+def test_messages_larger_than_the_queue_are_an_error() -> None:
     with pytest.raises(ValueError, match="of 5 unrolls do not fit into the learner's queue of 4"):
         pool_of(4, A, max_unrolls=5)
 
 
-def test_more_consumed_than_held_is_an_error() -> None:
+def test_consuming_more_than_is_held_is_an_error() -> None:
     pool = pool_of(4, A)
     with pytest.raises(ValueError, match="1 unrolls consumed, 0 held"):
         pool.on_consumed(1)

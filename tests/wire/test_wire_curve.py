@@ -108,7 +108,7 @@ def ask(server: Server, dealer: Dealer, header: bytes = b"header") -> None:
     assert bytes(answer[0]) == b"answer"
 
 
-def gets_nowhere(server: Server, dealer: Dealer, *reasons: str, times: int = 2) -> None:
+def assert_refused(server: Server, dealer: Dealer, *reasons: str, times: int = 2) -> None:
     """Check that the dealer is refused repeatedly, and that no message reaches the server's owner."""
 
     def failures() -> int:
@@ -121,7 +121,7 @@ def gets_nowhere(server: Server, dealer: Dealer, *reasons: str, times: int = 2) 
     assert not dealer.send([b"header"])
 
 
-def test_both_roles_of_one_process_and_two_clients(contexts: ExitStack, keys: Path) -> None:
+def test_one_process_may_be_both_server_and_client(contexts: ExitStack, keys: Path) -> None:
     make_keys(keys, client="other")
     server = serve(contexts, with_keys(keys))
     first = dial(contexts, server, with_keys(keys), name="first")
@@ -167,7 +167,7 @@ class Tap:
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
-def test_what_a_listener_on_the_network_sees(contexts: ExitStack, keys: Path, encrypted: bool) -> None:
+def test_contents_and_names_are_encrypted_on_the_network(contexts: ExitStack, keys: Path, encrypted: bool) -> None:
     security = with_keys(keys) if encrypted else None
     server = serve(contexts, security)
     tap = Tap(server.router.endpoint)
@@ -180,7 +180,7 @@ def test_what_a_listener_on_the_network_sees(contexts: ExitStack, keys: Path, en
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
-def test_the_limit_of_a_frame_is_that_of_its_contents(contexts: ExitStack, keys: Path, encrypted: bool) -> None:
+def test_the_frame_limit_excludes_the_encryption_overhead(contexts: ExitStack, keys: Path, encrypted: bool) -> None:
     security = with_keys(keys) if encrypted else None
     server = serve(contexts, security)
     dealer = dial(contexts, server, security)
@@ -192,13 +192,13 @@ def test_the_limit_of_a_frame_is_that_of_its_contents(contexts: ExitStack, keys:
     assert bytes(received[1][1]) == largest
 
 
-def test_an_unknown_key_gets_nowhere_until_it_is_added(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused_until_it_is_added(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
     make_keys(tmp_path / "stranger")
     stranger = tmp_path / "stranger"
     (stranger / "server.public").write_text((keys / "server.public").read_text())
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, with_keys(stranger))
-    gets_nowhere(server, dealer, "unknown_key")
+    assert_refused(server, dealer, "unknown_key")
     assert "does not know this client's key (client-default)" in (dealer.trouble or "")
     (keys / "client-stranger.public").write_text((stranger / "client-default.public").read_text())
     ask(server, dealer)  # neither side restarts
@@ -218,12 +218,12 @@ def test_a_key_is_revoked_by_deleting_its_file(contexts: ExitStack, keys: Path) 
     assert until(lambda: revoked.send([b"late"]) and server.count("revoked") > 20, server, revoked) == []
     # A new connection is refused.
     revoked.restart_connection()
-    gets_nowhere(server, revoked, "unknown_key")
+    assert_refused(server, revoked, "unknown_key")
     # Other clients are not affected.
     ask(server, kept)
 
 
-def test_a_client_that_trusts_another_server_gets_nowhere(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
+def test_a_client_with_another_servers_public_key_is_refused(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
     make_keys(tmp_path / "elsewhere")
     mixed = tmp_path / "mixed"
     mixed.mkdir()
@@ -231,43 +231,43 @@ def test_a_client_that_trusts_another_server_gets_nowhere(contexts: ExitStack, k
     (mixed / "server.public").write_text((tmp_path / "elsewhere" / "server.public").read_text())
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, with_keys(mixed))
-    gets_nowhere(server, dealer, "wrong_server_key", times=4)
+    assert_refused(server, dealer, "wrong_server_key", times=4)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "server.public" in (dealer.trouble or "")
 
 
-def test_a_client_without_curve_gets_nowhere(contexts: ExitStack, keys: Path) -> None:
+def test_a_client_without_curve_is_refused(contexts: ExitStack, keys: Path) -> None:
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, None)
-    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "security.curve_keys" in (dealer.trouble or "")
 
 
-def test_a_client_with_curve_does_not_talk_in_the_clear(contexts: ExitStack, keys: Path) -> None:
+def test_a_client_with_curve_refuses_an_unencrypted_server(contexts: ExitStack, keys: Path) -> None:
     server = serve(contexts, None)
     dealer = dial(contexts, server, with_keys(keys))
-    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "CURVE" in (dealer.trouble or "")
 
 
-def test_a_server_that_forged_its_key_is_not_trusted(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
+def test_a_server_with_a_forged_key_is_refused(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
     make_keys(tmp_path / "forged")
     (tmp_path / "forged" / "client-default.public").write_text((keys / "client-default.public").read_text())
     forged = serve(contexts, with_keys(tmp_path / "forged"))
     dealer = dial(contexts, forged, with_keys(keys))
-    gets_nowhere(forged, dealer, "wrong_server_key")
+    assert_refused(forged, dealer, "wrong_server_key")
 
 
-def test_without_its_authenticator_a_server_lets_nobody_in(contexts: ExitStack, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_its_authenticator_refuses_all_clients(contexts: ExitStack, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "HANDSHAKE_MILLISECONDS", 200)
     server = serve(contexts, with_keys(keys))
     curve = server.context._curve
     assert curve is not None
     curve.close()
     dealer = dial(contexts, server, with_keys(keys))
-    gets_nowhere(server, dealer, "incomplete")
+    assert_refused(server, dealer, "incomplete")
 
 
 def test_keys_from_the_environment(contexts: ExitStack) -> None:
@@ -280,15 +280,15 @@ def test_keys_from_the_environment(contexts: ExitStack) -> None:
     with pytest.raises(SettingsError, match=SERVER_SECRET_VARIABLE):
         serve(contexts, security, of_client)
     stranger = dial(contexts, server, security, of_client | {CLIENT_SECRET_VARIABLE: new_key_pair()[1].hex()}, name="stranger")
-    gets_nowhere(server, stranger, "unknown_key")
+    assert_refused(server, stranger, "unknown_key")
 
 
-def test_a_client_in_the_clear_finds_its_way_back_to_a_server(contexts: ExitStack, keys: Path) -> None:
+def test_an_unencrypted_client_reconnects_after_failed_handshakes(contexts: ExitStack, keys: Path) -> None:
     """libzmq gives up a connection after several failed handshakes; our client connects again by itself."""
     server = serve(contexts, with_keys(keys))
     endpoint = server.router.endpoint
     dealer = dial(contexts, server, None)
-    gets_nowhere(server, dealer, *NO_COMMON_MECHANISM)
+    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     server.router.close()
     context = contexts.enter_context(new_context())
 
@@ -306,7 +306,7 @@ def test_a_client_in_the_clear_finds_its_way_back_to_a_server(contexts: ExitStac
         ask(Server(context, router), dealer)
 
 
-def test_strangers_are_logged_once_a_minute_with_what_to_do(
+def test_unknown_clients_are_logged_once_a_minute_with_instructions(
     contexts: ExitStack, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_keys(tmp_path / "stranger")
@@ -314,7 +314,7 @@ def test_strangers_are_logged_once_a_minute_with_what_to_do(
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, with_keys(tmp_path / "stranger"))
     with caplog.at_level(logging.DEBUG):
-        gets_nowhere(server, dealer, "unknown_key", times=3)
+        assert_refused(server, dealer, "unknown_key", times=3)
     public = (tmp_path / "stranger" / "client-default.public").read_text().strip()
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     (refused,) = [line for line in lines if line.startswith("refused")]
@@ -326,7 +326,7 @@ def test_strangers_are_logged_once_a_minute_with_what_to_do(
             assert file.read_text().strip() not in caplog.text
 
 
-def test_a_context_ends_with_everything_open(keys: Path) -> None:
+def test_a_context_can_be_destroyed_with_open_sockets(keys: Path) -> None:
     context = new_context(with_keys(keys))
     routers = [Router(context, "tcp://127.0.0.1:*", max_frame_bytes=0) for _ in range(2)]
     dealer = Dealer(context, routers[0].endpoint, routing_id="peer", max_frame_bytes=0)
@@ -336,7 +336,7 @@ def test_a_context_ends_with_everything_open(keys: Path) -> None:
         closed.close()
 
 
-def test_a_missing_key_leaves_nothing_open(contexts: ExitStack, keys: Path) -> None:
+def test_a_missing_key_is_a_settings_error(contexts: ExitStack, keys: Path) -> None:
     (keys / "server.secret").unlink()
     with pytest.raises(SettingsError, match=r"server\.secret"):
         serve(contexts, with_keys(keys))
@@ -350,7 +350,7 @@ def as_zeromq_writes(public: bytes) -> str:
     return z85.encode(public).decode()
 
 
-def test_a_key_rewritten_in_place_counts_within_a_second(keys: Path) -> None:
+def test_a_key_rewritten_in_place_takes_effect_within_a_second(keys: Path) -> None:
     clock = Clock()
     old = bytes.fromhex((keys / "client-default.public").read_text())
     clients = AuthorisedClients({old: "client-default"}, keys, OncePerMinute(), clock)
@@ -365,7 +365,7 @@ def test_a_key_rewritten_in_place_counts_within_a_second(keys: Path) -> None:
     assert (clients.admits(as_zeromq_writes(old)), clients.admits(as_zeromq_writes(new))) == (False, True)
 
 
-def test_a_damaged_key_shuts_out_its_client_and_a_lost_folder_nobody(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_key_refuses_its_client_and_a_lost_folder_none(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     make_keys(keys, client="other")
     public = {name: bytes.fromhex((keys / f"client-{name}.public").read_text()) for name in ("default", "other")}
@@ -381,7 +381,7 @@ def test_a_damaged_key_shuts_out_its_client_and_a_lost_folder_nobody(keys: Path,
     assert "accepted clients keep their access" in caplog.text
 
 
-def test_refusals_are_counted_one_by_one_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_are_all_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     refusals = Refusals(OncePerMinute(clock))
     for _ in range(5):
@@ -393,11 +393,11 @@ def test_refusals_are_counted_one_by_one_and_logged_once_a_minute(caplog: pytest
     assert [record.getMessage() for record in caplog.records] == ["no keys", "no keys (4 more since the last such line)"]
 
 
-def test_every_reason_has_its_series() -> None:
+def test_every_refusal_reason_is_a_metric_label() -> None:
     assert metric_names.AUTHENTICATION_FAILURES.values == REASONS
 
 
-def test_who_shows_no_key_may_have_little_unread(contexts: ExitStack, keys: Path) -> None:
+def test_clients_without_a_key_have_a_low_unread_limit(contexts: ExitStack, keys: Path) -> None:
     """Frames may be long, but an unauthenticated client never completes one: it is cut off after kilobytes."""
     server = serve(contexts, with_keys(keys))
     port = int(server.router.endpoint.rpartition(":")[2])

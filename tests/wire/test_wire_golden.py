@@ -171,18 +171,18 @@ def read(name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
-def test_headers_are_those_of_the_version(message: Message) -> None:
+def test_headers_match_the_golden_files(message: Message) -> None:
     [frame] = read(message.type)
     assert encode(message) == [frame]
     assert decode_header(frame) == message
 
 
-def test_unrolls_are_those_of_the_version() -> None:
+def test_unrolls_match_the_golden_file() -> None:
     assert [bytes(frame) for frame in encode(UNROLLS, arrays())] == read("unrolls")
 
 
 @pytest.mark.parametrize("name", ["unrolls", "unrolls_lz4", "unrolls_zstd"])
-def test_unrolls_of_the_version_are_read(name: str) -> None:
+def test_golden_unrolls_are_decoded(name: str) -> None:
     # Compressed frames are only read, because another release of the library may compress the same bytes differently.
     head, *payload = read(name)
     message = decode_header(head)
@@ -194,7 +194,7 @@ def test_unrolls_of_the_version_are_read(name: str) -> None:
         np.testing.assert_array_equal(out[field_name], expected, strict=True)
 
 
-def test_every_message_has_its_golden_file() -> None:
+def test_every_message_has_a_golden_file() -> None:
     types = {message.type for message in MESSAGES} | {"unrolls", "unrolls_lz4", "unrolls_zstd"}
     assert {path.stem for path in DIRECTORY.iterdir()} == types
     # The members of the union, without Unrolls.
@@ -226,7 +226,7 @@ def test_a_message_of_version_1_is_recognised_as_such() -> None:
     }
 
 
-def test_a_hello_of_a_version_to_come_is_recognised_whatever_it_holds() -> None:
+def test_a_hello_of_a_later_version_is_recognised() -> None:
     header = {"type": "hello", "protocol": 3, "request_id": 4, "something": "new"}
     with pytest.raises(OtherProtocol, match="version 3") as caught:
         decode_header(msgpack.packb(header))
@@ -244,7 +244,7 @@ def test_a_hello_of_a_version_to_come_is_recognised_whatever_it_holds() -> None:
         ["hello", 1],
     ],
 )
-def test_what_was_no_message_of_version_1_either_is_malformed(header: object) -> None:
+def test_invalid_messages_of_version_1_are_malformed(header: object) -> None:
     with pytest.raises(MalformedMessage) as caught:
         decode_header(msgpack.packb(header))
     assert not isinstance(caught.value, OtherProtocol)

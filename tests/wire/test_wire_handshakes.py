@@ -41,9 +41,7 @@ def seconds_until_it_connects(connection: ClientConnection, clock: Clock) -> flo
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_after_every_failure_it_lets_go_and_comes_back_later_each_time(
-    connection: ClientConnection, clock: Clock, failure: Handshake
-) -> None:
+def test_a_failed_handshake_disconnects_and_doubles_the_delay(connection: ClientConnection, clock: Clock, failure: Handshake) -> None:
     assert not connection.must_connect()  # the socket makes the first attempt itself
     delay = FIRST_DELAY_SECONDS
     for _ in range(10):
@@ -58,7 +56,7 @@ def test_after_every_failure_it_lets_go_and_comes_back_later_each_time(
     assert seconds_until_it_connects(connection, clock) <= 1.5 * FIRST_DELAY_SECONDS + 0.002
 
 
-def test_clients_that_are_refused_together_come_back_apart(clock: Clock) -> None:
+def test_refused_clients_reconnect_at_different_times(clock: Clock) -> None:
     connections = [ClientConnection(ENDPOINT, key_name=None, clock=clock) for _ in range(20)]
     for connection in connections:
         connection.on_handshake(Handshake.REFUSED)
@@ -76,7 +74,7 @@ def test_clients_that_are_refused_together_come_back_apart(clock: Clock) -> None
         (Handshake.PROTOCOL, None, ["security.curve_keys", "address"]),
     ],
 )
-def test_it_says_at_once_what_to_look_at(clock: Clock, failure: Handshake, key_name: str | None, words: list[str]) -> None:
+def test_a_failed_handshake_names_what_to_check(clock: Clock, failure: Handshake, key_name: str | None, words: list[str]) -> None:
     connection = ClientConnection(ENDPOINT, key_name=key_name, clock=clock)
     connection.on_handshake(failure)
     trouble = connection.trouble
@@ -86,7 +84,7 @@ def test_it_says_at_once_what_to_look_at(clock: Clock, failure: Handshake, key_n
         assert word in trouble
 
 
-def test_a_server_that_died_in_a_handshake_is_no_reason_for_a_line(connection: ClientConnection) -> None:
+def test_handshakes_closed_once_or_twice_are_not_reported(connection: ClientConnection) -> None:
     connection.on_handshake(Handshake.CLOSED)
     connection.on_handshake(Handshake.CLOSED)
     assert connection.trouble is None
@@ -94,7 +92,7 @@ def test_a_server_that_died_in_a_handshake_is_no_reason_for_a_line(connection: C
     assert "server.public" in (connection.trouble or "")
 
 
-def test_silence_is_worth_a_line_after_some_time(connection: ClientConnection, clock: Clock) -> None:
+def test_an_unreachable_server_is_reported_after_some_time(connection: ClientConnection, clock: Clock) -> None:
     clock.now += PATIENCE_SECONDS - 0.1
     assert connection.trouble is None
     clock.now += 0.1
@@ -109,7 +107,7 @@ def test_silence_is_worth_a_line_after_some_time(connection: ClientConnection, c
     assert "is it running" in (connection.trouble or "")
 
 
-def test_a_name_is_tried_over_the_other_version_of_ip_less_and_less_often(clock: Clock) -> None:
+def test_switching_the_ip_version_backs_off(clock: Clock) -> None:
     connection = ClientConnection(ENDPOINT, key_name=None, is_name=True, clock=clock)
     wait = FIRST_VERSION_SECONDS
     for _ in range(8):
@@ -132,7 +130,7 @@ def test_a_name_is_tried_over_the_other_version_of_ip_less_and_less_often(clock:
     assert connection.must_try_other_version()
 
 
-def test_after_a_connection_broke_its_version_has_its_time_again(clock: Clock) -> None:
+def test_a_broken_connection_retries_its_ip_version_first(clock: Clock) -> None:
     connection = ClientConnection(ENDPOINT, key_name=None, is_name=True, clock=clock)
     for handshake in (Handshake.BEGUN, Handshake.SUCCEEDED):
         connection.on_handshake(handshake)
@@ -143,7 +141,7 @@ def test_after_a_connection_broke_its_version_has_its_time_again(clock: Clock) -
     assert connection.must_try_other_version()
 
 
-def test_an_address_has_one_version(clock: Clock) -> None:
+def test_a_numeric_address_never_switches_the_ip_version(clock: Clock) -> None:
     connection = ClientConnection("tcp://[::1]:7100", key_name=None, clock=clock)
     clock.now += 1000.0
     assert not connection.must_try_other_version()

@@ -58,7 +58,7 @@ def acquire(lease: IndexLease, leaser: Leaser) -> Place | None:
     return found[0]
 
 
-def test_a_place_is_leased_renewed_and_released(context: Context, leaser: Leaser) -> None:
+def test_an_index_is_leased_renewed_and_released(context: Context, leaser: Leaser) -> None:
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
     leaser.script = ["not yet", Place(1, 7), Place(1, 7), Place(1, 7)]
     assert acquire(lease, leaser) == (1, 7)
@@ -80,7 +80,7 @@ def test_a_place_is_leased_renewed_and_released(context: Context, leaser: Leaser
     assert len({message.holder for message in leaser.requests}) == 1
 
 
-def test_the_place_that_the_server_gives_at_a_renewal_is_the_one_to_go_to(context: Context, leaser: Leaser) -> None:
+def test_a_renewal_may_move_the_holder_to_another_place(context: Context, leaser: Leaser) -> None:
     """R39: the next request names the new place too."""
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
     leaser.script = [Place(0, 7), Place(2, 1), Place(2, 1)]
@@ -97,7 +97,7 @@ def test_the_place_that_the_server_gives_at_a_renewal_is_the_one_to_go_to(contex
     lease.close()
 
 
-def test_waiting_for_a_place_ends_when_told(context: Context, leaser: Leaser) -> None:
+def test_acquire_stops_when_told(context: Context, leaser: Leaser) -> None:
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
     answers = iter([True, False])
     assert lease.acquire(lambda: next(answers)) is None

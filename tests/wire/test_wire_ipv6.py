@@ -36,13 +36,13 @@ def reach(bound: str, host: str) -> None:
 
 
 @pytest.mark.parametrize(("bound", "host"), REACHED)
-def test_a_server_is_reached_over_the_versions_that_it_listens_to(bound: str, host: str) -> None:
+def test_a_server_is_reached_over_each_ip_version_it_binds(bound: str, host: str) -> None:
     reach(bound, host)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("bound", "host"), [("[::1]", "only-six"), ("[::1]", "both"), ("127.0.0.1", "both"), ("*", "only-four")])
-def test_a_name_is_tried_over_one_version_and_then_the_other(bound: str, host: str, tmp_path: Path) -> None:
+def test_a_host_name_is_tried_over_both_ip_versions(bound: str, host: str, tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
         pytest.skip("names are made by a mount of its own, which takes root")
     hosts = tmp_path / "hosts"

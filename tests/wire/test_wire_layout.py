@@ -9,7 +9,7 @@ ATARI = UnrollLayout(unroll_length=20, frame_stack=4, frame_shape=(84, 84, 1), n
 EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), 3, core_size=8, vector_size=6, instruction_length=2, num_tasks=2, num_words=10)
 
 
-def test_the_fields_are_those_of_the_protocol_in_its_order() -> None:
+def test_fields_match_the_protocol_in_order() -> None:
     assert [(field.name, field.dtype.str, field.shape) for field in EVERYTHING.fields] == [
         ("history_frames", "|u1", (1, 5, 4, 1)),
         ("frames", "|u1", (4, 5, 4, 1)),
@@ -35,7 +35,7 @@ def test_the_fields_are_those_of_the_protocol_in_its_order() -> None:
     ]
 
 
-def test_fields_without_elements_do_not_travel() -> None:
+def test_fields_without_elements_are_not_sent() -> None:
     plain = UnrollLayout(unroll_length=3, frame_stack=1, frame_shape=(5, 4, 1), num_actions=3)
     absent = {field.name for field in EVERYTHING.fields} - {field.name for field in plain.fields}
     assert absent == {"history_frames", "observations", "initial_core_state", "instructions"}

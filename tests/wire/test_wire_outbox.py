@@ -42,7 +42,7 @@ def test_nothing_is_sent_without_session_or_credit() -> None:
     assert not outbox.can_send(1)
 
 
-def test_only_the_welcome_to_the_newest_hello_counts() -> None:
+def test_only_the_welcome_to_the_newest_hello_is_accepted() -> None:
     outbox: UnrollOutbox[str] = UnrollOutbox()
     outbox.begin_hello(1)
     outbox.begin_hello(2)
@@ -53,7 +53,7 @@ def test_only_the_welcome_to_the_newest_hello_counts() -> None:
     assert not outbox.can_send(1)
 
 
-def test_a_new_session_sends_again_what_was_not_accepted_in_order_and_under_credit() -> None:
+def test_a_new_session_resends_unaccepted_messages_under_credit() -> None:
     outbox = open_outbox(granted=6)
     for payload in ("one", "two", "three"):
         outbox.put(2, payload)
@@ -82,7 +82,7 @@ def test_acknowledgements_are_cumulative_and_a_rejection_is_final() -> None:
     assert not outbox.can_send(3)
 
 
-def test_a_new_message_waits_for_those_the_socket_did_not_take() -> None:
+def test_a_new_message_waits_until_earlier_ones_are_sent() -> None:
     outbox = open_outbox(granted=6)
     outbox.put(2, "one")
     assert not outbox.can_send(2)
@@ -287,6 +287,6 @@ TestLink = LinkMachine.TestCase
 TestLink.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 
 
-def test_marking_what_was_not_offered_is_a_mistake() -> None:
+def test_mark_sent_without_an_unsent_message_is_an_error() -> None:
     with pytest.raises(IndexError):
         open_outbox(granted=1).mark_sent()

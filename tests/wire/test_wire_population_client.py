@@ -60,7 +60,7 @@ def _order(number: int) -> Order:
     return Order(number=number, copied=None, settings=())
 
 
-def test_it_reports_the_newest_standing_once_an_interval(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
+def test_the_newest_standing_is_reported_once_an_interval(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
     client, dealer, now = parts
     client.poll()
     assert dealer.sent == []  # there is nothing to report yet
@@ -83,7 +83,7 @@ def test_it_reports_the_newest_standing_once_an_interval(parts: tuple[Population
     assert [report.learner_updates for report in dealer.sent] == [1, 3, 4]
 
 
-def test_an_order_is_of_the_newest_answer_and_none_is_taken_back(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
+def test_only_the_newest_answer_may_set_an_order(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
     client, dealer, now = parts
     client.standing = _standing(1)
     client.poll()
@@ -107,7 +107,7 @@ def test_an_order_is_of_the_newest_answer_and_none_is_taken_back(parts: tuple[Po
     assert client.is_heard
 
 
-def test_without_an_answer_it_asks_again_with_what_is_so_by_then(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
+def test_an_unanswered_report_is_repeated_with_the_newest_standing(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
     client, dealer, now = parts
     client.standing = _standing(1)
     client.poll()

@@ -59,7 +59,7 @@ def seconds_until_sent(line: Line, request: RetryingRequest) -> float:
 
 
 @pytest.mark.parametrize("renumbers", [True, False])
-def test_it_is_sent_once_and_again_with_doubling_delays_until_it_is_answered(line: Line, renumbers: bool) -> None:
+def test_a_request_is_repeated_with_doubling_delays_until_answered(line: Line, renumbers: bool) -> None:
     request = make(line, renumbers=renumbers)
     assert not request.advance()  # no request was made
     request.begin()
@@ -78,7 +78,7 @@ def test_it_is_sent_once_and_again_with_doubling_delays_until_it_is_answered(lin
     assert line.sent[7:] == ([8, 9] if renumbers else [2, 2])
 
 
-def test_without_a_connection_it_is_tried_soon_and_does_not_count_as_silence(line: Line) -> None:
+def test_without_a_connection_retries_are_quick_and_not_counted(line: Line) -> None:
     request = make(line)
     line.is_connected = False
     request.begin()
@@ -92,7 +92,7 @@ def test_without_a_connection_it_is_tried_soon_and_does_not_count_as_silence(lin
     assert 0.5 - 0.02 <= seconds_until_sent(line, request) <= 1.5 + 0.02
 
 
-def test_only_the_answer_to_the_newest_request_is_one(line: Line) -> None:
+def test_only_an_answer_to_the_newest_request_is_accepted(line: Line) -> None:
     request = make(line)
     assert not request.is_answer(NotModified(request_id=0, held=None))
     request.begin()
@@ -105,7 +105,7 @@ def test_only_the_answer_to_the_newest_request_is_one(line: Line) -> None:
     assert not request.is_answer(NotModified(request_id=2, held=None))
 
 
-def test_a_refusal_is_told_and_the_next_server_asked(line: Line) -> None:
+def test_a_refusal_is_reported_and_the_request_repeated(line: Line) -> None:
     request = make(line)
     request.begin()
     request.advance()
@@ -122,7 +122,7 @@ def test_a_refusal_is_told_and_the_next_server_asked(line: Line) -> None:
     assert request.refused is None
 
 
-def test_what_breaks_the_protocol_is_counted_and_what_came_behind_it_is_read(line: Line) -> None:
+def test_malformed_answers_are_counted_and_skipped(line: Line) -> None:
     request = make(line)
     line.waiting.append([b"\xc1"])
     line.waiting.append([*encode(NotModified(request_id=4, held=None)), b"payload"])
@@ -132,7 +132,7 @@ def test_what_breaks_the_protocol_is_counted_and_what_came_behind_it_is_read(lin
     assert request.num_malformed == 1
 
 
-def test_something_else_that_stays_unanswered_is_overdue_too(line: Line) -> None:
+def test_an_awaited_answer_can_be_overdue_without_a_request(line: Line) -> None:
     request = make(line)
     request.await_answer()
     assert not request.is_overdue
@@ -143,7 +143,7 @@ def test_something_else_that_stays_unanswered_is_overdue_too(line: Line) -> None
     assert seconds_until_sent(line, request) >= 1.0 - 0.02  # silence has doubled the delay
 
 
-def test_a_request_begun_as_if_lost_waits_for_the_delay(line: Line) -> None:
+def test_a_request_not_begun_at_once_waits_for_the_delay(line: Line) -> None:
     request = make(line)
     request.begin(at_once=False)
     assert request.is_pending

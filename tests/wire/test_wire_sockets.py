@@ -42,7 +42,7 @@ def exchange(router: Router, dealer: Dealer, parts: list[bytes]) -> list[bytes]:
     return [bytes(frame) for frame in answer]
 
 
-def test_messages_go_there_and_back_and_are_counted(context: Context) -> None:
+def test_messages_are_exchanged_and_their_bytes_counted(context: Context) -> None:
     parts = [b"header", b"", bytes(200_000)]  # copied, empty, and too large to be copied
     with bind(context) as router, dial(context, router.endpoint) as dealer:
         assert exchange(router, dealer, parts) == parts
@@ -57,7 +57,7 @@ def test_a_bound_endpoint_is_in_use(context: Context) -> None:
         bind(context, router.endpoint)
 
 
-def test_nonsense_endpoints_are_os_errors(context: Context) -> None:
+def test_invalid_endpoints_raise_os_error(context: Context) -> None:
     with pytest.raises(OSError, match="nonsense"):
         bind(context, "nonsense")
     with pytest.raises(OSError, match="nonsense"):
@@ -73,7 +73,7 @@ def test_a_dealer_without_connection_refuses_to_queue(context: Context) -> None:
         assert not dealer.wait(0.0)
 
 
-def test_unknown_peers_cannot_be_reached(context: Context) -> None:
+def test_sending_to_an_unknown_peer_fails(context: Context) -> None:
     with bind(context) as router:
         assert not router.send(b"nobody", [b"x"])
 
@@ -86,7 +86,7 @@ def test_queues_are_bounded(context: Context) -> None:
         assert sent < 100
 
 
-def test_a_frame_beyond_the_limit_closes_the_connection_and_nothing_else(context: Context) -> None:
+def test_an_oversized_frame_closes_only_its_connection(context: Context) -> None:
     with bind(context) as router, dial(context, router.endpoint, "good") as good, dial(context, router.endpoint, "bad") as bad:
         poller = Poller(router, good)
         until(lambda: bad.send([b"x", bytes((1 << 20) + 1)]), poller)
@@ -103,14 +103,14 @@ def test_a_frame_beyond_the_limit_closes_the_connection_and_nothing_else(context
         assert received == {b"small", b"good"}
 
 
-def test_a_reconnecting_peer_takes_its_identity_over(context: Context) -> None:
+def test_a_reconnecting_peer_takes_over_its_identity(context: Context) -> None:
     with bind(context) as router, dial(context, router.endpoint, "same") as old:
         assert exchange(router, old, [b"one"]) == [b"one"]
         with dial(context, router.endpoint, "same") as new:
             assert exchange(router, new, [b"two"]) == [b"two"]
 
 
-def test_a_dealer_moves_to_another_endpoint(context: Context) -> None:
+def test_a_dealer_can_reconnect_to_another_endpoint(context: Context) -> None:
     with bind(context) as first, bind(context) as second, dial(context, first.endpoint) as dealer:
         assert exchange(first, dealer, [b"one"]) == [b"one"]
         dealer.restart_connection(second.endpoint)

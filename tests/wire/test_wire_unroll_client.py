@@ -209,7 +209,7 @@ def test_unrolls_arrive_with_their_reports_and_are_acknowledged(learner: Learner
     client.close()
 
 
-def test_a_learner_says_that_the_run_is_over(learner: Learner, context: Context) -> None:
+def test_a_goodbye_from_the_learner_ends_the_run(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     send(1, client, learner)
     until(lambda: client.num_unacked == 0, learner, client)
@@ -220,7 +220,7 @@ def test_a_learner_says_that_the_run_is_over(learner: Learner, context: Context)
     client.close()
 
 
-def test_credit_bounds_what_is_under_way(learner: Learner, context: Context) -> None:
+def test_unrolls_in_flight_are_bounded_by_credit(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     assert not client.has_credit(E)
     for value in (1, 2):
@@ -236,7 +236,7 @@ def test_credit_bounds_what_is_under_way(learner: Learner, context: Context) -> 
     client.close()
 
 
-def test_every_actor_gets_its_turn(learner: Learner, context: Context) -> None:
+def test_credit_goes_to_all_actors_in_turn(learner: Learner, context: Context) -> None:
     clients = [connect(context, learner.endpoint, index=index) for index in range(5)]  # there is credit for two of them
     num_sent = [0] * len(clients)
 
@@ -260,7 +260,7 @@ def test_every_actor_gets_its_turn(learner: Learner, context: Context) -> None:
     assert np.ptp(counts[:50], axis=1).max() <= 5
 
 
-def test_a_learner_that_restarts_on_its_port_gets_every_message_once(learner: Learner, context: Context) -> None:
+def test_a_restarted_learner_gets_every_message_once(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     value = 0
     for num_unread in (0, 1, 2):  # messages that the dying learner had received but not read
@@ -299,7 +299,7 @@ def test_a_learner_restored_from_an_old_checkpoint_is_followed(learner: Learner,
     client.close()
 
 
-def test_a_learner_at_another_address_gets_what_is_unacknowledged(learner: Learner, context: Context) -> None:
+def test_a_learner_at_another_address_gets_unacknowledged_messages(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     send(5, client, learner)
     successor = Learner()
@@ -318,7 +318,7 @@ def greet(client: UnrollClient, learner: Learner, now: list[float]) -> None:
         learner.pump()
 
 
-def test_a_forgotten_session_is_opened_again_and_nothing_is_lost(learner: Learner, context: Context) -> None:
+def test_an_expired_session_is_reopened_without_loss(learner: Learner, context: Context) -> None:
     now = [0.0]
     client = connect(context, learner.endpoint, clock=lambda: now[0])
     greet(client, learner, now)  # from here on the clock stands still, so no timeout can help
@@ -333,7 +333,7 @@ def test_a_forgotten_session_is_opened_again_and_nothing_is_lost(learner: Learne
     client.close()
 
 
-def test_a_learner_that_wants_hello_after_hello_is_not_asked_in_a_loop(learner: Learner, context: Context) -> None:
+def test_repeated_hello_required_answers_do_not_cause_a_loop(learner: Learner, context: Context) -> None:
     now = [0.0]
     client = connect(context, learner.endpoint, clock=lambda: now[0])
     greet(client, learner, now)
@@ -352,7 +352,7 @@ def test_a_learner_that_wants_hello_after_hello_is_not_asked_in_a_loop(learner: 
     client.close()
 
 
-def test_a_silent_learner_is_greeted_again(learner: Learner, context: Context) -> None:
+def test_hello_is_sent_again_to_a_silent_learner(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     send(1, client, learner)
     learner.answers = False
@@ -375,7 +375,7 @@ def test_a_rejected_message_is_not_sent_again(learner: Learner, context: Context
     client.close()
 
 
-def test_a_refusal_is_told_until_the_right_learner_comes(learner: Learner, context: Context) -> None:
+def test_a_refusal_is_reported_until_a_learner_accepts(learner: Learner, context: Context) -> None:
     learner.refusal = "another contract"
     client = connect(context, learner.endpoint)
     until(lambda: client.refused is not None, learner, client)
@@ -397,7 +397,7 @@ def test_goodbye_returns_the_credit(learner: Learner, context: Context) -> None:
     assert learner.seen[-1] == "goodbye"
 
 
-def test_an_answer_that_breaks_the_protocol_is_counted_and_changes_nothing(context: Context) -> None:
+def test_a_malformed_answer_is_counted_and_ignored(context: Context) -> None:
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
         client = connect(context, router.endpoint)
         poller = Poller(router)
@@ -427,7 +427,7 @@ def test_without_a_learner_nothing_blocks(context: Context) -> None:
     assert time.monotonic() - start < 5.0
 
 
-def test_arrays_that_do_not_fit_the_layout_stay_here(learner: Learner, context: Context) -> None:
+def test_arrays_that_do_not_match_the_layout_are_not_sent(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     client.request_credit(E)
     until(lambda: client.has_credit(E), learner, client)

@@ -138,7 +138,7 @@ def pull(client: WeightsClient, server: Server, have: Version | None) -> Weights
     return found[0] if found else None
 
 
-def test_newer_weights_come_in_slices(server: Server, client: WeightsClient) -> None:
+def test_newer_weights_are_received_in_slices(server: Server, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"left", bytes(200_000)])
     frame = pull(client, server, None)
     assert frame is not None
@@ -148,7 +148,7 @@ def test_newer_weights_come_in_slices(server: Server, client: WeightsClient) -> 
 
 
 @pytest.mark.parametrize(("have", "newer"), [((1, 4), True), ((0, 9), True), ((1, 5), False), ((1, 6), False), ((2, 0), False)])
-def test_only_newer_weights_come(server: Server, client: WeightsClient, have: Version, newer: bool) -> None:
+def test_only_newer_weights_are_received(server: Server, client: WeightsClient, have: Version, newer: bool) -> None:
     server.held = ((1, 5), [b"w"])
     assert (pull(client, server, have) is not None) == newer
     assert client.held == (1, 5)
@@ -165,7 +165,7 @@ def test_a_second_request_waits_for_the_first(server: Server, client: WeightsCli
     assert requests == [None]
 
 
-def test_an_empty_server_is_not_asked_in_a_loop(server: Server, client: WeightsClient) -> None:
+def test_requests_to_an_empty_server_are_paced(server: Server, client: WeightsClient) -> None:
     start = time.monotonic()
     for _ in range(3):
         assert pull(client, server, None) is None
@@ -174,7 +174,7 @@ def test_an_empty_server_is_not_asked_in_a_loop(server: Server, client: WeightsC
     assert elapsed >= 2 * 0.25  # the pause after an answer without weights
 
 
-def test_damaged_weights_are_dropped_and_asked_for_again(server: Server, client: WeightsClient) -> None:
+def test_damaged_weights_are_dropped_and_requested_again(server: Server, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"w"])
     server.digests = ["0" * 64]
     client.request(None)
@@ -189,7 +189,7 @@ def test_damaged_weights_are_dropped_and_asked_for_again(server: Server, client:
 
 
 @pytest.mark.parametrize("sent", [(1, 4), (1, 5), (0, 9)])
-def test_a_server_that_sends_what_is_not_newer_is_not_followed(server: Server, client: WeightsClient, sent: Version) -> None:
+def test_weights_that_are_not_newer_are_rejected(server: Server, client: WeightsClient, sent: Version) -> None:
     client.request((1, 5))
     server.answers = False
     until(lambda: bool(server.seen), server, client.poll)
@@ -213,7 +213,7 @@ def test_a_restarted_server_is_found(server: Server, client: WeightsClient) -> N
     assert frame.version == (1, 6)
 
 
-def test_without_a_connection_the_owner_of_a_loop_need_not_spin(context: Context) -> None:
+def test_rest_seconds_is_positive_without_a_connection(context: Context) -> None:
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
         endpoint = router.endpoint
     client = WeightsClient(context, endpoint, run_id="run", contract="contract", clock=lambda: 100.0)
@@ -222,7 +222,7 @@ def test_without_a_connection_the_owner_of_a_loop_need_not_spin(context: Context
     client.close()
 
 
-def test_the_owner_of_a_loop_may_sleep_until_there_is_something_to_ask(server: Server, context: Context) -> None:
+def test_rest_seconds_lasts_until_the_next_request_is_due(server: Server, context: Context) -> None:
     now = [100.0]
     client = WeightsClient(context, server.endpoint, run_id="run", contract="contract", clock=lambda: now[0])
 
@@ -243,7 +243,7 @@ def test_the_owner_of_a_loop_may_sleep_until_there_is_something_to_ask(server: S
     client.close()
 
 
-def test_what_is_published_is_served(server: Server, client: WeightsClient, publisher: WeightsPublisher) -> None:
+def test_published_weights_are_served(server: Server, client: WeightsClient, publisher: WeightsPublisher) -> None:
     publisher.publish(1, 5, 0, 1, b"weights")
     until(lambda: publisher.confirmed, server, publisher.poll)
     frame = pull(client, server, None)
@@ -251,7 +251,7 @@ def test_what_is_published_is_served(server: Server, client: WeightsClient, publ
     assert (frame.version, bytes(frame.slices[0])) == ((1, 5), b"weights")
 
 
-def test_the_latest_wins(server: Server, publisher: WeightsPublisher) -> None:
+def test_only_the_latest_weights_are_published(server: Server, publisher: WeightsPublisher) -> None:
     publisher.publish(1, 0, 0, 1, b"first")
     until(lambda: publisher.confirmed, server, publisher.poll)
     server.answers = False
@@ -284,7 +284,7 @@ def test_a_lost_publication_is_repeated(server: Server, publisher: WeightsPublis
 
 
 @pytest.mark.parametrize("held", [(3, 5), (4, 0), (3, 4)])  # the last case has other weights under the same version
-def test_a_learner_that_went_back_learns_of_the_newer_lineage(server: Server, publisher: WeightsPublisher, held: Version) -> None:
+def test_a_publisher_of_old_weights_is_told_the_newer_lineage(server: Server, publisher: WeightsPublisher, held: Version) -> None:
     server.held = (held, [b"newer"])
     publisher.publish(3, 4, 0, 1, b"old")
     until(lambda: publisher.newer_lineage is not None, server, publisher.poll)
@@ -298,7 +298,7 @@ def test_a_learner_that_went_back_learns_of_the_newer_lineage(server: Server, pu
     assert len(server.seen) == num_seen + 1
 
 
-def test_a_refused_publisher_knows_why(server: Server, publisher: WeightsPublisher) -> None:
+def test_a_refused_publisher_is_told_the_reason(server: Server, publisher: WeightsPublisher) -> None:
     server.refusal = "another contract"
     publisher.publish(1, 1, 0, 1, b"w")
     until(lambda: publisher.refused == "another contract", server, publisher.poll)
@@ -307,7 +307,7 @@ def test_a_refused_publisher_knows_why(server: Server, publisher: WeightsPublish
     assert publisher.refused is None
 
 
-def test_the_end_is_told_until_it_is_noted_and_nothing_else_any_more(server: Server, publisher: WeightsPublisher) -> None:
+def test_the_end_is_sent_until_acknowledged_and_nothing_after_it(server: Server, publisher: WeightsPublisher) -> None:
     """R34 of docs/messaging.md."""
     publisher.publish(3, 5, 0, 1, b"w")
     until(lambda: publisher.confirmed, server, publisher.poll)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 
 
-def test_the_docs_print_the_query_that_is_asked() -> None:
+def test_the_documented_autoscaling_query_matches_the_chart() -> None:
     objects = render(*with_values("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"))
     query = find(objects, "ScaledObject", "herd-actor")["spec"]["triggers"][0]["metadata"]["query"].strip()
     text = (ROOT / "docs" / "kubernetes.md").read_text()
@@ -40,12 +40,12 @@ def test_the_docs_print_the_query_that_is_asked() -> None:
     assert rule["name"]["as"] == yaml.safe_load((CHART / "values.yaml").read_text())["actor"]["autoscaling"]["metricName"]
 
 
-def test_it_has_neither_service_nor_budget() -> None:
+def test_actors_have_neither_service_nor_disruption_budget() -> None:
     kinds = {each["kind"] for each in of_component(render_ci("multi-learner-values.yaml"), "actor")}
     assert kinds == {"Deployment", "NetworkPolicy"}
 
 
-def test_it_leases_an_index_and_knows_every_shard(tmp_path: Path) -> None:
+def test_actors_lease_an_index_and_know_every_shard(tmp_path: Path) -> None:
     objects = render_ci("multi-learner-values.yaml")
     settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
     assert settings.actor.index is None
@@ -55,7 +55,7 @@ def test_it_leases_an_index_and_knows_every_shard(tmp_path: Path) -> None:
     assert (settings.actor.metrics_host, settings.actor.metrics_port) == ("*", 9400)
 
 
-def test_a_laptops_places_are_not_the_clusters(tmp_path: Path) -> None:
+def test_local_addresses_of_the_experiment_are_overridden(tmp_path: Path) -> None:
     text = "actor: {index: 3, pin_to_cpu: true, metrics_port: 9999, learner: 'tcp://127.0.0.1:1', paramserver: 'tcp://127.0.0.1:2'}"
     objects = render(*with_values(f"experiment={text}"))
     settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
@@ -75,12 +75,12 @@ def test_a_laptops_places_are_not_the_clusters(tmp_path: Path) -> None:
         (("learner.shards=6", "actor.autoscaling.enabled=true", "actor.autoscaling.minReplicas=4"), 3),
     ],
 )
-def test_no_shard_is_without_actors(words: tuple[str, ...], links: int, tmp_path: Path) -> None:
+def test_links_per_actor_cover_every_shard(words: tuple[str, ...], links: int, tmp_path: Path) -> None:
     objects = render(*with_values(*words, "experiment.learner.batch_size=64"))
     assert settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).actor.links == links
 
 
-def test_replicas_are_somebody_elses_where_autoscaled_or_null() -> None:
+def test_replicas_are_omitted_if_autoscaled_or_null() -> None:
     def spec(*words: str) -> dict[str, object]:
         deployment = find(render(*with_values(*words)), "Deployment", "herd-actor")
         return dict(deployment["spec"])
@@ -91,17 +91,17 @@ def test_replicas_are_somebody_elses_where_autoscaled_or_null() -> None:
     assert "replicas" not in spec("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda")
 
 
-def test_rollout_is_a_share_of_the_pods() -> None:
+def test_rollouts_replace_a_share_of_the_pods() -> None:
     strategy = find(render_ci("actors-4000-values.yaml"), "Deployment", "herd-actor")["spec"]["strategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}}
 
 
-def test_it_drains_within_a_spot_nodes_notice() -> None:
+def test_draining_fits_within_the_notice_of_a_spot_node() -> None:
     grace = pod_of(find(render(), "Deployment", "herd-actor"))["terminationGracePeriodSeconds"]
     assert DRAIN_SECONDS < 25 < grace == 30
 
 
-def test_spot_tolerations_switch() -> None:
+def test_spot_tolerations_are_added_on_request() -> None:
     assert "tolerations" not in pod_of(find(render(), "Deployment", "herd-actor"))
     objects = render_ci("spot-values.yaml")
     keys = {each["key"] for each in pod_of(find(objects, "Deployment", "herd-actor"))["tolerations"]}
@@ -109,7 +109,7 @@ def test_spot_tolerations_switch() -> None:
     assert "tolerations" not in pod_of(find(objects, "StatefulSet", "herd-learner"))
 
 
-def test_it_is_spread_softly() -> None:
+def test_spreading_over_nodes_is_a_preference() -> None:
     (spread,) = pod_of(find(render(), "Deployment", "herd-actor"))["topologySpreadConstraints"]
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
 
@@ -122,7 +122,7 @@ def test_it_is_spread_softly() -> None:
         (("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"), {"ScaledObject"}),
     ],
 )
-def test_autoscalers_switch(words: tuple[str, ...], kinds: set[str]) -> None:
+def test_autoscalers_are_created_on_request(words: tuple[str, ...], kinds: set[str]) -> None:
     found = {kind for kind, _ in names(render(*with_values(*words)))}
     assert found & {"HorizontalPodAutoscaler", "ScaledObject"} == kinds
 
@@ -135,7 +135,7 @@ def test_the_horizontal_autoscaler_multiplies_the_number_of_pods() -> None:
     assert metric["external"]["target"] == {"type": "Value", "value": "1"}
 
 
-def test_the_query_for_actors_wanted_is_promql_over_metrics_that_there_are() -> None:
+def test_the_autoscaling_query_is_valid_and_uses_existing_metrics() -> None:
     scaled = find(render_ci("autoscaled-values.yaml"), "ScaledObject", "herd-actor")["spec"]
     assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (8, 500)
     query = scaled["triggers"][0]["metadata"]["query"]
@@ -149,7 +149,7 @@ def test_the_query_for_actors_wanted_is_promql_over_metrics_that_there_are() -> 
     assert "950 / 1000" in query  # the learner may starve for a twentieth of its time
 
 
-def test_a_new_learning_rate_leaves_actors_alone() -> None:
+def test_learner_only_settings_do_not_restart_actors() -> None:
     def checksum(*words: str) -> str:
         template = find(render(*with_values(*words)), "Deployment", "herd-actor")["spec"]["template"]
         return str(template["metadata"]["annotations"]["checksum/experiment"])
@@ -159,6 +159,6 @@ def test_a_new_learning_rate_leaves_actors_alone() -> None:
     assert checksum("experiment=env: {frame_stack: 1}") == checksum("experiment.env.frame_stack=1")
 
 
-def test_it_has_time_to_wait_for_an_index() -> None:
+def test_the_startup_probe_allows_waiting_for_an_index() -> None:
     startup = container_of(find(render(), "Deployment", "herd-actor"))["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] == 600

@@ -23,7 +23,7 @@ def deployments(*words: str) -> dict[str, Object]:
     return {each["metadata"]["name"]: each for each in of_component(render(*with_values(*words)), "actor") if each["kind"] == "Deployment"}
 
 
-def test_each_is_a_deployment_of_its_own() -> None:
+def test_each_group_is_its_own_deployment() -> None:
     found = deployments(*GROUPS)
     assert set(found) == {"herd-actor-spot", "herd-actor-fixed"}
     spot, fixed = found["herd-actor-spot"], found["herd-actor-fixed"]
@@ -37,7 +37,7 @@ def test_each_is_a_deployment_of_its_own() -> None:
     assert container_of(fixed)["args"] == container_of(spot)["args"]
 
 
-def test_no_deployment_selects_anothers_pods() -> None:
+def test_deployments_select_only_their_own_pods() -> None:
     found = deployments(*GROUPS).values()
     for own in found:
         selector = own["spec"]["selector"]["matchLabels"].items()
@@ -47,7 +47,7 @@ def test_no_deployment_selects_anothers_pods() -> None:
     assert "herd/group" not in str(alone)  # selectors are immutable, so a release without groups keeps its old one
 
 
-def test_all_of_them_count_where_links_are_worked_out(tmp_path: Path) -> None:
+def test_links_per_actor_count_the_replicas_of_all_groups(tmp_path: Path) -> None:
     words = ("learner.shards=8", "experiment.learner.batch_size=64", "actor.groups.a.replicas=2", "actor.groups.b.replicas=1")
     objects = render(*with_values(*words))
     assert settings_of(objects, find(objects, "Deployment", "herd-actor-a"), tmp_path).actor.links == 6
@@ -56,7 +56,7 @@ def test_all_of_them_count_where_links_are_worked_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "scaler", "bounds"), [("hpa", "HorizontalPodAutoscaler", "Replicas"), ("keda", "ScaledObject", "ReplicaCount")]
 )
-def test_a_group_may_have_an_autoscaler_of_its_own(kind: str, scaler: str, bounds: str, tmp_path: Path) -> None:
+def test_a_group_may_have_its_own_autoscaler(kind: str, scaler: str, bounds: str, tmp_path: Path) -> None:
     scaled = '{"enabled": true, "minReplicas": 2, "maxReplicas": 300}'
     words = ("learner.shards=8", "experiment.learner.batch_size=64", f"actor.autoscaling.kind={kind}")
     objects = render(*with_values(*GROUPS, *words, f"actor.groups.spot.autoscaling={scaled}", "actor.groups.fixed.replicas=1"))
@@ -70,12 +70,12 @@ def test_a_group_may_have_an_autoscaler_of_its_own(kind: str, scaler: str, bound
     assert settings_of(objects, fixed, tmp_path).actor.links == 6  # at least three actors for eight shards
 
 
-def test_autoscaling_of_all_is_of_each_group() -> None:
+def test_common_autoscaling_applies_to_each_group() -> None:
     objects = render(*with_values(*GROUPS, "actor.autoscaling.enabled=true"))
     assert {name for kind, name in names(objects) if kind == "HorizontalPodAutoscaler"} == {"herd-actor-spot", "herd-actor-fixed"}
 
 
-def test_services_and_policies_know_them_as_actors() -> None:
+def test_pods_of_groups_have_the_actor_component_label() -> None:
     objects = render(*with_values(*GROUPS))
     assert ("NetworkPolicy", "herd-actor") in names(objects)
     for each in of_component(objects, "actor"):
@@ -94,6 +94,6 @@ def test_services_and_policies_know_them_as_actors() -> None:
     ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_wrong_is_refused_and_named(engine: str, words: tuple[str, ...], line: str) -> None:
+def test_invalid_group_values_are_refused_by_name(engine: str, words: tuple[str, ...], line: str) -> None:
     with pytest.raises(RenderError, match=line):
         render(*with_values(*words), engine=engine)

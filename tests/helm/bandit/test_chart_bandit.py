@@ -22,7 +22,7 @@ DICE = ("experiment.loss.kind=dice",)
         ((*DICE, "experiment.loss.ablation=baseline"), False),
     ],
 )
-def test_it_is_there_where_the_experiment_has_one(words: tuple[str, ...], is_there: bool, tmp_path: Path) -> None:
+def test_the_bandit_exists_only_if_the_experiment_needs_it(words: tuple[str, ...], is_there: bool, tmp_path: Path) -> None:
     objects = render(*with_values(*words))
     kinds = {kind for kind, name in names(objects) if name == "herd-bandit"}
     assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
@@ -31,12 +31,12 @@ def test_it_is_there_where_the_experiment_has_one(words: tuple[str, ...], is_the
     assert (settings.actor.bandit == "tcp://herd-bandit:7300") == is_there
 
 
-def test_it_reads_text_as_well_as_maps() -> None:
+def test_the_bandit_exists_for_an_experiment_given_as_text() -> None:
     objects = render("--set-file", f"experiment={ROOT / 'experiments' / 'dice-catch.yaml'}")
     assert ("StatefulSet", "herd-bandit") in names(objects)
 
 
-def test_it_is_one_and_listens(tmp_path: Path) -> None:
+def test_the_bandit_has_one_replica_and_its_ports(tmp_path: Path) -> None:
     objects = render(*with_values(*DICE))
     bandit = find(objects, "StatefulSet", "herd-bandit")
     assert bandit["spec"]["replicas"] == 1
@@ -44,7 +44,7 @@ def test_it_is_one_and_listens(tmp_path: Path) -> None:
     assert (settings.host, settings.port, settings.metrics_port) == ("*", 7300, 9400)
 
 
-def test_persistence_and_budget_switch() -> None:
+def test_persistence_and_disruption_budget_can_be_switched() -> None:
     plain = render(*with_values(*DICE))
     assert "volumeClaimTemplates" not in find(plain, "StatefulSet", "herd-bandit")["spec"]
     budget = find(plain, "PodDisruptionBudget", "herd-bandit")["spec"]

@@ -17,14 +17,14 @@ def own(*words: str) -> set[str]:
     return {kind for kind, name in names(render(*with_values(*words))) if name == "herd-evaluator"}
 
 
-def test_it_is_there_where_the_experiment_has_one() -> None:
+def test_the_evaluator_exists_only_if_the_experiment_needs_it() -> None:
     assert own() == set()
     assert own("experiment.evaluation.final=true") == set()
     assert own(*WITH) == {"Deployment", "NetworkPolicy"}
     assert own(*WITH, "networkPolicy.enabled=false") == {"Deployment"}
 
 
-def test_it_is_one_and_follows_the_weights_that_actors_use(tmp_path: Path) -> None:
+def test_the_evaluator_has_one_replica_and_the_actors_services(tmp_path: Path) -> None:
     objects = render(*with_values(*WITH, "paramserverReplica.replicas=2", "experiment.loss.kind=dice"))
     evaluator = find(objects, "Deployment", "herd-evaluator")
     assert (evaluator["spec"]["replicas"], evaluator["spec"]["strategy"]) == (1, {"type": "Recreate"})
@@ -36,7 +36,7 @@ def test_it_is_one_and_follows_the_weights_that_actors_use(tmp_path: Path) -> No
     assert settings.evaluation.interval_seconds == 600
 
 
-def test_points_are_kept_where_values_say() -> None:
+def test_points_are_stored_on_the_chosen_volume() -> None:
     def volume(*words: str) -> dict[str, object]:
         pod = pod_of(find(render(*with_values(*WITH, *words)), "Deployment", "herd-evaluator"))
         (found,) = [each for each in pod["volumes"] if each["name"] == "run"]
@@ -54,7 +54,7 @@ def test_points_are_kept_where_values_say() -> None:
     assert "annotations" not in find(render(*with_values(*words)), "PersistentVolumeClaim", "herd-evaluator")["metadata"]
 
 
-def test_how_often_it_evaluates_replaces_no_other_pod() -> None:
+def test_the_evaluation_interval_restarts_only_the_evaluator() -> None:
     def checksum(kind: str, name: str, seconds: int) -> str:
         objects = render(*with_values(f"experiment.evaluation.interval_seconds={seconds}"))
         return str(find(objects, kind, name)["spec"]["template"]["metadata"]["annotations"]["checksum/experiment"])

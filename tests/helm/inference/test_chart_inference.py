@@ -17,14 +17,14 @@ def own(*words: str) -> set[str]:
     return {kind for kind, name in names(render(*with_values(*words))) if name == "herd-inference"}
 
 
-def test_it_is_there_where_the_experiment_has_one() -> None:
+def test_inference_exists_only_if_the_experiment_needs_it() -> None:
     assert own() == set()
     assert own("experiment.inference.replicas=2") == set()
     assert own(*WITH) == {"Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"}
     assert own(*WITH, "networkPolicy.enabled=false", "inference.podDisruptionBudget.enabled=false") == {"Deployment", "Service"}
 
 
-def test_actors_find_it_and_it_follows_the_weights_that_they_use(tmp_path: Path) -> None:
+def test_actors_use_inference_with_the_same_parameter_server(tmp_path: Path) -> None:
     objects = render(*with_values(*WITH, "paramserverReplica.replicas=2", "experiment.inference.replicas=3"))
     deployment = find(objects, "Deployment", "herd-inference")
     assert deployment["spec"]["replicas"] == 3
@@ -37,7 +37,7 @@ def test_actors_find_it_and_it_follows_the_weights_that_they_use(tmp_path: Path)
     assert find(render(*with_values(*WITH, "inference.replicas=5")), "Deployment", "herd-inference")["spec"]["replicas"] == 5
 
 
-def test_a_gpu_is_asked_for_and_insisted_on(tmp_path: Path) -> None:
+def test_a_requested_gpu_is_required_by_the_settings(tmp_path: Path) -> None:
     objects = render(*with_values(*WITH, "inference.gpu.enabled=true"))
     deployment = find(objects, "Deployment", "herd-inference")
     assert container_of(deployment)["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -45,7 +45,7 @@ def test_a_gpu_is_asked_for_and_insisted_on(tmp_path: Path) -> None:
     assert settings_of(objects, deployment, tmp_path).inference.device == "cuda"
 
 
-def test_its_own_settings_replace_no_other_pod() -> None:
+def test_inference_settings_restart_only_the_inference_pods() -> None:
     def checksum(kind: str, name: str, milliseconds: int) -> str:
         objects = render(*with_values(*WITH, f"experiment.inference.deadline_milliseconds={milliseconds}"))
         return str(find(objects, kind, name)["spec"]["template"]["metadata"]["annotations"]["checksum/experiment"])

@@ -27,7 +27,7 @@ def learner(*words: str) -> Object:
     return find(render(*with_values(*words)), "StatefulSet", "herd-learner")
 
 
-def test_one_shard_meets_nobody() -> None:
+def test_one_shard_needs_no_rendezvous() -> None:
     one = learner()
     assert one["spec"]["replicas"] == 1
     assert {each["name"] for each in container_of(one)["env"]} == {"HOME", "OMP_NUM_THREADS"}
@@ -35,7 +35,7 @@ def test_one_shard_meets_nobody() -> None:
     assert [port["name"] for port in service["spec"]["ports"]] == ["unrolls", "metrics"]
 
 
-def test_shards_are_told_their_place() -> None:
+def test_shards_get_their_rank_and_rendezvous_address() -> None:
     objects = render_ci("multi-learner-values.yaml")
     shards = find(objects, "StatefulSet", "herd-learner")
     assert shards["spec"]["replicas"] == 8
@@ -50,21 +50,21 @@ def test_shards_are_told_their_place() -> None:
     assert {port["name"]: port["port"] for port in service["ports"]} == {"unrolls": 7100, "rendezvous": 29500, "metrics": 9400}
 
 
-def test_the_experiments_number_of_shards_unless_another_is_given(tmp_path: Path) -> None:
+def test_shards_come_from_the_experiment_unless_overridden(tmp_path: Path) -> None:
     for words, shards in ((("experiment.learner.shards=3",), 3), (("experiment.learner.shards=3", "learner.shards=2"), 2)):
         objects = render(*with_values(*words))
         own = find(objects, "StatefulSet", "herd-learner")
         assert own["spec"]["replicas"] == settings_of(objects, own, tmp_path).learner.shards == shards
 
 
-def test_a_rolling_upgrade_of_shards_never_waits_for_a_group() -> None:
+def test_shards_are_ready_before_they_form_a_group() -> None:
     """A new shard must become ready before the others are replaced; otherwise the controller and the shard would wait for each other."""
     assert container_of(learner())["readinessProbe"]["httpGet"]["path"] == "/readyz"
     several = container_of(learner("learner.shards=2"))
     assert several["readinessProbe"]["httpGet"]["path"] == several["startupProbe"]["httpGet"]["path"] == "/healthz"
 
 
-def test_shards_of_another_upgrade_do_not_meet() -> None:
+def test_shards_of_different_revisions_do_not_form_a_group() -> None:
     """The group is named after the template's revision, so any change that makes the controller replace pods makes a new group."""
     env = {each["name"]: each for each in container_of(learner("learner.shards=2"))["env"]}
     assert env["TORCHELASTIC_RUN_ID"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['controller-revision-hash']"}}
@@ -77,7 +77,7 @@ def test_shards_of_another_upgrade_do_not_meet() -> None:
         assert template(change) != template(), change
 
 
-def test_plain_pods_of_one_version_are_one_group() -> None:
+def test_pods_without_a_controller_share_a_group_per_version() -> None:
     """This is for environments in which no controller labels pods, as in tests/containers."""
 
     def groups(*words: str) -> set[str]:
@@ -90,7 +90,7 @@ def test_plain_pods_of_one_version_are_one_group() -> None:
     assert groups("image.tag=other") != groups()
 
 
-def test_every_start_goes_on_and_an_end_is_no_crash(tmp_path: Path) -> None:
+def test_every_start_resumes_and_waits_for_a_signal_at_the_end(tmp_path: Path) -> None:
     objects = render(*with_values("experiment=name: mine\nlearner: {threads: 1, host: 127.0.0.1, port: 0}\nstop: {env_frames: 1000}"))
     settings = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
     assert settings.resume
@@ -101,7 +101,7 @@ def test_every_start_goes_on_and_an_end_is_no_crash(tmp_path: Path) -> None:
     assert settings.learner.paramserver == "tcp://herd-paramserver:7200"
 
 
-def test_gpu_switch(tmp_path: Path) -> None:
+def test_a_gpu_is_requested_on_request(tmp_path: Path) -> None:
     assert "nvidia" not in str(learner())
     gpu = learner("learner.gpu.enabled=true")
     assert container_of(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -115,7 +115,7 @@ def test_shared_memory() -> None:
     assert {"name": "shm", "mountPath": "/dev/shm"} in container_of(learner())["volumeMounts"]
 
 
-def test_persistence_switch() -> None:
+def test_persistence_can_be_enabled() -> None:
     def run_volume(workload: Object) -> list[Object]:
         return [each for each in pod_of(workload)["volumes"] if each["name"] == "run"]
 
@@ -134,7 +134,7 @@ def test_persistence_switch() -> None:
     assert run_volume(shared)[0]["persistentVolumeClaim"] == {"claimName": "mine"}
 
 
-def test_claims_never_change_with_chart_or_labels() -> None:
+def test_volume_claims_do_not_change_with_chart_or_labels() -> None:
     """Kubernetes rejects any change to claims, and the whole upgrade with it."""
     words = ("learner.persistence.enabled=true",)
     plain, labelled = learner(*words), learner(*words, 'commonLabels={"team": "rl"}', "image.tag=other")
@@ -142,12 +142,12 @@ def test_claims_never_change_with_chart_or_labels() -> None:
     assert "helm.sh/chart" not in str(plain["spec"]["volumeClaimTemplates"])
 
 
-def test_budget_switch() -> None:
+def test_a_disruption_budget_is_created_on_request() -> None:
     assert ("PodDisruptionBudget", "herd-learner") not in names(render())
     budget = find(render_ci("gpu-values.yaml"), "PodDisruptionBudget", "herd-learner")["spec"]
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (0, "AlwaysAllow")
 
 
-def test_threads_are_those_of_the_limit() -> None:
+def test_threads_follow_the_cpu_limit() -> None:
     env = {each["name"]: each for each in container_of(learner())["env"]}
     assert env["OMP_NUM_THREADS"]["valueFrom"] == {"resourceFieldRef": {"containerName": "learner", "resource": "limits.cpu"}}

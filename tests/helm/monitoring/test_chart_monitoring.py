@@ -74,7 +74,7 @@ def errors_of(*objects: Object) -> str:
     return result.stdout
 
 
-def test_nothing_is_there_unless_asked_for() -> None:
+def test_no_monitoring_objects_are_created_by_default() -> None:
     kinds = {kind for kind, _ in names(render())}
     assert kinds & {"PodMonitor", "PrometheusRule", "ScaledObject"} == set()
     assert [name for kind, name in names(render()) if kind == "ConfigMap"] == ["herd-experiment"]
@@ -97,7 +97,7 @@ def test_targets_get_the_agreed_labels() -> None:
     assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
 
 
-def test_annotations_give_way_to_a_pod_monitor() -> None:
+def test_scrape_annotations_are_omitted_with_a_pod_monitor() -> None:
     def annotations(*words: str) -> Object:
         template: Object = find(render(*with_values(*words)), "Deployment", "herd-actor")["spec"]["template"]
         return dict(template["metadata"]["annotations"])
@@ -108,7 +108,7 @@ def test_annotations_give_way_to_a_pod_monitor() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_rules_and_dashboard_are_the_files(chart: Path, engine: str) -> None:
+def test_rules_and_dashboard_equal_the_files(chart: Path, engine: str) -> None:
     objects = render(*EVERYTHING, chart=chart, engine=engine)
     rules = find(objects, "PrometheusRule", "herd")["spec"]["groups"]
     assert [group["name"] for group in rules] == ["herd-recording", "herd-alerts"]
@@ -120,7 +120,7 @@ def test_rules_and_dashboard_are_the_files(chart: Path, engine: str) -> None:
 
 
 @pytest.mark.parametrize(("switch", "file"), [("prometheusRule", "alert-rules.yaml"), ("dashboard", "herd-dashboard.json")])
-def test_a_file_that_is_missing_is_named_where_it_is_needed(chart: Path, tmp_path: Path, switch: str, file: str) -> None:
+def test_a_missing_file_is_named_only_when_needed(chart: Path, tmp_path: Path, switch: str, file: str) -> None:
     without = tmp_path / "herd"
     shutil.copytree(chart, without)
     (without / "files" / file).unlink()
@@ -129,7 +129,7 @@ def test_a_file_that_is_missing_is_named_where_it_is_needed(chart: Path, tmp_pat
         render(*with_values(f"monitoring.{switch}.enabled=true"), chart=without)
 
 
-def test_the_charts_own_rules_and_dashboard() -> None:
+def test_the_shipped_rules_and_dashboard_are_valid() -> None:
     objects = render(*EVERYTHING)
     assert errors_of(find(objects, "PrometheusRule", "herd")) == ""
     assert json.loads(find(objects, "ConfigMap", "herd-dashboard")["data"]["herd-dashboard.json"])["title"]

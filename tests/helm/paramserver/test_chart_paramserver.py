@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 REPLICA = "herd-paramserver-replica"
 
 
-def test_the_root_is_one_and_has_no_parent(tmp_path: Path) -> None:
+def test_the_root_has_one_replica_and_no_parent(tmp_path: Path) -> None:
     objects = render(*with_values("experiment=paramserver: {upstream: 'tcp://x:1', port: 0}"))
     root = find(objects, "StatefulSet", "herd-paramserver")
     assert root["spec"]["replicas"] == 1
@@ -23,7 +23,7 @@ def test_the_root_is_one_and_has_no_parent(tmp_path: Path) -> None:
     assert find(objects, "Service", "herd-paramserver")["spec"]["clusterIP"] == "None"
 
 
-def test_replicas_follow_the_root_and_actors_ask_them(tmp_path: Path) -> None:
+def test_replicas_follow_the_root_and_serve_actors(tmp_path: Path) -> None:
     objects = render(*with_values("paramserverReplica.replicas=3"))
     replicas = find(objects, "StatefulSet", REPLICA)
     assert replicas["spec"]["replicas"] == 3
@@ -44,7 +44,7 @@ def test_replicas_follow_the_root_and_actors_ask_them(tmp_path: Path) -> None:
         (("experiment.paramserver.replicas=2", "paramserverReplica.replicas=0"), 0),
     ],
 )
-def test_the_experiments_replicas_unless_others_are_given(words: tuple[str, ...], number: int) -> None:
+def test_replicas_come_from_the_experiment_unless_overridden(words: tuple[str, ...], number: int) -> None:
     objects = render(*with_values(*words))
     kinds = {kind for kind, name in names(objects) if name == REPLICA}
     assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if number else set())
@@ -52,7 +52,7 @@ def test_the_experiments_replicas_unless_others_are_given(words: tuple[str, ...]
         assert find(objects, "StatefulSet", REPLICA)["spec"]["replicas"] == number
 
 
-def test_budgets_switch() -> None:
+def test_disruption_budgets_can_be_disabled() -> None:
     on = render(*with_values("paramserverReplica.replicas=3"))
     for name in ("herd-paramserver", REPLICA):
         budget = find(on, "PodDisruptionBudget", name)["spec"]
@@ -62,6 +62,6 @@ def test_budgets_switch() -> None:
     assert "PodDisruptionBudget" not in {kind for kind, _ in names(render(*with_values("paramserverReplica.replicas=3", *off)))}
 
 
-def test_traffic_distribution_switch() -> None:
+def test_traffic_distribution_can_be_set() -> None:
     assert "trafficDistribution" not in find(render(*with_values("paramserverReplica.replicas=1")), "Service", REPLICA)["spec"]
     assert find(render_ci("actors-4000-values.yaml"), "Service", REPLICA)["spec"]["trafficDistribution"] == "PreferSameZone"

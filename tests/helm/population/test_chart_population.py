@@ -26,7 +26,7 @@ pytestmark = pytest.mark.processes
 FILE = "population-values.yaml"
 
 
-def test_it_is_there_where_agents_are_a_population() -> None:
+def test_the_controller_exists_only_for_a_population() -> None:
     sweep = with_values("experiment.agents=2", 'experiment.sweep={"loss.entropy_cost": [0.1, 0.01]}')
     for objects, is_there in ((render(), False), (render(*sweep), False), (render_ci(FILE), True)):
         kinds = {kind for kind, name in names(objects) if name == "herd-population"}
@@ -34,7 +34,7 @@ def test_it_is_there_where_agents_are_a_population() -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_every_member_has_learners_of_its_own_and_actors_know_them_all(shards: int, tmp_path: Path) -> None:
+def test_every_member_has_its_own_learners_known_to_all_actors(shards: int, tmp_path: Path) -> None:
     objects = render_ci(FILE, *with_values(f"learner.shards={shards}", "experiment.agents=3"))
 
     def settings(kind: str, name: str) -> RunSettings:
@@ -62,7 +62,7 @@ def test_every_member_has_learners_of_its_own_and_actors_know_them_all(shards: i
     assert (service.strategy, service.host, service.port, service.metrics_port) == ("pbt", "*", 7500, 9400)
 
 
-def test_members_share_a_volume_or_are_refused() -> None:
+def test_members_must_share_a_volume() -> None:
     def claim(workload: Object) -> str | None:
         (run,) = [each for each in pod_of(workload)["volumes"] if each["name"] == "run"]
         name: str | None = run.get("persistentVolumeClaim", {}).get("claimName")
@@ -74,7 +74,7 @@ def test_members_share_a_volume_or_are_refused() -> None:
         render_ci(FILE, *with_values("learner.persistence.existingClaim="), *with_values("learner.persistence.enabled=true"))
 
 
-def test_what_only_members_read_restarts_members_and_controller_alone() -> None:
+def test_member_settings_restart_only_members_and_controller() -> None:
     def checksums(*words: str) -> dict[str, str]:
         objects = render_ci(FILE, *with_values(*words))
         return {

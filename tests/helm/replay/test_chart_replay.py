@@ -16,7 +16,7 @@ SHARED = ("experiment.replay.kind=shared", "experiment.learner.queue_batches=16"
 @pytest.mark.parametrize(
     ("words", "is_there"), [((), False), (SHARED, True), (("experiment.replay.kind=uniform", "experiment.learner.queue_batches=4"), False)]
 )
-def test_it_is_there_where_the_experiment_shares_it(words: tuple[str, ...], is_there: bool, tmp_path: Path) -> None:
+def test_replay_exists_only_if_the_experiment_shares_it(words: tuple[str, ...], is_there: bool, tmp_path: Path) -> None:
     objects = render(*with_values(*words))
     kinds = {kind for kind, name in names(objects) if name == "herd-replay"}
     assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
@@ -28,7 +28,7 @@ def test_it_is_there_where_the_experiment_shares_it(words: tuple[str, ...], is_t
 @pytest.mark.parametrize(
     "words", [("experiment.replay_service.replicas=3",), ("experiment.replay_service.replicas=2", "replay.replicas=3")]
 )
-def test_every_replica_has_a_name_and_a_number(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_replica_has_its_own_name_and_index(words: tuple[str, ...], tmp_path: Path) -> None:
     objects = render(*with_values(*SHARED, *words))
     replay = find(objects, "StatefulSet", "herd-replay")
     assert replay["spec"]["replicas"] == 3
@@ -41,7 +41,7 @@ def test_every_replica_has_a_name_and_a_number(words: tuple[str, ...], tmp_path:
     assert learner.replay == tuple(f"tcp://herd-replay-{number}.herd-replay:7400" for number in range(3))
 
 
-def test_what_it_does_not_read_does_not_restart_it() -> None:
+def test_other_settings_do_not_restart_replay() -> None:
     def checksums(*words: str) -> dict[str, str]:
         objects = render(*with_values(*SHARED, *words))
         return {
@@ -57,7 +57,7 @@ def test_what_it_does_not_read_does_not_restart_it() -> None:
     assert changed("experiment.replay.capacity_agent_steps=5000") == {"learner", "replay"}
 
 
-def test_persistence_and_budget_switch() -> None:
+def test_persistence_and_disruption_budget_can_be_switched() -> None:
     plain = render(*with_values(*SHARED))
     assert "volumeClaimTemplates" not in find(plain, "StatefulSet", "herd-replay")["spec"]
     assert find(plain, "PodDisruptionBudget", "herd-replay")["spec"]["maxUnavailable"] == 1

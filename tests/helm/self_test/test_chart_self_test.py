@@ -10,7 +10,7 @@ from tests.helm.rendering import container_of, find, names, render, render_ci, w
 pytestmark = pytest.mark.processes
 
 
-def test_it_asks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_self_test_checks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def watch(*arguments: object) -> bool:
@@ -32,13 +32,13 @@ def test_it_asks_every_service(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_it_is_a_hook_that_is_cleaned_up() -> None:
+def test_the_self_test_is_a_hook_that_is_cleaned_up() -> None:
     annotations = find(render(), "Pod", "herd-test")["metadata"]["annotations"]
     assert annotations["helm.sh/hook"] == "test"
     assert "before-hook-creation" in annotations["helm.sh/hook-delete-policy"]
 
 
-def test_switch() -> None:
+def test_the_self_test_can_be_disabled() -> None:
     off = names(render(*with_values("selfTest.enabled=false")))
     assert not {each for each in off if each[1] == "herd-test"}
     assert {each for each in names(render()) if each[1] == "herd-test"} == {("Pod", "herd-test"), ("NetworkPolicy", "herd-test")}
