@@ -116,7 +116,7 @@ def test_draws_depend_only_on_the_seed() -> None:
     assert (first != other).any()
 
 
-def test_the_last_reward_is_clipped_before_the_network_sees_it() -> None:
+def test_the_last_reward_is_clipped_for_the_network() -> None:
     settings = catch_settings(last_action_and_reward=True)
     agent, rows = make_agent(settings), first_rows(settings, 4)
 

@@ -155,7 +155,7 @@ def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Playe
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in {"vectors", "missions"}])
-def test_restacked_frames_are_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
+def test_restacked_frames_equal_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
     for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
         batch = _slab(played[case].settings, unroll).batch
         assert batch.history_frames is not None

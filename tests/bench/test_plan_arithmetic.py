@@ -76,7 +76,7 @@ def value(plan: Plan, section: str, quantity: str) -> float:
     return found[0]
 
 
-def test_frames_become_unrolls_updates_and_versions() -> None:
+def test_demand_is_counted_in_steps_unrolls_updates_and_versions() -> None:
     settings = SETTINGS.model_copy(update={"learner": LearnerSettings(batch_size=40, publish_interval_updates=5)})
     plan = make_plan(settings, HALF_BUSY, FIGURES)
     # 80,000 frames / 4; / 20 steps; / 40 a batch; / 5.

@@ -126,7 +126,7 @@ def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
-def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # no cell is broken across lines
     run_dir = make_run(tmp_path, checkpoint=True)
     (run_dir / "processes").mkdir()
@@ -166,7 +166,7 @@ def test_status_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "2 tasks, 23% of human (capped)" in " ".join(capsys.readouterr().out.split())
 
 
-def test_status_of_a_run_of_several_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_several_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = make_run(tmp_path)
     (run_dir / "processes").mkdir()
     for number in range(4):

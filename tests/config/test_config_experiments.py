@@ -145,7 +145,7 @@ def test_the_ablation_decides_how_temperatures_are_drawn() -> None:
     assert not load_settings([], [], {}).loss.draws_temperatures
 
 
-def test_the_next_batch_is_prepared_ahead_on_a_gpu_unless_policy_lag_is_bounded() -> None:
+def test_work_ahead_is_on_for_gpus_unless_policy_lag_is_bounded() -> None:
     found = {
         tuple(words): [load_settings([], words, {}).works_ahead(device) for device in ("cpu", "cuda")]
         for words in ([], ["--learner.work_ahead", "on"], ["--learner.work_ahead", "off"], ["--learner.max_policy_lag", "3"])

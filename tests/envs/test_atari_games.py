@@ -223,7 +223,7 @@ def test_finished_games_carry_their_task() -> None:
     assert [(game.environment, game.task_id) for game in games] == [(0, 1), (1, 0), (2, 1)]
 
 
-def test_skiing_has_no_button_and_all_18_actions() -> None:
+def test_skiing_ignores_the_fire_button() -> None:
     """Its emulator rejects the button: a button pressed together with a direction is ignored."""
     minimal = {"NOOP": 0, "RIGHT": 1, "LEFT": 2}
     full = {"NOOP": 0, "RIGHT": 3, "LEFT": 4, "FIRE": 1, "RIGHTFIRE": 11, "LEFTFIRE": 12}
@@ -241,7 +241,7 @@ def test_skiing_has_no_button_and_all_18_actions() -> None:
     assert (seen[0][-1] != stacks_of(make(AtariSettings(tasks=("skiing",), noop_max=0)), np.zeros((40, 2), np.int32))[-1]).any()
 
 
-def test_fewer_environments_than_games() -> None:
+def test_there_may_be_fewer_environments_than_games() -> None:
     settings = AtariSettings(tasks=("pong", "breakout", "qbert", "freeway"), action_set="full")
     environments = make(settings, 2, first_slot=2)
     assert environments.task_ids.tolist() == [2, 3]

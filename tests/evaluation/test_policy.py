@@ -227,7 +227,7 @@ def test_invalid_observations_are_refused_in_one_line(make_run: RunMaker, observ
         policy.act(observation, **options)
 
 
-def test_a_missing_reward_and_wrong_numbers_are_refused(scene_run: Path, make_run: RunMaker) -> None:
+def test_a_missing_reward_and_invalid_observations_are_refused(scene_run: Path, make_run: RunMaker) -> None:
     observation, _ = Scene().reset(seed=1)
     policy = herd.load_policy(scene_run)
     policy.act(observation)

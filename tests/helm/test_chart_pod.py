@@ -108,7 +108,7 @@ def test_merged_pods_are_valid_for_kubernetes(patched: dict[str, Object]) -> Non
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_null_removes_and_other_lists_are_replaced(engine: str) -> None:
+def test_null_removes_a_key_and_other_lists_are_replaced(engine: str) -> None:
     values = {"enableServiceLinks": None, "tolerations": [{"key": "own", "operator": "Exists"}]}
     words = with_values("actor.spot.enabled=true", f"actor.pod={json.dumps(values)}")
     spec = pod_of(find(render(*words, engine=engine), "Deployment", "herd-actor"))

@@ -72,7 +72,7 @@ def test_take_wakes_for_a_message_from_another_thread() -> None:
     assert _updates(result[0][0]) == [0, 1]
 
 
-def test_two_threads_lose_nothing() -> None:
+def test_no_unroll_is_lost_between_two_threads() -> None:
     queue = UnrollQueue()
     num_messages, size, batch_size = 300, 3, 5
     places = threading.Semaphore(4)  # stands in for credit, which bounds the queue

@@ -92,7 +92,7 @@ def _save(run_dir: Path, trainer: Trainer, settings: RunSettings, **changes: Any
 
 
 @pytest.mark.parametrize("run", [SHALLOW, MLP, POPART, PIXEL_CONTROL], ids=["shallow", "mlp", "popart", "pixel_control"])
-def test_resuming_gives_the_parameters_of_the_uninterrupted_run_bit_for_bit(tmp_path: Path, run: dict[str, Any]) -> None:
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, run: dict[str, Any]) -> None:
     settings = _settings(run)
     batches = _batches(settings, 6)
     straight = _trainer(settings)

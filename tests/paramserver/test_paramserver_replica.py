@@ -44,7 +44,7 @@ def lease(holder: str = "h", request_id: int = 7, index: int | None = None, run_
     return LeaseIndex(request_id=request_id, run_id=run_id, holder=holder, agent=None if index is None else 0, index=index)
 
 
-def test_clients_get_weights_as_from_the_root() -> None:
+def test_a_replica_answers_clients_like_the_root() -> None:
     """Clients get the same messages and the very buffers that came from the parent."""
     replica = Replica()
     payloads = (memoryview(b"first"), memoryview(b"second"))
@@ -163,6 +163,6 @@ def test_relayed_requests_expire() -> None:
 
 
 @pytest.mark.parametrize("message", [Ack(sequence=1, granted_unrolls=1), IndexLeased(request_id=1, agent=0, index=1, lease_seconds=1.0)])
-def test_unfit_messages_are_dropped(message: Message) -> None:
+def test_invalid_messages_are_dropped(message: Message) -> None:
     with pytest.raises(UnfitMessage):
         Replica().ask(message)

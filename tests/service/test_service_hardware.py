@@ -52,7 +52,7 @@ def test_usable_cpus_are_the_smaller_of_affinity_and_quota(cgroup: Path, files: 
         ("", False),
     ],
 )
-def test_whether_bfloat16_is_faster_is_read_from_vendor_and_flags(cgroup: Path, text: str, gains: bool) -> None:
+def test_bfloat16_support_is_read_from_vendor_and_flags(cgroup: Path, text: str, gains: bool) -> None:
     (cgroup / "CPU_INFO").write_text(text)
     assert hardware.cpu_gains_from_bfloat16() is gains
 

@@ -114,7 +114,7 @@ class TestLedger:
         assert watch.checkpoint(state(1, {0: 100}, consumed=100)) == []
         assert names(watch.checkpoint(state(1, {0: 200}, consumed=180, lost=20))) == [NO_LOSS]
 
-    def test_an_actor_loses_frames_only_once_with_a_learner(self) -> None:
+    def test_frames_lost_twice_after_one_restart_are_reported(self) -> None:
         watch = LedgerWatch()
         watch.checkpoint(state(1, {0: 100}, consumed=100))
         assert watch.checkpoint(state(2, {0: 200}, consumed=150, lost=50)) == []

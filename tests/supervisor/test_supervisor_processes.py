@@ -170,7 +170,7 @@ def test_a_child_that_is_killed_repeatedly_ends_the_run(supervised: Supervised) 
     assert "outcome: 1 actor-0 ended (SIGKILL): it ended 3 times in a row without progress" in output
 
 
-def test_bad_input_of_a_child_is_bad_input_of_the_run(supervised: Supervised) -> None:
+def test_bad_input_of_a_child_ends_the_run_with_exit_code_2(supervised: Supervised) -> None:
     supervised.start("learner-0:exit=2", "actor-0:serve")
     code, output = supervised.finish()
     assert code == 2

@@ -249,7 +249,7 @@ def test_the_starved_share_is_that_of_the_most_starved_shard() -> None:
     assert picture.starved_share == pytest.approx(0.8)
 
 
-def test_tasks_have_the_runs_frames_and_scores_or_the_sessions_frames() -> None:
+def test_frames_of_tasks_come_from_the_point_or_the_counters() -> None:
     point = {"tasks": {"pong": {"env_frames": 2**53 + 1, "episodes": 2, "human_normalised": 0.25}, "qbert": {"env_frames": 0}}}
     seen = readings(1.0, 0.0, point, herd_learner_human_normalised_mean_capped=0.0)
     picture = SnapshotMaker(StopSettings()).make(seen, CHILDREN, 1.0)

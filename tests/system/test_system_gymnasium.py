@@ -13,7 +13,7 @@ RANDOM_MINIGRID = 0.3
 """Above the mean return of random play over 100 games, 0.18."""
 
 
-def test_cartpole_trains_and_is_watched(tmp_path: Path) -> None:
+def test_cartpole_trains_and_can_be_recorded(tmp_path: Path) -> None:
     """tests/learner/test_learner_vectors.py tests that the agent learns from vectors."""
     report = train(tmp_path / "run", "--stop.env_frames", "8000", file="cartpole")
     assert list(report["tasks"]) == ["CartPole-v1"]
@@ -22,7 +22,7 @@ def test_cartpole_trains_and_is_watched(tmp_path: Path) -> None:
     assert (tmp_path / "game.gif").stat().st_size > 10_000
 
 
-def test_a_minigrid_room_trains(tmp_path: Path) -> None:
+def test_minigrid_trains(tmp_path: Path) -> None:
     report = train(tmp_path / "run", "--stop.env_frames", "5000", file="minigrid-empty")
     [(task, counted)] = report["tasks"].items()
     assert (task, counted["env_frames"] >= 5_000) == ("minigrid:MiniGrid-Empty-5x5-v0", True)
@@ -33,7 +33,7 @@ def test_a_minigrid_room_trains(tmp_path: Path) -> None:
 
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
-def test_a_minigrid_room_is_learned(tmp_path: Path) -> None:
+def test_minigrid_is_learned(tmp_path: Path) -> None:
     report = train(tmp_path / "run", file="minigrid-empty")
     [counted] = report["tasks"].values()
     assert counted["episode_return"]["mean_last_100"] > 2 * RANDOM_MINIGRID

@@ -410,7 +410,7 @@ def test_array_headers_default_to_uncompressed() -> None:
     assert ArrayHeader(name="x", dtype="|u1", shape=(1,)).compression == "none"
 
 
-def test_headers_are_views_too() -> None:
+def test_headers_are_decoded_from_memoryviews() -> None:
     welcome = Welcome(request_id=1, accepted_sequence=2, granted_unrolls=3)
     assert decode_header(memoryview(bytes(encode(welcome)[0]))) == welcome
 

@@ -270,7 +270,7 @@ def test_a_server_without_its_authenticator_refuses_all_clients(contexts: ExitSt
     assert_refused(server, dealer, "incomplete")
 
 
-def test_keys_from_the_environment(contexts: ExitStack) -> None:
+def test_curve_works_with_keys_from_the_environment(contexts: ExitStack) -> None:
     security = SecuritySettings(curve_keys_from_environment=True)
     (server_public, server_secret), (public, secret), (other_public, _) = (new_key_pair() for _ in range(3))
     of_server = {SERVER_SECRET_VARIABLE: server_secret.hex(), CLIENT_PUBLIC_VARIABLE: f"{other_public.hex()}, {public.hex()}"}

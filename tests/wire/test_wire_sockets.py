@@ -78,7 +78,7 @@ def test_sending_to_an_unknown_peer_fails(context: Context) -> None:
         assert not router.send(b"nobody", [b"x"])
 
 
-def test_queues_are_bounded(context: Context) -> None:
+def test_send_queues_are_bounded(context: Context) -> None:
     with bind(context, high_water_mark=2) as router, dial(context, router.endpoint, high_water_mark=2) as dealer:
         until(lambda: dealer.send([b"x"]), Poller(router))
         # Messages of 1 MiB: the kernel's buffers hold only a few, and the messages are not read.

@@ -203,7 +203,7 @@ def test_weights_that_are_not_newer_are_rejected(server: Server, client: Weights
     assert not any(found)
 
 
-def test_a_restarted_server_is_found(server: Server, client: WeightsClient) -> None:
+def test_newer_weights_are_received_from_a_restarted_server(server: Server, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"w"])
     assert pull(client, server, None) is not None
     server.restart()

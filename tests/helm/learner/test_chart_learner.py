@@ -109,7 +109,7 @@ def test_a_gpu_is_requested_on_request(tmp_path: Path) -> None:
     assert "--learner.device=cuda" in container_of(gpu)["args"]
 
 
-def test_shared_memory() -> None:
+def test_shared_memory_has_the_given_size() -> None:
     (volume,) = [each for each in pod_of(learner("learner.sharedMemory=3Gi"))["volumes"] if each["name"] == "shm"]
     assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "3Gi"}
     assert {"name": "shm", "mountPath": "/dev/shm"} in container_of(learner())["volumeMounts"]
