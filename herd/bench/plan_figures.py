@@ -194,7 +194,8 @@ def _with_own(figures: Figures, report: Mapping[str, Any], path: Path) -> Figure
 
 def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
     settings = report["settings"]
-    network, batch = settings["network"], int(settings["learner"]["batch_size"])
+    network, learner = settings["network"], settings["learner"]
+    batch, reuse = int(learner["batch_size"]), int(learner.get("sample_reuse", 1))
     fresh = batch - round(batch * float(settings["replay"].get("fraction", 0.0)))
     return StageFigures(
         suite=str(settings["env"]["suite"]),
@@ -202,7 +203,7 @@ def _own_stages(report: Mapping[str, Any], path: Path) -> StageFigures:
         width_multiplier=int(network["width_multiplier"]),
         core=str(network["core"]),
         microseconds={name: _positive(report["stages"][name]["core_microseconds_per_agent_step"]) for name in STAGES},
-        trained_per_fresh_unroll=batch / fresh,
+        trained_per_fresh_unroll=batch / fresh * reuse,
         parameters=None,
         source=_own_source(report, path),
     )

@@ -27,19 +27,22 @@ def open_file(path: Path, max_bytes: int) -> BinaryIO:
 
     """
     # Non-blocking, so that opening a pipe without a writer returns at once. It has no effect on regular files.
-    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb")  # noqa: SIM115  the caller closes it
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
-        found = os.fstat(file.fileno())
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        if found.st_size > max_bytes:
-            raise OSError(errno.EFBIG, f"Larger than {max_bytes} bytes", str(path))
+        _check(os.fstat(descriptor), path, max_bytes)
     except OSError:
-        file.close()
+        os.close(descriptor)
         raise
-    return file
+    return open(descriptor, "rb")
+
+
+def _check(found: os.stat_result, path: Path, max_bytes: int) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    if found.st_size > max_bytes:
+        raise OSError(errno.EFBIG, f"Larger than {max_bytes} bytes", str(path))
 
 
 def read_file(path: Path, max_bytes: int) -> bytearray:

@@ -12,6 +12,8 @@ from herd.bench.synthetic import synthetic_unrolls
 from herd.config.replay import UniformReplay
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
 from herd.envs.suites.catch.settings import CatchSettings
+from herd.learning.batch import TrainBatch
+from herd.learning.trainer import Launched, Trainer
 
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
@@ -31,10 +33,20 @@ def test_actor_stages_count_the_steps_of_every_environment(stage: object) -> Non
     assert measured.wall_seconds >= 0.05
 
 
-def test_the_learner_stage_counts_only_fresh_steps() -> None:
-    measured = measure_learner(SETTINGS, seconds=0.0, warmup_seconds=0.0)
-    # One update takes 8 unrolls, 4 of them replayed.
+def test_the_learner_stage_trains_as_often_as_the_run_and_counts_fresh_steps_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[None] = []
+    launch = Trainer.launch
+
+    def counted(trainer: Trainer, batch: TrainBatch) -> Launched:
+        updates.append(None)
+        return launch(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "launch", counted)
+    settings = SETTINGS.model_copy(update={"learner": SETTINGS.learner.model_copy(update={"sample_reuse": 3})})
+    measured = measure_learner(settings, seconds=0.0, warmup_seconds=0.0)
+    # A batch has 8 unrolls, 4 of them replayed. One batch is the warm-up.
     assert measured.agent_steps == 4 * SETTINGS.algorithm.unroll_length
+    assert len(updates) == 2 * 3
     assert measured.device == "cpu"
 
 

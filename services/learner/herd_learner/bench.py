@@ -27,7 +27,9 @@ LEARNING_RATE = 1e-7
 
 
 def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: float = 1.0) -> Measurement:
-    """Measure updates of ``learner.batch_size`` unrolls on ``learner.threads`` threads; counts fresh agent steps, not replayed ones.
+    """Measure updates of ``learner.batch_size`` unrolls on ``learner.threads`` threads, ``learner.sample_reuse`` updates on each batch.
+
+    Each fresh agent step counts once, however often it is trained on. Replayed steps do not count.
 
     Raises:
         RuntimeError: an update was skipped, so the measurement is invalid.
@@ -57,7 +59,8 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         slab = next(upcoming)
         batch = trainer.to_device(slab)
         trainer.begin(batch, slab.num_replayed)
-        trainer.finish(trainer.launch(batch), rates)
+        for _ in range(settings.learner.sample_reuse):
+            trainer.finish(trainer.launch(batch), rates)
         if not all(update.is_finite for update in trainer.arrived()):
             raise RuntimeError("the gradient of a synthetic batch was not finite")
         return agent_steps
