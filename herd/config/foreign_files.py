@@ -10,16 +10,17 @@ import errno
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import io
     from pathlib import Path
 
 MAX_JSON_BYTES = 256 << 20
 """Size limit of a state in JSON: 65,536 accounts of a learner take 4 MB, 500,000 entries of a bandit 20 MB."""
 
 
-def open_file(path: Path, max_bytes: int) -> BinaryIO:
+def open_file(path: Path, max_bytes: int) -> io.BufferedReader:
     """Open a regular file for reading. Never waits for a writer.
 
     Raises:

@@ -13,8 +13,12 @@ from herd.config.population_journal import Decided, Done, JournalError, journal_
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from herd_population.controller import Event
+
+    from herd.config.population_journal import Settings
+
 RATE = "optimizer.learning_rate"
-MEMBERS = ({RATE: 1e-3}, {RATE: 1e-4})
+MEMBERS: tuple[Settings, ...] = ({RATE: 1e-3}, {RATE: 1e-4})
 
 
 def journal_of(run_dir: Path, noted: list[Any] | None = None) -> Journal:
@@ -50,7 +54,7 @@ def write(run_dir: Path, num_decisions: int) -> None:
 def test_a_restart_reads_all_events_and_ignores_an_incomplete_line(tmp_path: Path) -> None:
     journal = journal_of(tmp_path)
     assert journal.num_events == 1
-    events = [decision(1), Done(number=1, member=1, env_frames=200, learner_updates=3), decision(2)]
+    events: list[Event] = [decision(1), Done(number=1, member=1, env_frames=200, learner_updates=3), decision(2)]
     for event in events:
         journal.append(event)
     with journal_file(tmp_path).open("a") as file:
