@@ -73,7 +73,7 @@ def test_links_out_of_docs_lead_to_the_site_or_the_repository(site: Path) -> Non
     assert 'href="benchmarks/index.html#popart-on-two-scales"' in popart
     assert 'src="benchmarks/results/popart-scales/popart-scales.png"' in popart
     benchmarks = (site / "benchmarks" / "index.html").read_text(encoding="utf-8")
-    assert "https://github.com/herd-rl/herd/blob/main/benchmarks/results/dice/comparison.json" in benchmarks
+    assert "https://github.com/herd-rl/herd/blob/main/benchmarks/results/dice/deceptive.json" in benchmarks
     assert "https://arxiv.org/abs/1809.04474" in (site / "external-links.txt").read_text(encoding="utf-8").splitlines()
 
 
