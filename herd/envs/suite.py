@@ -60,6 +60,9 @@ class Suite:
     on_screen: Callable[[Any], SuiteSettings] | None = None
     """Returns settings for the same games, step by step and with the same random numbers, as people see them: frames [H, W, 3], not
     stacked. None: the network sees the same picture as people."""
+    action_names: Callable[[Any], Sequence[str] | None] = _lacks_nothing
+    """Returns the names of the actions, by number, for settings with which the tasks decide what an action means; None if they do not, or
+    if that is unknown. A policy plays only tasks with the names that it was trained with."""
     reader: Callable[[Any, str], Reader] | None = None
     """Returns a reader for settings and a task, for callers that step environments themselves. None: observations already have the form
     that the network reads (`herd.envs.reading.PlainReader`)."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.config.suites import SuiteSettings
     from herd.evaluation.protocols import Protocol
     from herd.evaluation.trained_run import TrainedRun
 
@@ -85,7 +86,7 @@ def evaluate_runs(
     for directory in run_dirs:
         _check_fits(directory, settings_of(directory)[0], followed)
     runs = [load_trained_run(directory, checkpoint, overrides) for directory in run_dirs]
-    _check_together(run_dirs, [(run.settings.env.suite, run.spec) for run in runs])
+    _check_together(run_dirs, [(run.settings.env, run.spec) for run in runs])
     count = episodes if episodes is not None else _EPISODES if followed is None else followed.episodes
 
     scores: dict[str, list[TaskScore]] = {}
@@ -136,7 +137,7 @@ def evaluate_runs(
         env=first.env.model_dump(mode="json"),
         full_games=True,
         differs_from_training=tuple(dict.fromkeys(name for run in runs for name in run.differs_from_training)),
-        differs_from_protocol=_differences(followed, [run.settings for run in runs], count),
+        differs_from_protocol=_differences(followed, [run.settings for run in runs], count, greedy=greedy),
     )
     return make_report([_scored_run(*each) for each in zip(run_dirs, runs, strict=True)], procedure, scores)
 
@@ -163,7 +164,7 @@ def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | Non
     runs = [settings_of(directory) for directory in run_dirs]
     for directory, (settings, _) in zip(run_dirs, runs, strict=True):
         _check_fits(directory, settings, followed)
-    _check_together(run_dirs, [(settings.env.suite, spec) for settings, spec in runs])
+    _check_together(run_dirs, [(settings.env, spec) for settings, spec in runs])
     scored = []
     scores: dict[str, list[TaskScore]] = {}
     for directory, (settings, spec) in zip(run_dirs, runs, strict=True):
@@ -183,7 +184,7 @@ def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | Non
         env=env.model_dump(mode="json"),
         full_games=True,
         differs_from_training=(),
-        differs_from_protocol=_differences(followed, [settings for settings, _ in runs], followed.episodes),
+        differs_from_protocol=_differences(followed, [settings for settings, _ in runs], followed.episodes, greedy=False),
     )
     return make_report(scored, procedure, scores)
 
@@ -200,16 +201,25 @@ def _check_not_fixed(protocol: Protocol, overrides: Sequence[str]) -> None:
             raise EvaluationError(f"env.{name} is set by protocol {protocol.name}: omit one of them")
 
 
-def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[str, EnvSpec]]) -> None:
-    """Check that all runs play one suite, and that all tasks have equally many runs. Otherwise some tasks would weigh more."""
+def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[SuiteSettings, EnvSpec]]) -> None:
+    """Check that all runs play one suite in the same way, and that all tasks have equally many runs; else some tasks would weigh more."""
     first, _ = runs[0]
-    for directory, (suite, _) in zip(run_dirs, runs, strict=True):
-        if suite != first:
-            raise EvaluationError(f"all runs of one table must play the same suite: {run_dirs[0]} plays {first}, {directory} plays {suite}")
+    for directory, (env, _) in zip(run_dirs, runs, strict=True):
+        if env.suite != first.suite:
+            raise EvaluationError(
+                f"all runs of one table must play the same suite: {run_dirs[0]} plays {first.suite}, {directory} plays {env.suite}"
+            )
     ranked = Counter(task for _, spec in runs for task in spec.task_names).most_common()
     (most, many), (fewest, few) = ranked[0], ranked[-1]
     if many != few:
         raise EvaluationError(f"all tasks need equally many runs: {most} has {many}, {fewest} has {few}")
+    for directory, (env, _) in zip(run_dirs, runs, strict=True):
+        for name, value in first:
+            if name != "tasks" and getattr(env, name) != value:
+                raise EvaluationError(
+                    f"all runs of one table must play the same environments: env.{name} is {value} in {run_dirs[0]}, "
+                    f"{getattr(env, name)} in {directory}"
+                )
 
 
 def _scored_run(directory: Path, run: TrainedRun) -> ScoredRun:
@@ -217,9 +227,10 @@ def _scored_run(directory: Path, run: TrainedRun) -> ScoredRun:
     return ScoredRun(settings.name, str(directory), settings.seed, run.checkpoint.name, run.learner_updates, run.env_frames)
 
 
-def _differences(protocol: Protocol | None, runs: Sequence[RunSettings], episodes: int) -> tuple[str, ...]:
+def _differences(protocol: Protocol | None, runs: Sequence[RunSettings], episodes: int, *, greedy: bool) -> tuple[str, ...]:
     """List the differences from the protocol, over all runs."""
     if protocol is None:
         return ()
     games = () if episodes == protocol.episodes else (f"{episodes} games (the paper: {protocol.episodes})",)
-    return (*games, *dict.fromkeys(text for run in runs for text in protocol.differences(run.env)))
+    policy = ("greedy policy (the paper: sampled)",) if greedy else ()
+    return (*games, *policy, *dict.fromkeys(text for run in runs for text in protocol.differences(run.env)))

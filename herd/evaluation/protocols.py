@@ -55,6 +55,8 @@ class Protocol:
     """Settings of ``env`` for the played games."""
     trained: Mapping[str, Any] = field(default_factory=dict)
     """Settings of ``env`` that the paper trained with. They stay as they are in the run."""
+    unlike: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of ``env`` with values that make the games others than the paper's."""
     needed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of ``env`` that a run must have to be scored by this protocol."""
 
@@ -82,11 +84,14 @@ class Protocol:
         return name in env.makes_spaces and environment_spec(env.model_copy(update={name: value})) == environment_spec(env)
 
     def differences(self, env: SuiteSettings) -> tuple[str, ...]:
-        """List the settings of ``trained`` that differ in this run, as ``env.name value (the paper: value)``."""
-        return tuple(
-            f"env.{name} {_said(getattr(env, name))} (the paper: {_said(value)})"
-            for name, value in self.trained.items()
-            if getattr(env, name) != value
+        """List the settings that differ from the paper in this run, as ``env.name value (the paper: value)``."""
+        return (
+            *(
+                f"env.{name} {_said(getattr(env, name))} (the paper: {_said(value)})"
+                for name, value in self.trained.items()
+                if getattr(env, name) != value
+            ),
+            *(f"env.{name} {_said(value)} (not in the paper)" for name, value in self.unlike.items() if getattr(env, name) == value),
         )
 
 
@@ -117,8 +122,9 @@ PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
                 suite="dmlab",
                 says="mean of 500 games on held-out levels (IMPALA, arXiv:1802.01561, table 3)",
                 episodes=500,
-                played={"hold_out": True},
+                played={"hold_out": True, "level_seeds": None},
                 trained={"action_repeat": 4},
+                unlike={"dataset_path": "dummy"},
             ),
             Protocol(
                 name="laser-atari",

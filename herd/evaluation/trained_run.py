@@ -10,7 +10,7 @@ from herd.checkpoints.weights import load_into
 from herd.config.arguments import take_section
 from herd.config.loading import SettingsError, load_settings
 from herd.config.run_files import config_file
-from herd.envs.make import environment_spec
+from herd.envs.make import environment_spec, suite_of
 from herd.evaluation.errors import EvaluationError
 from herd.learning.value_scaling import VALUE_STATISTICS, make_value_scaling
 from herd.networks.agent import Agent, agent_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.config.suites import SuiteSettings
     from herd.learning.value_scaling import Statistics
 
 
@@ -56,7 +57,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
         agent = agent_of(trained, trained_spec)
     except ValueError as error:
         raise EvaluationError(f"{config}: {error}") from error
-    settings, spec = _overridden(config, overrides, trained_spec)
+    settings, spec = _overridden(config, overrides, trained.env, trained_spec)
     try:
         directory = checkpoint if checkpoint is not None else newest_checkpoint(run_dir / "checkpoints")
         if directory is None:
@@ -96,7 +97,7 @@ def settings_of(run_dir: Path) -> tuple[RunSettings, EnvSpec]:
         raise EvaluationError(f"{config}: {error}") from error
 
 
-def _overridden(config: Path, overrides: Sequence[str], trained: EnvSpec) -> tuple[RunSettings, EnvSpec]:
+def _overridden(config: Path, overrides: Sequence[str], trained_env: SuiteSettings, trained: EnvSpec) -> tuple[RunSettings, EnvSpec]:
     try:
         _, others = take_section(overrides, "env")
         if others:
@@ -107,6 +108,13 @@ def _overridden(config: Path, overrides: Sequence[str], trained: EnvSpec) -> tup
         raise EvaluationError(str(error)) from error
     if replace(spec, task_names=trained.task_names, action_repeat=trained.action_repeat) != trained:
         raise EvaluationError(f"{' '.join(overrides)}: the policy was trained with other observations or actions")
+    if settings.env.tasks != trained_env.tasks:
+        before, now = (suite_of(env).action_names(env) for env in (trained_env, settings.env))
+        if before is not None and now is not None and list(before) != list(now):
+            raise EvaluationError(
+                f"{' '.join(overrides)}: the policy was trained with other actions: {', '.join(before)} in {', '.join(trained_env.tasks)}, "
+                f"but {', '.join(now)} in {', '.join(settings.env.tasks)}"
+            )
     return settings, spec
 
 

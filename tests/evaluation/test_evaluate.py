@@ -196,6 +196,37 @@ def test_runs_that_cannot_be_evaluated_are_refused_in_one_line(make_run: Callabl
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("env", "same", "other", "line"),
+    [
+        (
+            {"suite": "vizdoom", "tasks": ["basic"]},
+            "rocket_basic",
+            "defend_the_center",
+            "--env.tasks defend_the_center: the policy was trained with other actions: "
+            "NOTHING, MOVE_LEFT, MOVE_RIGHT, ATTACK in basic, but NOTHING, TURN_LEFT, TURN_RIGHT, ATTACK in defend_the_center",
+        ),
+        (
+            {"tasks": ["pong"]},
+            "space_invaders",
+            "qbert",
+            "--env.tasks qbert: the policy was trained with other actions: "
+            "NOOP, FIRE, RIGHT, LEFT, RIGHTFIRE, LEFTFIRE in pong, but NOOP, FIRE, UP, RIGHT, LEFT, DOWN in qbert",
+        ),
+        ({"tasks": ["pong"], "action_set": "full"}, "qbert", None, None),
+    ],
+)
+def test_only_tasks_with_the_same_actions_can_be_played(
+    make_run: Callable[..., Path], env: dict[str, Any], same: str, other: str | None, line: str | None
+) -> None:
+    run_dir = make_run({"env": env})
+    assert load_trained_run(run_dir, overrides=["--env.tasks", same]).spec.task_names == (same,)
+    if other is not None:
+        with pytest.raises(EvaluationError) as caught:
+            load_trained_run(run_dir, overrides=["--env.tasks", other])
+        assert str(caught.value) == line
+
+
 def damaged(run: Path, **contents: bytes) -> None:
     """Replace files of the run's checkpoint, and keep their digests valid."""
     checkpoint = next((run / "checkpoints").iterdir())
@@ -342,11 +373,15 @@ def test_several_runs_give_one_table_and_a_plot(make_run: Callable[..., Path], t
 
 def test_a_protocol_decides_how_games_are_played(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = make_run({"env": {**ATARI["env"], "tasks": ["breakout"], "sticky_action_probability": 0.1}})
-    report = evaluate_runs([run_dir], protocol="saber", episodes=1, environments=1)
+    report = evaluate_runs([run_dir], protocol="saber", episodes=1, environments=1, greedy=True)
     env = report.protocol.env
     assert (env["sticky_action_probability"], env["noop_max"], env["action_set"]) == (0.25, 0, "full")
     assert (env["max_episode_frames"], env["max_frames_without_reward"]) == (21_600_000, 18_000)
-    assert report.protocol.differs_from_protocol == ("1 games (the paper: 100)", "env.life_loss_ends_episode True (the paper: False)")
+    assert report.protocol.differs_from_protocol == (
+        "1 games (the paper: 100)",
+        "greedy policy (the paper: sampled)",
+        "env.life_loss_ends_episode True (the paper: False)",
+    )
     assert main(["evaluate", str(run_dir), "--protocol", "impala-atari", "--episodes", "1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "impala-atari: mean of 200 games, 1..30 no-ops" in said
@@ -357,6 +392,7 @@ def test_a_protocol_decides_how_games_are_played(make_run: Callable[..., Path], 
 def test_runs_that_do_not_fit_a_protocol_are_refused_in_one_line(make_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     minimal = make_run({"env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42}}, name="minimal")
     full = make_run({"env": {**ATARI["env"], "tasks": ["pong"]}}, name="full")
+    sticky = make_run({"env": {**ATARI["env"], "tasks": ["boxing"], "sticky_action_probability": 0.25, "action_repeat": 3}}, name="sticky")
     catch = make_run(CATCH, name="catch")
     torn = make_run(CATCH, name="torn")
     weights = torn / "checkpoints" / "000000000250" / "model.safetensors"
@@ -378,6 +414,8 @@ def test_runs_that_do_not_fit_a_protocol_are_refused_in_one_line(make_run: Calla
         ([one, "--frames", "100"], "--frames needs --protocol"),
         ([one, str(catch)], "play the same suite: .*full plays atari, .*catch plays catch"),
         ([one, other, one], "all tasks need equally many runs: pong has 2, breakout has 1"),
+        ([one, other], "same environments: env.action_set is full in .*full, minimal in .*minimal$"),
+        ([one, str(sticky), "--env.action_repeat", "4"], "env.sticky_action_probability is 0.0 in .*full, 0.25 in .*sticky$"),
         ([one, other, "--checkpoint", one], "a checkpoint belongs to one run"),
         ([str(torn)], "torn.*model.safetensors"),
         ([one, str(full.parent / "absent")], "absent: no such run"),

@@ -7,14 +7,15 @@ import pytest
 from herd.config.evaluation import EvaluationSettings
 from herd.config.loading import load_settings
 from herd.config.suites import installed_suites
+from herd.envs.suites.dmlab.settings import DMLabSettings
 from herd.evaluation.protocols import PROTOCOLS, Protocol
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_every_setting_of_a_protocol_exists_in_its_suite(protocol: Protocol) -> None:
     suite = installed_suites().usable[protocol.suite]
-    assert {*protocol.played, *protocol.trained, *protocol.needed} <= set(suite.settings.model_fields)
-    assert not set(protocol.played) & {*protocol.trained, *protocol.needed}
+    assert {*protocol.played, *protocol.trained, *protocol.needed, *protocol.unlike} <= set(suite.settings.model_fields)
+    assert not set(protocol.played) & {*protocol.trained, *protocol.needed, *protocol.unlike}
     assert (protocol.episodes > 0) is (protocol.training is None)
     assert not (protocol.training is not None and protocol.played)
     as_words = load_settings([], ["--env.suite", protocol.suite, *protocol.words], {}).env
@@ -32,3 +33,13 @@ def test_limits_of_protocols_agree_with_their_hours() -> None:
     assert PROTOCOLS["machado"].played["max_episode_frames"] == 18_000
     assert PROTOCOLS["saber"].played["max_episode_frames"] == 100 * 60 * 60 * 60
     assert PROTOCOLS["saber"].played["max_frames_without_reward"] == 5 * 60 * 60
+
+
+def test_games_on_held_out_levels_are_not_those_of_a_shortened_training() -> None:
+    protocol = PROTOCOLS["impala-dmlab"]
+    trained = DMLabSettings(tasks=("psychlab_visual_search",), level_seeds=5, dataset_path="dummy")
+    played = protocol.applied(trained)
+    assert isinstance(played, DMLabSettings)
+    assert (played.hold_out, played.level_seeds) == (True, None)
+    assert protocol.differences(played) == ("env.dataset_path dummy (not in the paper)",)
+    assert protocol.differences(played.model_copy(update={"dataset_path": "/photographs"})) == ()

@@ -132,8 +132,9 @@ def test_points_are_appended_with_frames_and_seconds_of_the_curve(tmp_path: Path
 class EvaluatorProcess:
     """Runs ``python -m herd_evaluator`` beside a parameter server."""
 
-    def __init__(self, server: ServerProcess, *words: str) -> None:
+    def __init__(self, server: ServerProcess, *words: str, agent: int = 0) -> None:
         directory = server.settings.directory
+        self._points = server.settings.agent_directory(agent) / "evaluation.jsonl"
         command = [sys.executable, "-m", "herd_evaluator", "--config", str(directory / "config.yaml")]
         self.directory = directory
         self.process = subprocess.Popen(
@@ -141,8 +142,7 @@ class EvaluatorProcess:
         )
 
     def points(self) -> list[dict[str, Any]]:
-        file = self.directory / "evaluation.jsonl"
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        lines = self._points.read_text().splitlines(keepends=True) if self._points.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def versions(self) -> list[tuple[int, int]]:
@@ -170,8 +170,8 @@ class EvaluatorProcess:
 
 
 @contextmanager
-def evaluating(server: ServerProcess, *words: str) -> Iterator[EvaluatorProcess]:
-    evaluator = EvaluatorProcess(server, *words)
+def evaluating(server: ServerProcess, *words: str, agent: int = 0) -> Iterator[EvaluatorProcess]:
+    evaluator = EvaluatorProcess(server, *words, agent=agent)
     try:
         yield evaluator
     finally:
@@ -181,9 +181,9 @@ def evaluating(server: ServerProcess, *words: str) -> Iterator[EvaluatorProcess]
 
 
 @contextmanager
-def publishing(server: ServerProcess, agent: Agent) -> Iterator[Callable[[int, int], None]]:
+def publishing(server: ServerProcess, agent: Agent, number: int = 0) -> Iterator[Callable[[int, int], None]]:
     with new_context() as context:
-        publisher = WeightsPublisher(context, server.endpoint, run_id="run", contract=server.contract)
+        publisher = WeightsPublisher(context, server.endpoint, run_id="run", contract=server.contract, agent=number)
 
         def publish(lineage: int, updates: int) -> None:
             publisher.publish(lineage, updates, 0, 1, encode_weights(agent.state_dict()))
@@ -202,10 +202,11 @@ def publishing(server: ServerProcess, agent: Agent) -> Iterator[Callable[[int, i
 
 @pytest.mark.processes
 def test_the_evaluator_follows_versions_across_kills_and_restores(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path, interval_seconds=0.2, episodes=4)
+    # Agent 0 never publishes, and agent 1 is evaluated all the same.
+    settings = settings_in(tmp_path, interval_seconds=0.2, episodes=4).model_copy(update={"agents": 2})
     settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
-    with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings)) as publish:
-        with evaluating(server) as first:
+    with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings), number=1) as publish:
+        with evaluating(server, agent=1) as first:
             publish(1, 10)
             until(lambda: first.versions() == [(1, 10)])
             publish(1, 20)
@@ -214,7 +215,7 @@ def test_the_evaluator_follows_versions_across_kills_and_restores(tmp_path: Path
             until(lambda: first.reading("herd_evaluator_evaluations_total") == 2)
             first.process.kill()
         publish(1, 30)
-        with evaluating(server) as second:
+        with evaluating(server, agent=1) as second:
             # What was evaluated before the kill is not evaluated again.
             until(lambda: len(second.versions()) == 3)
             assert second.versions()[-1] == (1, 30)

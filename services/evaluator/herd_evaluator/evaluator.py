@@ -95,19 +95,26 @@ class Evaluator:
             ]
             self._meters.watch_bytes([client.socket for client in clients])
             versions = [file.newest_version for file in self._files]
+            due = [time.monotonic()] * len(clients)
             while not self._stop:
-                began = time.monotonic()
                 for number, client in enumerate(clients):
+                    if (began := time.monotonic()) < due[number]:
+                        continue
                     frame = self._newest(client, versions[number])
+                    if frame is None and (client.pending or client.held is None):
+                        continue  # no answer, or this agent has no weights yet: asked again in the next round
+                    due[number] = began + interval_seconds
+                    self._process.telemetry.set_ready(True)
                     if frame is None:
                         continue
+                    self._process.telemetry.set_weights_version(*frame.version)
                     try:
                         # Frozen: later versions are for the next evaluation.
                         self._evaluate(number, Frozen(agent, decode_weights(*frame.slices), *frame.version))
                         versions[number] = frame.version
                     except CheckpointError as error:
                         warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error))
-                self._rest(began + interval_seconds)
+                self._rest(min(due))
 
     def evaluate_checkpoints(self) -> None:
         """Evaluate each agent's newest checkpoint, unless it has already been evaluated.
@@ -133,24 +140,17 @@ class Evaluator:
         self._process.log.info("evaluated", agent=number, updates=frozen.updates, seconds=point["seconds"], scores=point["tasks"])
 
     def _newest(self, client: WeightsClient, have: Version | None) -> WeightsFrame | None:
-        """Return newer weights from the server, or None if there are none. Waits until the server has any weights.
+        """Return newer weights from the server, or None if none arrive within ``WAIT_SECONDS``.
 
         Raises:
             StoppedError: the process was asked to stop.
 
         """
+        self._look_up()
         client.request(have)
-        frame = client.poll(WAIT_SECONDS)
-        while frame is None and (client.pending or client.held is None):
-            self._look_up()
-            client.request(have)
-            if client.refused is not None:
-                warn_limited("weights refused", "the parameter server refuses this evaluator", reason=client.refused)
-            frame = client.poll(WAIT_SECONDS)
-        self._process.telemetry.set_ready(True)
-        if frame is not None:
-            self._process.telemetry.set_weights_version(*frame.version)
-        return frame
+        if client.refused is not None:
+            warn_limited("weights refused", "the parameter server refuses this evaluator", reason=client.refused)
+        return client.poll(WAIT_SECONDS)
 
     def _rest(self, until: float) -> None:
         while not self._stop and (left := until - time.monotonic()) > 0:

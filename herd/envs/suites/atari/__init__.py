@@ -71,6 +71,14 @@ def _protocol(env: Mapping[str, Any]) -> Sequence[str]:
     return starts, f"sticky {env['sticky_action_probability']:g}", f"cap {env['max_episode_frames']:,} frames"
 
 
+def _action_names(settings: AtariSettings) -> Sequence[str] | None:
+    if settings.action_set == "full" or find_spec("ale_py") is None:
+        return None
+    from herd.envs.suites.atari.start import minimal_actions  # noqa: PLC0415  as in _make
+
+    return minimal_actions(settings.tasks[0])
+
+
 def _on_screen(settings: AtariSettings) -> AtariSettings:
     # The emulator draws all random numbers from the seed, so it plays the same game again.
     screen = {"grayscale": False, "frame_height": SCREEN_HEIGHT, "frame_width": SCREEN_WIDTH, "frame_stack": 1}
@@ -88,4 +96,5 @@ SUITE = Suite(
     reference_scores=atari_scores,
     protocol=_protocol,
     on_screen=_on_screen,
+    action_names=_action_names,
 )

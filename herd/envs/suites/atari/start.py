@@ -53,6 +53,13 @@ def game_start(game: str, *, full_action_set: bool, fire_on_reset: bool, sticky_
     return GameStart(len(actions), emulator_actions, fire_frames, frames + fire_frames if is_fixed else None)
 
 
+def minimal_actions(game: str) -> list[str]:
+    """Return the names of the game's own actions, by number."""
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    emulator, _ = _reset(game, 0.0)
+    return [action.name for action in emulator.getMinimalActionSet()]
+
+
 def _without_button(actions: Sequence[Action]) -> NDArray[np.int32]:
     """Return the actions, of all 18, of a game without a button (Skiing): the joystick positions."""
     own = list(actions)

@@ -10,6 +10,8 @@ from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.envs.suites.vizdoom.settings import ViZDoomSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.envs.api import BatchedEnvironment
 
 
@@ -36,6 +38,10 @@ def _make(
     )
 
 
+def _action_names(settings: ViZDoomSettings) -> Sequence[str]:
+    return ["+".join(buttons) or "NOTHING" for buttons in actions_of(settings.tasks)]
+
+
 def _on_screen(settings: ViZDoomSettings) -> ViZDoomSettings:
     return settings.model_copy(update={"frame_stack": 1, "frame_height": 240, "frame_width": 320})
 
@@ -48,4 +54,5 @@ SUITE = Suite(
     install="pip install 'herd-rl[vizdoom]'",
     frames_per_second=35.0,
     on_screen=_on_screen,
+    action_names=_action_names,
 )
