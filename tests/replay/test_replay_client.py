@@ -292,7 +292,7 @@ def test_unrolls_for_a_dead_replica_displace_none_of_the_others(tmp_path: Path) 
     assert healthy is not None
     whole = len(UNROLLS[0]) * LAYOUT.new_steps
     ends = np.cumsum([length + 1 for length in LENGTHS])
-    keys = [EpisodeKey(0, 4, (1 << 20) >> LINK_BITS, slot, number) for slot in range(SLOTS) for number in range(np.sum(ends <= whole))]
+    keys = [EpisodeKey(0, 4, (1 << 20) >> LINK_BITS, slot, number) for slot in range(SLOTS) for number in range(int((ends <= whole).sum()))]
     assert sorted(healthy.held()) == [key for key in keys if replica_of(key, 2) == 1]
 
 
