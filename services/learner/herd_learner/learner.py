@@ -159,6 +159,10 @@ class Prepared(NamedTuple):
     replayed_versions: list[tuple[int, int]]
     """(lineage, learner_updates) of the policies that began its replayed unrolls; only those of this agent."""
 
+    def without_replayed(self) -> Prepared:
+        """Return the online unrolls only."""
+        return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [])
+
 
 class Version(NamedTuple):
     """Weights as they are published."""
@@ -469,6 +473,13 @@ class Learner:
             self._statistics.replay.waited(waited)
         return Prepared(batch, slab.num_replayed, batches.replayed_versions)
 
+    def _begin_new_episodes(self) -> None:
+        """Take the replayed unrolls from the prepared batch, and begin new episodes in all replay slots."""
+        if self._prepared is not None:
+            self._prepared = self._prepared.without_replayed()
+        if self._batches.shared is not None:
+            self._batches.shared.begin_new_episodes()
+
     def _prepare_next(self) -> list[QueuedUnroll]:
         """Prepare the next batch, if it has arrived, while the device computes."""
         if self._batches.shared is not None and not self._batches.shared.is_ready:
@@ -686,6 +697,7 @@ class Learner:
         self._log.info("an order of the population was carried out", **member.point())
         self._settings = done.settings
         if done.is_copy:
+            self._begin_new_episodes()
             # The number of updates now belongs to other weights, so open a new lineage, which all shards adopt in the next turn.
             self._lineage = int(self._group.first_says(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
 

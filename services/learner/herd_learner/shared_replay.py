@@ -100,6 +100,8 @@ class SharedReplay:
         self._consumed: deque[QueuedUnroll] = deque()
         self._gives = False
         """Whether replayed unrolls have arrived since the service reached its minimum, so that `take` waits for them."""
+        self._begins_anew = False
+        """Whether the thread must begin new episodes, see `begin_new_episodes`."""
         self._is_late = False
         """Whether a batch has timed out since the last replayed unrolls arrived."""
         # Used only by the thread:
@@ -175,6 +177,18 @@ class SharedReplay:
         with self._changed:
             self._free.append(slab)
 
+    def begin_new_episodes(self) -> None:
+        """Drop the replayed unrolls of batches not taken yet, and the rest of their episodes.
+
+        For recurrent agents whose slots have lost the states of these episodes. New ones begin with a reset.
+        """
+        if not self._whole_episodes:
+            return
+        with self._changed:
+            self._free.extend(slab for slab, _ in self._ready)
+            self._ready.clear()
+            self._begins_anew = True
+
     def _waits(self) -> bool:
         return self._gives and not self._ready and not self._is_late and self.failure is None
 
@@ -226,9 +240,14 @@ class SharedReplay:
             self._client.request(count, whole_episodes=self._whole_episodes)
 
     def _fill(self) -> bool:
-        """Write the stock into the current batch; return whether a batch was completed."""
-        if self._filling is None:
-            with self._changed:
+        """Write the stock into the current batch; return whether there is more to do."""
+        with self._changed:
+            if self._begins_anew:
+                self._begins_anew = False
+                self._stock.begin_new_episodes()
+                self._origins = []
+                return True
+            if self._filling is None:
                 if len(self._ready) >= self._settings.prefetch_batches or not self._free:
                     return False
                 self._filling = self._free.popleft()
@@ -247,6 +266,8 @@ class SharedReplay:
             arrays["agent_ids"][self._num_online + place] = unroll.agent
             self._origins.append(Origin(unroll.agent, unroll.policy_version))
         with self._changed:
+            if self._begins_anew:
+                return True
             self._ready.append((self._filling, self._origins))
             self._gives = self._is_filled
             self._changed.notify()
