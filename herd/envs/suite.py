@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from herd.envs.scores import ReferenceScores
 
 
+PROCESS_STEP_SECONDS = 600
+"""Longest wait for an environment that is a process: on a CPU shared by four, the Lab compiles the largest maps for two minutes."""
+
+
 def _says_nothing(env: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG001
     return ()
 
@@ -55,6 +59,8 @@ class Suite:
     """Reference scores of its tasks, by name."""
     protocol: Callable[[Mapping[str, Any]], Sequence[str]] = _says_nothing
     """Returns phrases for a report of scores about the settings (as JSON) that affect comparability."""
+    longest_step_seconds: float = 0.0
+    """Longest time that a step or a new game may take. A process that waits for it is alive for as long (``/healthz``)."""
     frames_per_second: float = 60.0
     """Env frames per second in a video of a game."""
     on_screen: Callable[[Any], SuiteSettings] | None = None

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import load_into
+from herd.config.user_code import UserCodeError
 from herd.learning.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
 from herd.learning.control import UpdateControl
 from herd.learning.forward import run_forward
@@ -200,7 +201,7 @@ class Trainer:
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.follows_targets:
                 if output.targets is None:
-                    raise ValueError("value_scaling.kind popart needs a loss that returns value targets")
+                    raise UserCodeError("value_scaling.kind popart needs a loss.function that returns targets (docs/extending.md)")
                 rows = part.trained if output.accepted is None else output.accepted
                 launched.targets.append(unroll_targets(output.targets, rows, part.task_ids, part.is_replayed))
         if self._replayer is not None:

@@ -6,10 +6,10 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, Self
 
 from herd.config.contract import contract_digest
-from herd.envs.make import environment_spec
+from herd.envs.make import environment_spec, suite_of
 from herd.service.announcement import announce_process
 from herd.service.startup import BadInputError
-from herd.telemetry import Telemetry
+from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
 from herd.topology import component_of
 from herd.wire.sockets import new_context
@@ -51,7 +51,8 @@ class ServiceProcess:
         if (objection := settings.auxiliary.objection(self.spec)) is not None:
             raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
-        self.telemetry = Telemetry(service, settings.name)
+        steps = suite_of(settings.env).longest_step_seconds if service in {"actor", "evaluator"} else 0.0
+        self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)
         self.context = new_context(settings.security)
         self._warn_of_open_door()
 

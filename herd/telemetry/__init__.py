@@ -3,6 +3,6 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 from herd.telemetry.http_endpoint import MetricsEndpointError
-from herd.telemetry.telemetry import Telemetry
+from herd.telemetry.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 
-__all__ = ["Counter", "Gauge", "Histogram", "MetricsEndpointError", "Telemetry"]
+__all__ = ["DEFAULT_ALIVE_SECONDS", "Counter", "Gauge", "Histogram", "MetricsEndpointError", "Telemetry"]

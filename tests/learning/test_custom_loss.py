@@ -43,6 +43,15 @@ def test_the_documented_custom_loss_trains_and_reports_its_metrics(folder: Path)
     assert any(not tensor.equal(before[name]) for name, tensor in parts.weights().items())
 
 
+def test_popart_refuses_a_custom_loss_without_targets(folder: Path) -> None:
+    (folder / "plain_loss.py").write_text(
+        "from page_loss import clipped\n\n\ndef plain(forward):\n    return clipped(forward)._replace(targets=None)\n"
+    )
+    run = run_of(loss={"kind": "custom", "function": "plain_loss:plain"}, value_scaling={"kind": "popart"})
+    with pytest.raises(UserCodeError, match=r"^value_scaling\.kind popart needs a loss\.function that returns targets"):
+        trainer_of(run)(batch_of(run), STEP)
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [

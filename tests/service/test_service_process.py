@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+from unittest import mock
+
 import pytest
 
 from herd.config.settings import RunSettings
 from herd.service.process import ServiceProcess, is_loopback
+from herd.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from herd.topology import ServiceName
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
@@ -28,6 +36,18 @@ def test_a_server_open_to_the_network_without_keys_warns(capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert ("open to the network without keys" in said.out + said.err) is warns
     assert (b"warning: paramserver.host 0.0.0.0 is open to the network" in answer.body) is warns
+
+
+@pytest.mark.parametrize(("service", "suite", "seconds"), [("actor", "dmlab", 660), ("learner", "dmlab", 60), ("actor", "atari", 60)])
+def test_a_process_that_waits_for_a_slow_level_counts_as_alive(service: ServiceName, suite: str, seconds: float) -> None:
+    now = 0.0
+    with mock.patch("herd.service.process.Telemetry", partial(Telemetry, clock=lambda: now)):
+        process = ServiceProcess(service, RunSettings.model_validate({"name": "run", "env": {"suite": suite}}))
+    with process:
+        now = seconds
+        assert process.telemetry.alive()
+        now = seconds + 1
+        assert not process.telemetry.alive()
 
 
 def test_an_actor_does_not_warn_about_open_ports() -> None:

@@ -31,6 +31,7 @@ import numpy as np
 from herd.envs.api import BrokenEnvironmentError, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
 from herd.envs.processes.rows import SharedRows, Sizes
 from herd.envs.processes.worker import PREPARE, RESET, Order
+from herd.envs.suite import PROCESS_STEP_SECONDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
 
-ANSWER_SECONDS = 600
-"""Longest wait for a step or a new game: on a CPU shared by four, the Lab compiles the largest maps for two minutes."""
 CLOSE_SECONDS = 10.0
 _ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Mesa's software renderer, OpenMP and numpy would start a thread per CPU in every process."""
@@ -184,7 +183,7 @@ class ProcessEnvironments:
         except ConnectionError:
             return False
         except BlockingIOError:
-            self._rows.complain(environment, f"no answer for {ANSWER_SECONDS} s")
+            self._rows.complain(environment, f"no answer for {PROCESS_STEP_SECONDS} s")
             return False
         return True
 
@@ -193,7 +192,7 @@ class ProcessEnvironments:
         self._num_starts[environment] += 1
         ours, theirs = socket.socketpair()
         # A socket option instead of `settimeout`, which would poll the socket twice.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", ANSWER_SECONDS, 0))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PROCESS_STEP_SECONDS, 0))
         order = Order(
             maker=self._maker,
             settings=self._settings,

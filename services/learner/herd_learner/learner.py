@@ -116,6 +116,8 @@ def _learn(
             if of_run is not None and group.is_first and learner.agent == 0:
                 _leave_settings(of_run, process)  # now that the checkpoint is known to match them
             training.train(stop, play)
+    except UserCodeError as error:
+        raise BadInputError(str(error)) from error
     except (BadInputError, LostAtEndError):
         raise
     except Exception as error:
@@ -137,7 +139,7 @@ def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
     try:
         return Learner(process, group, device, precision)
-    except (EndpointInUse, CheckpointError, LineageError, UserCodeError) as error:
+    except (EndpointInUse, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from herd.config.contract import EnvSpec
 from herd.envs.instructions import MAX_WORDS
-from herd.envs.suite import Suite, require_known
+from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
 from herd.envs.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
 from herd.envs.suites.dmlab.settings import DMLabSettings
 
@@ -82,5 +82,6 @@ SUITE = Suite(
     lacks=_lacks,
     reference_scores=reference_scores,
     protocol=_protocol,
+    longest_step_seconds=PROCESS_STEP_SECONDS,
     on_screen=_on_screen,
 )

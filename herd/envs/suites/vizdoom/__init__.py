@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.config.contract import EnvSpec
-from herd.envs.suite import Suite, require_known
+from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
 from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.envs.suites.vizdoom.settings import ViZDoomSettings
 
@@ -46,6 +46,7 @@ SUITE = Suite(
     make=_make,
     packages=("vizdoom", "cv2"),
     install="pip install 'herd-rl[vizdoom]'",
+    longest_step_seconds=PROCESS_STEP_SECONDS,
     frames_per_second=35.0,
     on_screen=_on_screen,
 )
