@@ -73,7 +73,7 @@ class Origin(NamedTuple):
 class SharedReplay:
     """Usage: start it, pass it consumed unrolls, take slabs with replayed rows, close it.
 
-    The training thread calls ``take`` and ``give_back``; it owns a slab between the two calls.
+    The training thread calls ``wait``, ``take`` and ``give_back``; it owns a slab between the last two.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SharedReplay:
         self._ready: deque[tuple[Slab, list[Origin]]] = deque()
         self._consumed: deque[QueuedUnroll] = deque()
         self._gives = False
-        """Whether replayed unrolls have arrived since the service reached its minimum, so that `take` waits for them."""
+        """Whether replayed unrolls have arrived since the service reached its minimum, so that `wait` waits for them."""
         self._begins_anew = False
         """Whether the thread must begin new episodes, see `begin_new_episodes`."""
         self._is_late = False
@@ -127,7 +127,7 @@ class SharedReplay:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` would return at once."""
+        """Whether `wait` would return at once."""
         with self._changed:
             return not self._waits()
 
@@ -153,10 +153,10 @@ class SharedReplay:
             else:
                 self.num_not_inserted += len(unrolls)
 
-    def take(self) -> tuple[Slab, list[Origin]]:
-        """Return a slab and the origins of its replayed rows; none if it is for online unrolls only.
+    def wait(self) -> bool:
+        """Return whether the replayed rows of the next slab are ready.
 
-        Waits at most ``settings.timeout_seconds`` if replay has delivered before; after a timeout, not again until it delivers.
+        Waits at most ``settings.timeout_seconds`` if replay has delivered before; after a timeout, not again until they are taken.
         """
         deadline = time.monotonic() + self._settings.timeout_seconds
         with self._changed:
@@ -167,7 +167,12 @@ class SharedReplay:
                     self.num_timeouts += 1
                     break
                 self._changed.wait(remaining)
-            if self._ready:
+            return bool(self._ready)
+
+    def take(self, *, with_replayed: bool) -> tuple[Slab, list[Origin]]:
+        """Return a slab and the origins of its replayed rows, which must be ready; or else a slab without any, and keep those for later."""
+        with self._changed:
+            if with_replayed:
                 self._is_late = False
                 return self._ready.popleft()
             return self._free.popleft(), []
