@@ -83,7 +83,7 @@ class _Kept:
 class ReplayClient:
     """Inserts and draws unrolls for one learner shard. Used by one thread. Only ``poll`` blocks, as long as the caller allows.
 
-    Loses data: unrolls beyond ``max_pending_bytes`` of unacknowledged ones are dropped and counted, and replay discards their episodes.
+    Loses data: unrolls beyond a replica's part of ``max_pending_bytes`` are dropped and counted, and replay discards their episodes.
     Messages that are lost with a connection are sent again. Each replica has one request at a time, which bounds the size of answers.
     """
 
@@ -110,7 +110,8 @@ class ReplayClient:
             run_id: name of the run.
             agent: the agent that this learner trains.
             contract: digest of the contract.
-            max_pending_bytes: maximum size of unacknowledged unrolls, over all replicas.
+            max_pending_bytes: maximum size of unacknowledged unrolls, in equal parts for the replicas, so that a dead one does not fill the
+                parts of others. A replica may always have one message.
             writer: permanent name of this client's sequence of messages; None draws a random one.
             clock: monotonic seconds.
             random: source of jitter.
@@ -118,11 +119,9 @@ class ReplayClient:
         """
         self.num_dropped_unrolls = 0
         """Unrolls dropped because of ``max_pending_bytes``; an unroll with games of two replicas may count twice."""
-        self.pending_bytes = 0
-        """Size of unacknowledged unrolls."""
         self._layout = layout
         self._inserted_layout = inserted_layout(layout)
-        self._max_pending_bytes = max_pending_bytes
+        self._max_bytes_per_replica = max_pending_bytes // len(endpoints)
         self._random = np.random.default_rng()
         self._clock = clock
         writer = secrets.randbits(63) if writer is None else writer
@@ -134,9 +133,14 @@ class ReplayClient:
 
     @property
     def num_steps_stored(self) -> int | None:
-        """Agent steps of complete episodes in all replicas, by their last answers; None until all have answered."""
-        known = [replica.stored for replica in self._replicas]
-        return sum(stored.num_steps for stored in known if stored is not None) if None not in known else None
+        """Agent steps of complete episodes in all replicas, by their last answers; None until one has answered."""
+        known = [replica.stored.num_steps for replica in self._replicas if replica.stored is not None]
+        return sum(known) if known else None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Size of unacknowledged unrolls."""
+        return sum(replica.pending_bytes for replica in self._replicas)
 
     @property
     def num_requests(self) -> int:
@@ -180,10 +184,9 @@ class ReplayClient:
             for begin in range(0, len(unrolls), MAX_UNROLLS_PER_INSERT):
                 chosen = unrolls[begin : begin + MAX_UNROLLS_PER_INSERT]
                 num_bytes = len(chosen) * self._inserted_layout.bytes_per_unroll
-                if self.pending_bytes + num_bytes > self._max_pending_bytes:
+                if replica.kept and replica.pending_bytes + num_bytes > self._max_bytes_per_replica:
                     self.num_dropped_unrolls += len(chosen)
                     continue
-                self.pending_bytes += num_bytes
                 copied = {spec.name: _rows(arrays[spec.name], chosen, spec.shape) for spec in self._inserted_layout.fields}
                 replica.keep(copied, np.ascontiguousarray(actors[chosen], np.int64).tobytes(), len(chosen), num_bytes)
         self._advance()
@@ -242,23 +245,23 @@ class ReplayClient:
                 replica.parts.append(_Part(request, min(number - begin, MAX_SAMPLED_UNROLLS)))
 
     def _advance(self) -> None:
-        """Send what is due. Other replicas take over the draws of a silent one."""
+        """Send what is due. Replicas that can be drawn from take over the draws of the others."""
         for replica in self._replicas:
             replica.advance()
-        speaking = [replica for replica in self._replicas if not replica.is_silent]
-        if not speaking or len(speaking) == len(self._replicas):
+        able = [replica for replica in self._replicas if replica.can_be_drawn_from]
+        if not able:
             return
         for replica in self._replicas:
-            if replica.is_silent and replica.parts:
+            if replica.parts and replica not in able:
                 for part in replica.withdraw():
-                    self._assign(part.request, part.count, speaking)
+                    self._assign(part.request, part.count, able)
 
     def _read(self) -> list[Sample]:
         for replica in self._replicas:
             for message, frames in replica.requests.answers():
                 replica.is_silent = False
                 if isinstance(message, Inserted):
-                    self.pending_bytes -= replica.on_inserted(message)
+                    replica.on_inserted(message)
                 elif isinstance(message, Sampled):
                     self._on_sampled(replica, message, frames)
                 else:
@@ -295,6 +298,8 @@ class _Replica:
         """What it holds, by its last answer."""
         self.kept: deque[_Kept] = deque()
         """Unacknowledged messages, in order."""
+        self.pending_bytes = 0
+        """Size of their unrolls."""
         self.parts: deque[_Part] = deque()
         """Pending draws; the first one is under way."""
         self.is_silent = False
@@ -319,6 +324,11 @@ class _Replica:
         """Number of messages repeated because no answer arrived."""
         return self.requests.num_resent + self._num_inserts_resent
 
+    @property
+    def can_be_drawn_from(self) -> bool:
+        """Whether it is connected, answers, and holds episodes, as far as is known. A restarted replica may be empty."""
+        return self.dealer.connected and not self.is_silent and self.held(whole_episodes=True) > 0
+
     def held(self, whole_episodes: bool) -> int:
         """Return the number of episodes or unrolls that it holds, as far as is known."""
         if self.stored is None:
@@ -329,6 +339,7 @@ class _Replica:
         """Add a message of unrolls, which is kept until it is acknowledged."""
         self.kept.append(_Kept(self._next_sequence, num_unrolls, num_bytes, arrays, actors))
         self._next_sequence += 1
+        self.pending_bytes += num_bytes
 
     def advance(self) -> None:
         """Send what is due."""
@@ -353,21 +364,20 @@ class _Replica:
         self.requests.answered()
         return parts
 
-    def on_inserted(self, message: Inserted) -> int:
-        """Remove acknowledged messages; return their size in bytes."""
+    def on_inserted(self, message: Inserted) -> None:
+        """Remove acknowledged messages."""
         if message.writer != self._identity.writer or message.sequence >= self._next_sequence:
             self.requests.num_malformed += 1
-            return 0
+            return
         self.stored = message.stored
-        num_bytes = 0
+        if not self.kept or self.kept[0].sequence > message.sequence:
+            return
         while self.kept and self.kept[0].sequence <= message.sequence:
-            num_bytes += self.kept.popleft().num_bytes
+            self.pending_bytes -= self.kept.popleft().num_bytes
             self._num_sent = max(0, self._num_sent - 1)
-        if num_bytes:
-            self._timer.reset()
-            if self._num_sent:
-                self._timer.start()
-        return num_bytes
+        self._timer.reset()
+        if self._num_sent:
+            self._timer.start()
 
     def take(self, stored: StoredEpisodes, parts: list[EpisodePart]) -> None:
         """Process the answer to the request under way.

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from herd.wire import replay_client
 from herd.wire.codec import Frame, MalformedMessage, decode_header
-from herd.wire.episode_pieces import replica_of
-from herd.wire.layout import Array, UnrollLayout
+from herd.wire.episode_pieces import EpisodeKey, replica_of
+from herd.wire.layout import LINK_BITS, Array, UnrollLayout
 from herd.wire.messages import MAX_SAMPLED_UNROLLS, InsertUnrolls
 from herd.wire.replay_client import ReplayClient
 from herd.wire.replay_samples import PART, SampledEpisode, SampledUnrolls
@@ -68,9 +68,10 @@ class FakeDealer:
         self.outgoing: list[list[Frame]] = []
         self.incoming: deque[list[Frame]] = deque()
         self.sent: list[str] = []
+        self.connected = True
 
     def send(self, frames: list[Frame]) -> bool:
-        if self.network.random.random() < self.network.trouble:
+        if not self.connected or self.network.random.random() < self.network.trouble:
             return False  # no connection, or a full queue
         self.outgoing.append(list(frames))
         self.sent.append(decode_header(frames[0]).type)
@@ -189,18 +190,55 @@ def test_draws_are_uniform_over_the_unrolls_of_all_replicas(tmp_path: Path) -> N
     )
 
 
-def test_draws_avoid_a_dead_replica(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", ["silent", "disconnected", "empty"])
+def test_draws_avoid_a_replica_until_it_can_answer_again(tmp_path: Path, fault: str) -> None:
+    """A replica may fall silent, lose its connection, or restart without its episodes."""
     network = Network(tmp_path, 2)
     client = client_of(network)
     for unrolls in UNROLLS:
         insert(client, *unrolls)
     settle(client)
+    intact = network.processes[0]
+    network.processes[0] = restarted = Process(tmp_path / "new", replica=Replica(0, 2)) if fault == "empty" else None
+    network.dealers[0].connected = fault != "disconnected"
+
+    def drawn_from() -> set[int]:
+        client.request(50, whole_episodes=False)
+        client.request(5, whole_episodes=True)
+        samples = settle(client)
+        assert sum(len(sample.unrolls) if isinstance(sample, SampledUnrolls) else 10 for sample in samples) == 50 + 5 * 10
+        keys = [unroll.part.key for sample in samples if isinstance(sample, SampledUnrolls) for unroll in sample.unrolls]
+        return {replica_of(key, 2) for key in keys}
+
+    assert drawn_from() == {1}
+    assert drawn_from() == {1}
+    network.processes[0] = restarted or intact
+    network.dealers[0].connected = True
+    for slot, rows in enumerate(STREAMS, SLOTS):
+        insert(client, *unrolls_of(LAYOUT, rows, slot=slot))
+    settle(client)
+    drawn_from()  # a replica that was silent is asked, but its first answer may be late
+    assert drawn_from() == {0, 1}
+
+
+def test_a_client_that_starts_beside_a_dead_replica_draws_from_the_others(tmp_path: Path) -> None:
+    network = Network(tmp_path, 2)
     network.processes[0] = None
-    client.request(50, whole_episodes=False)
-    (sample,) = settle(client)
+    client = client_of(network)
+    assert client.num_steps_stored is None
+    insert(client, *UNROLLS[0])
+    client.poll(0.1)
+    client.poll(0.1)
+    healthy = network.processes[1]
+    assert healthy is not None
+    assert client.num_steps_stored == healthy.store.num_steps > 0
+    client.request(20, whole_episodes=False)
+    for _ in range(20):
+        if samples := client.poll(0.1):
+            break
+    (sample,) = samples
     assert isinstance(sample, SampledUnrolls)
-    assert {replica_of(unroll.part.key, 2) for unroll in sample.unrolls} == {1}
-    assert len(sample.unrolls) == 50
+    assert len(sample.unrolls) == 20
 
 
 def test_a_replica_restored_from_its_snapshot_continues(tmp_path: Path) -> None:
@@ -238,6 +276,35 @@ def test_pending_unrolls_are_bounded_and_the_dropped_are_counted(tmp_path: Path)
     network.processes[0] = Process(tmp_path)
     settle(client)
     assert client.pending_bytes == 0
+
+
+def test_unrolls_for_a_dead_replica_displace_none_of_the_others(tmp_path: Path) -> None:
+    network = Network(tmp_path, 2)
+    network.processes[0] = None
+    client = client_of(network, max_pending_bytes=4 * LAYOUT.bytes_per_unroll)
+    for slot in range(SLOTS):
+        for unroll in UNROLLS[slot]:
+            insert(client, unroll)
+            client.poll(0.1)
+    assert client.num_dropped_unrolls > 0
+    assert 0 < client.pending_bytes <= 2 * LAYOUT.bytes_per_unroll
+    healthy = network.processes[1]
+    assert healthy is not None
+    whole = len(UNROLLS[0]) * LAYOUT.new_steps
+    ends = np.cumsum([length + 1 for length in LENGTHS])
+    keys = [EpisodeKey(0, 4, (1 << 20) >> LINK_BITS, slot, number) for slot in range(SLOTS) for number in range(int((ends <= whole).sum()))]
+    assert sorted(healthy.held()) == [key for key in keys if replica_of(key, 2) == 1]
+
+
+def test_a_small_budget_still_leaves_each_replica_one_message(tmp_path: Path) -> None:
+    network = Network(tmp_path, 1)
+    client = client_of(network, max_pending_bytes=1)
+    insert(client, *UNROLLS[0][:3])
+    insert(client, *UNROLLS[0][3:6])
+    assert (client.num_unacknowledged, client.num_dropped_unrolls) == (1, 3)
+    settle(client)
+    insert(client, *UNROLLS[1][:3])
+    assert (client.num_unacknowledged, client.num_dropped_unrolls) == (1, 3)
 
 
 def test_large_draws_and_inserts_are_split_into_bounded_messages(tmp_path: Path) -> None:
