@@ -99,6 +99,8 @@ def test_nothing_is_replayed_below_the_minimum_fill() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, minimum=5), torch.device("cpu"), num_slots=2)
     unrolls = _queued([2] * 6)
     sizes = [assembler.assemble(unrolls[2 * turn : 2 * turn + 2]).batch.num_unrolls for turn in range(6)]
+    assert assembler.wait_for_replayed()
+    assert assembler.assemble(unrolls[:2], with_replayed=False).batch.num_unrolls == 2  # another shard is below its minimum
     assert sizes == [2, 2, 2, 4, 4, 4]  # held before each batch: 0, 2, 4, 6, ...
 
 

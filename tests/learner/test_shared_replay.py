@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from herd_learner.batching import BatchAssembler
+from herd_learner.learner import Learner, Prepared
+from herd_learner.population import CarriedOut
 from herd_learner.queue import QueuedUnroll
+from herd_learner.shards.group import ShardGroup, Turn
+from herd_learner.shards.rendezvous import Place
 from herd_learner.shared_replay import BACKLOG_BATCHES, SharedReplay
 from numpy.typing import NDArray
 
@@ -77,6 +83,7 @@ class FakeClient:
     inserted: list[tuple[list[int], list[list[int]]]] = field(default_factory=list)
     requests: list[tuple[int, bool]] = field(default_factory=list)
     answers: deque[Any] = field(default_factory=deque)
+    num_answered: int = 0
 
     def insert(self, arrays: dict[str, NDArray[Any]], num_unrolls: int, actors: NDArray[np.int64]) -> None:
         assert set(arrays) == {each.name for each in LAYOUT.fields}
@@ -144,10 +151,10 @@ class Rig:
     def give(self, *numbers: int, agent: int = 0) -> None:
         self.client.answers.append(SampledUnrolls([FakeUnroll(number, agent) for number in numbers]))  # type: ignore[misc]
 
-    def step(self) -> tuple[list[int], Slab]:
+    def step(self, *, with_replayed: bool | None = None) -> tuple[list[int], Slab]:
         """Make a batch; returns the numbers of its replayed unrolls."""
         online = self.online()
-        slab = self.batches.assemble(online)
+        slab = self.batches.assemble(online, with_replayed=with_replayed)
         self.shared.consume(online)
         batch = slab.batch
         assert batch.is_replayed.tolist() == [False] * NUM_ONLINE + [True] * slab.num_replayed
@@ -226,8 +233,9 @@ def test_a_silent_service_delays_only_one_batch() -> None:
     rig.shared.turn(0.0)
     assert rig.step()[0] == [1, 2, 3]
     assert not rig.shared.is_ready
+    started = time.monotonic()
     assert rig.step()[0] == []
-    assert rig.batches.waited_seconds >= 0.05
+    assert time.monotonic() - started >= 0.05
     assert rig.shared.num_timeouts == 1
     for _ in range(3):
         assert rig.shared.is_ready  # ready to continue without replay
@@ -319,7 +327,139 @@ def test_a_damaged_unroll_ends_its_episode() -> None:
     rig.shared.turn(0.0)
     assert rig.step()[0] == [0, 100, DAMAGED - 1]
     rig.shared.turn(0.0)
-    assert rig.step()[0] == [1, 101, 300]
+    assert rig.step()[0] == [300, 101, 400]  # the first slot had kept only a part of its first episode
+
+
+def _give_episodes(rig: Rig, firsts: Iterator[int], num_unrolls: int) -> None:
+    """Answer every request for episodes, and fill batches until no more can be filled."""
+    busy = True
+    while busy:
+        busy = rig.shared.turn(0.0)
+        while rig.client.num_answered < rig.client.num_asked:
+            rig.client.answers.append(SampledEpisode(FakeEpisode(next(firsts), num_unrolls)))  # type: ignore[arg-type]
+            rig.client.num_answered += 1
+            busy = True
+
+
+@pytest.mark.parametrize("num_unrolls", [2, 3, 7])
+def test_slots_are_at_different_places_of_episodes_of_equal_length(num_unrolls: int) -> None:
+    rig = Rig(whole_episodes=True, prefetch=2)
+    rig.client.num_steps_stored = MINIMUM
+    firsts = iter(range(0, 100_000, 100))
+    seen = []
+    for _ in range(6 * num_unrolls):
+        _give_episodes(rig, firsts, num_unrolls)
+        seen.append(rig.step()[0])
+    assert seen[0] == [0, 100, 200]  # a slot begins at the first step, where its state is known
+    for replayed in seen[num_unrolls:]:
+        positions = sorted(number % 100 for number in replayed)
+        assert len(set(positions)) == min(NUM_REPLAYED, num_unrolls)
+        gaps = [(after - before) % num_unrolls for before, after in pairwise([*positions, positions[0]])]
+        assert max(gaps) <= -(-num_unrolls // NUM_REPLAYED)  # evenly spread
+
+
+def test_new_weights_begin_new_episodes() -> None:
+    """What is ready, half filled or left of an episode needs the states of other weights."""
+    rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
+    rig.client.num_steps_stored = MINIMUM
+    firsts = iter(range(0, 100_000, 100))
+    _give_episodes(rig, firsts, 9)
+    assert rig.step()[0] == [0, 100, 200]
+    _give_episodes(rig, firsts, 9)  # the second batch is ready
+    rig.shared.begin_new_episodes()
+    assert not rig.shared.is_ready
+    _give_episodes(rig, firsts, 9)
+    assert rig.step()[0] == [300, 400, 500]
+    _give_episodes(rig, firsts, 9)
+    assert rig.step()[0] == [301, 401, 501]
+
+
+class _Group(ShardGroup):
+    """One of two shards, which knows what both say."""
+
+    def __init__(self, rank: int, turns: list[Turn]) -> None:
+        super().__init__(Place(rank, 2))
+        self._turns = turns
+
+    def rows(self, mine: torch.Tensor) -> torch.Tensor:
+        assert mine.tolist() == list(self._turns[self.rank])
+        return torch.tensor(self._turns, dtype=mine.dtype)
+
+
+def test_shards_replay_together_or_not_at_all() -> None:
+    rigs = [Rig(whole_episodes=True, prefetch=1) for _ in range(2)]
+    firsts = iter(range(0, 100_000, 100))
+    seen: list[list[list[int]]] = []
+    # Which services answer before each batch: none, one before its first unrolls, both, then each is late once.
+    for answering in ((), (0,), (1,), (0, 1), (1,), (0,), (0, 1), (0,), (1,)):
+        for rank in answering:
+            rigs[rank].client.num_steps_stored = MINIMUM
+            _give_episodes(rigs[rank], firsts, 9)
+        turns = [Turn(is_ready=True, has_replayed=rig.batches.wait_for_replayed()) for rig in rigs]
+        agreed = [_Group(rank, turns).agree(turn).has_replayed for rank, turn in enumerate(turns)]
+        seen.append([rig.step(with_replayed=each)[0] for rig, each in zip(rigs, agreed, strict=True)])
+    assert [[bool(part) for part in batch] for batch in seen] == [
+        [each] * 2 for each in (False, False, *[True] * 2, False, *[True] * 2, False, True)
+    ]
+    assert [rig.shared.num_timeouts for rig in rigs] == [1, 1]
+    # No unroll of an episode is lost by a batch without replayed unrolls.
+    for rank in range(2):
+        parts = [batch[rank] for batch in seen if batch[rank]]
+        for before, after in pairwise(parts):
+            assert all(new == old + 1 or new % 100 == 0 for old, new in zip(before, after, strict=True))
+        assert [number for number in parts[0] if number % 100] == []
+
+
+@pytest.mark.parametrize("all_have_it", [False, True])
+def test_a_prepared_batch_is_trained_without_replayed_unrolls_that_another_shard_lacks(all_have_it: bool) -> None:
+    slab = Slab(LAYOUT, NUM_ONLINE + NUM_REPLAYED)
+    slab.hold(NUM_ONLINE, NUM_REPLAYED)
+    learner = mock.MagicMock(_prepared=Prepared(slab.batch, NUM_REPLAYED, []))
+    learner._settings.learner.sample_reuse = 1
+    learner._begin_new_episodes = lambda: Learner._begin_new_episodes(learner)
+    Learner._step(learner, [], has_replayed=all_have_it, may_publish=True)
+    batch, num_replayed = learner._trainer.begin.call_args.args
+    assert (batch.num_unrolls, num_replayed) == (NUM_ONLINE + num_replayed, NUM_REPLAYED if all_have_it else 0)
+    assert learner._batches.shared.begin_new_episodes.called == (not all_have_it)
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_an_order_of_the_population_begins_new_episodes_if_it_copies_weights(is_copy: bool) -> None:
+    rig = Rig(whole_episodes=True, prefetch=1)
+    rig.client.num_steps_stored = MINIMUM
+    firsts = iter(range(0, 100_000, 100))
+    _give_episodes(rig, firsts, 9)
+    _, slab = rig.step()
+    _give_episodes(rig, firsts, 9)
+    prepared = Prepared(slab.batch, NUM_REPLAYED, [(1, 0)])
+    learner = mock.MagicMock(_batches=rig.batches, _prepared=prepared)
+    learner._population.carry_out.return_value = CarriedOut(RunSettings(), is_copy=is_copy)
+    learner._begin_new_episodes = lambda: Learner._begin_new_episodes(learner)
+    Learner._carry_out(learner, None, 0.0)
+    if not is_copy:
+        assert learner._prepared is prepared
+        assert rig.step()[0] == [1, 101, 201]
+        return
+    assert learner._prepared.num_replayed == 0
+    assert torch.equal(learner._prepared.batch.actions, slab.batch.actions[:, :NUM_ONLINE])
+    assert learner._prepared.replayed_versions == []
+    _give_episodes(rig, firsts, 9)
+    assert [number % 100 for number in rig.step()[0]] == [0, 0, 0]
+
+
+def test_a_batch_filled_while_weights_change_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
+    rig.client.num_steps_stored = MINIMUM
+    write = FakeUnroll.write_into
+
+    def write_and_change(unroll: FakeUnroll, arrays: dict[str, NDArray[Any]], row: int) -> None:
+        write(unroll, arrays, row)
+        if unroll.number == 200:
+            rig.shared.begin_new_episodes()
+
+    monkeypatch.setattr(FakeUnroll, "write_into", write_and_change)
+    _give_episodes(rig, iter(range(0, 100_000, 100)), 9)
+    assert rig.step()[0] == [300, 400, 500]
 
 
 @pytest.mark.parametrize("num_slots", [1, 2])

@@ -23,6 +23,7 @@ LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), num
 CONTRACT = "c0" * 32
 CAPACITY = 60
 OPEN_STEPS = 10_000
+OPEN_BYTES = 1 << 24
 ONLY = Replica(0, 1)
 
 
@@ -39,7 +40,7 @@ class Process:
         replica: Replica = ONLY,
     ) -> None:
         self.layout = layout
-        self.assembler = Assembler(OPEN_STEPS)
+        self.assembler = Assembler(OPEN_STEPS, max_bytes=OPEN_BYTES)
         self.store = EpisodeStore(
             capacity_steps=capacity, max_bytes=1 << 40, unroll_length=layout.new_steps, log=SegmentLog(segment_bytes=4096)
         )

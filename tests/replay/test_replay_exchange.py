@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from herd_replay import snapshot
 from herd_replay.assembly import PATIENCE_GAMES
 from herd_replay.exchange import Replica
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotError, SnapshotFolder
@@ -327,6 +328,16 @@ def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_p
     state = tmp_path / "replay" / "0" / "state.json"
     state.write_text(state.read_text()[:-9])
     assert Process(tmp_path).restored.lost == [f"{state}: is damaged"]
+
+
+def test_all_open_episodes_can_be_read_back(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may take as much memory as the assembler allows, far more than one block."""
+    monkeypatch.setattr(snapshot, "MAX_BLOCK_BYTES", 8)
+    process.insert(unrolls_of(LAYOUT, play(LAYOUT, [100], seed=1))[:20], 1)
+    process.save(is_last=True)
+    assert (tmp_path / "replay" / "0" / "open.bin").stat().st_size > 1000
+    again = Process(tmp_path)
+    assert (again.restored.lost, again.restored.open_steps) == ([], 80)
 
 
 def test_a_snapshot_of_another_run_stops_the_service(process: Process, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from functools import partial
 from itertools import groupby
@@ -69,17 +68,23 @@ class BatchAssembler:
             self._minimum_fill = max(1, share(settings.replay.minimum_fill_unrolls, rank, num_shards))
         self.replayed_versions: list[tuple[int, int]] = []
         """(lineage, learner_updates) of the policies that began the replayed unrolls of the last batch; only those of this agent."""
-        self.waited_seconds = 0.0
-        """Time spent waiting for the replayed unrolls of the last batch."""
 
-    def assemble(self, online: list[QueuedUnroll]) -> Slab:
+    def wait_for_replayed(self) -> bool:
+        """Return whether replay has unrolls for the next batch: it has reached its minimum and answers. See `SharedReplay.wait`."""
+        if self.shared is not None:
+            return self.shared.wait()
+        return self.replay is not None and len(self.replay) >= self._minimum_fill
+
+    def assemble(self, online: list[QueuedUnroll], *, with_replayed: bool | None = None) -> Slab:
         """Return a slab with online unrolls, followed by replayed ones; it is overwritten after ``num_slots`` - 1 further calls.
 
-        If replay has no unrolls, because it has not reached its minimum or does not answer, the batch contains only the online unrolls.
-        They enter the ring after the draw, so that no batch draws its own.
+        ``with_replayed``: the result of `wait_for_replayed`, or False for online unrolls only; None calls it. Online unrolls enter the ring
+        after the draw, so that no batch draws its own.
         """
+        if with_replayed is None:
+            with_replayed = self.wait_for_replayed()
         if self.shared is not None:
-            return self._assemble_shared(online, self.shared)
+            return self._assemble_shared(online, self.shared, with_replayed=with_replayed)
         self._slots.rotate(-1)
         slab = self._slots[0]
         slab.wait_until_copied()
@@ -88,21 +93,19 @@ class BatchAssembler:
         num_replayed = 0
         if self.replay is not None:
             self.replayed_versions = []
-            if len(self.replay) >= self._minimum_fill:
+            if with_replayed:
                 num_replayed = self._num_replayed
                 self.replayed_versions = self.replay.sample_into(arrays, len(online), num_replayed)
             self.replay.insert(arrays, [unroll.policy_version for unroll in online])
         slab.hold(len(online), num_replayed)
         return slab
 
-    def _assemble_shared(self, online: list[QueuedUnroll], shared: SharedReplay) -> Slab:
+    def _assemble_shared(self, online: list[QueuedUnroll], shared: SharedReplay, *, with_replayed: bool) -> Slab:
         if len(self._held) == self._num_slots:
             oldest = self._held.popleft()
             oldest.wait_until_copied()
             shared.give_back(oldest)
-        started = time.monotonic()
-        slab, origins = shared.take()
-        self.waited_seconds = time.monotonic() - started
+        slab, origins = shared.take(with_replayed=with_replayed)
         self._held.append(slab)
         self._write(online, slab)
         slab.arrays["agent_ids"][: len(online)] = self._agent

@@ -161,6 +161,10 @@ class Prepared(NamedTuple):
     replayed_versions: list[tuple[int, int]]
     """(lineage, learner_updates) of the policies that began its replayed unrolls; only those of this agent."""
 
+    def without_replayed(self) -> Prepared:
+        """Return the online unrolls only."""
+        return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [])
+
 
 class Version(NamedTuple):
     """Weights as they are published."""
@@ -315,8 +319,7 @@ class Learner:
             is_over = bool(stop) or self._is_finished()
             if not unrolls and not is_over:
                 unrolls = self._take(play)
-            after_wait = time.monotonic()
-            meters.waited(after_wait - now)
+            meters.waited(time.monotonic() - now)
             order = None if self._population is None else self._population.order  # as it is now: the next answer may take it back
             turn = self._agree(
                 unrolls,
@@ -325,8 +328,6 @@ class Learner:
                 checkpoint_due=checkpoints.is_due(now),
                 is_ordered=order is not None,
             )
-            agreed = time.monotonic()
-            meters.agreed(agreed - after_wait)
             if turn.stop:
                 break
             turn = self._enter_lineage(turn)
@@ -334,7 +335,7 @@ class Learner:
                 self._trains_since = self._trains_since or now
                 self._env_frames += turn.num_frames
                 self._meters.run_env_frames(self._env_frames)
-                unrolls = self._step(unrolls, agreed, may_publish=turn.may_publish)
+                unrolls = self._step(unrolls, has_replayed=turn.has_replayed, may_publish=turn.may_publish)
             now = time.monotonic()
             if turn.log_due:
                 self._log_point(now - started)
@@ -357,6 +358,19 @@ class Learner:
         if not unrolls and play is not None:
             play()
         return unrolls
+
+    def _wait_for_replayed(self, unrolls: list[QueuedUnroll]) -> bool:
+        """Return whether the replayed unrolls of the batch with these ``unrolls`` are ready or, if it is prepared, in it."""
+        if self._prepared is not None:
+            return self._prepared.num_replayed > 0
+        if not unrolls or self._statistics.replay is None:
+            return False
+        started = time.monotonic()
+        has_replayed = self._batches.wait_for_replayed()
+        waited = time.monotonic() - started
+        self._meters.batch_moved(replay=waited)
+        self._statistics.replay.waited(waited)
+        return has_replayed
 
     def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
         """Write everything to disk, then leave the group. Actors are dismissed first if no other process stops them.
@@ -403,6 +417,8 @@ class Learner:
 
     def _agree(self, unrolls: list[QueuedUnroll], *, stop: bool, log_due: bool, checkpoint_due: bool, is_ordered: bool) -> Turn:
         """Agree with all shards on this turn; each shard contributes what it has and what is due by its clock."""
+        has_replayed = not stop and self._wait_for_replayed(unrolls)
+        started = time.monotonic()
         turn = self._group.agree(
             Turn(
                 is_ready=bool(unrolls),
@@ -414,8 +430,10 @@ class Learner:
                 lineage=self._lineage,
                 num_frames=sum(unroll.num_frames for unroll in unrolls),
                 is_ordered=is_ordered,
+                has_replayed=has_replayed,
             )
         )
+        self._meters.agreed(time.monotonic() - started)
         self._lineage = turn.lineage
         if turn.newer_lineage >= self._lineage:
             # The parameter server has a newer lineage than this run directory: choose a still newer one, so that actors follow.
@@ -438,9 +456,14 @@ class Learner:
         self._publish()
         return turn._replace(may_publish=self._group.size == 1)
 
-    def _step(self, unrolls: list[QueuedUnroll], started: float, *, may_publish: bool) -> list[QueuedUnroll]:
-        """Do the updates on one batch, from queued unrolls to published weights. Return the next batch's unrolls if it is prepared."""
-        prepared = self._prepared if self._prepared is not None else self._prepare(unrolls, started)
+    def _step(self, unrolls: list[QueuedUnroll], *, has_replayed: bool, may_publish: bool) -> list[QueuedUnroll]:
+        """Do the updates on one batch, from queued unrolls to published weights. Return the next batch's unrolls if it is prepared.
+
+        ``has_replayed``: whether all shards have replayed unrolls. If not, none trains on any, so that the batch's share is exact.
+        """
+        if self._prepared is not None and self._prepared.num_replayed and not has_replayed:
+            self._begin_new_episodes()
+        prepared = self._prepared if self._prepared is not None else self._prepare(unrolls, with_replayed=has_replayed)
         self._prepared = None
         self._trainer.begin(prepared.batch, prepared.num_replayed)
         ahead: list[QueuedUnroll] = []
@@ -455,31 +478,35 @@ class Learner:
             self._io.grant_again(len(unrolls))
         return ahead
 
-    def _prepare(self, unrolls: list[QueuedUnroll], started: float) -> Prepared:
+    def _prepare(self, unrolls: list[QueuedUnroll], *, with_replayed: bool) -> Prepared:
         """Copy queued unrolls to tensors on the device; the copy may still be running."""
+        started = time.monotonic()
         batches = self._batches
-        slab = batches.assemble(unrolls)
+        slab = batches.assemble(unrolls, with_replayed=with_replayed)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
         batch = self._trainer.to_device(slab)
-        waited = batches.waited_seconds
-        self._meters.batch_moved(replay=waited, assemble=assembled - started - waited, host_to_device=time.monotonic() - assembled)
-        if self._statistics.replay is not None:
-            self._statistics.replay.waited(waited)
+        self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
         return Prepared(batch, slab.num_replayed, batches.replayed_versions)
+
+    def _begin_new_episodes(self) -> None:
+        """Take the replayed unrolls from the prepared batch, and begin new episodes in all replay slots."""
+        if self._prepared is not None:
+            self._prepared = self._prepared.without_replayed()
+        if self._batches.shared is not None:
+            self._batches.shared.begin_new_episodes()
 
     def _prepare_next(self) -> list[QueuedUnroll]:
         """Prepare the next batch, if it has arrived, while the device computes."""
         if self._batches.shared is not None and not self._batches.shared.is_ready:
             return []  # the device would have to wait too
-        started = time.monotonic()
         unrolls, stale = self._queue.take(self._num_online, self._is_stale, 0.0)
         self._drop(stale)
         if unrolls:
-            self._prepared = self._prepare(unrolls, started)
+            self._prepared = self._prepare(unrolls, with_replayed=self._batches.wait_for_replayed())
         return unrolls
 
     def _update_on(self, prepared: Prepared, consumed: list[QueuedUnroll], *, may_publish: bool, works_ahead: bool) -> list[QueuedUnroll]:
@@ -688,6 +715,7 @@ class Learner:
         self._log.info("an order of the population was carried out", **member.point())
         self._settings = done.settings
         if done.is_copy:
+            self._begin_new_episodes()
             # The number of updates now belongs to other weights, so open a new lineage, which all shards adopt in the next turn.
             self._lineage = int(self._group.first_says(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
 

@@ -151,7 +151,7 @@ class Meters(ServerMeters):
             self._replay_unrolls.set(num_held)
 
     def batch_moved(self, **phase_seconds: float) -> None:
-        """Record that a batch is on the device."""
+        """Record the seconds of phases in which a batch is put together and copied to the device."""
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
 

@@ -5,6 +5,7 @@ R places for replayed unrolls in a batch.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -43,9 +44,16 @@ class UnrollStock:
     def drop(self, place: int) -> None:
         """Note that the unroll from `next` cannot be read."""
 
+    def begin_new_episodes(self) -> None:
+        """Do nothing: no unroll depends on the one before it."""
+
 
 class EpisodeStock:
-    """Stock for recurrent agents: each place is a slot that works through one episode from its first step, one unroll per batch."""
+    """Stock for recurrent agents: each place is a slot that works through one episode from its first step, one unroll per batch.
+
+    All slots begin together. Slot i of R therefore ends its first episode after (i + 1) / R of its unrolls. Otherwise, if episodes are
+    equally long, all rows of a batch would forever be of the same part of an episode, and all episodes would be fetched at once.
+    """
 
     def __init__(self, num_places: int, num_batches_ahead: int) -> None:
         self._num_batches_ahead = num_batches_ahead
@@ -53,6 +61,7 @@ class EpisodeStock:
         """The rest of each slot's episode."""
         self._episodes: deque[SampledEpisode] = deque()
         self._num_asked = 0
+        self.begin_new_episodes()
 
     def ask(self) -> int:
         """Return how many episodes to request now: one for each slot that ends its episode within the batches ahead."""
@@ -73,9 +82,19 @@ class EpisodeStock:
         if not slot:
             if not self._episodes:
                 return None
-            slot.extend(self._episodes.popleft().slices())
+            slices = self._episodes.popleft().slices()
+            if place in self._unused:
+                self._unused.remove(place)
+                slices = slices[: math.ceil(len(slices) * (place + 1) / len(self._slots))]
+            slot.extend(slices)
         return slot.popleft()
 
     def drop(self, place: int) -> None:
         """Drop the slot's episode, because it cannot be read: its recurrent state ends here."""
         self._slots[place].clear()
+
+    def begin_new_episodes(self) -> None:
+        """Drop the episodes of all slots."""
+        for slot in self._slots:
+            slot.clear()
+        self._unused = set(range(len(self._slots)))

@@ -73,7 +73,7 @@ class Origin(NamedTuple):
 class SharedReplay:
     """Usage: start it, pass it consumed unrolls, take slabs with replayed rows, close it.
 
-    The training thread calls ``take`` and ``give_back``; it owns a slab between the two calls.
+    The training thread calls ``wait``, ``take`` and ``give_back``; it owns a slab between the last two.
     """
 
     def __init__(
@@ -99,7 +99,9 @@ class SharedReplay:
         self._ready: deque[tuple[Slab, list[Origin]]] = deque()
         self._consumed: deque[QueuedUnroll] = deque()
         self._gives = False
-        """Whether replayed unrolls have arrived since the service reached its minimum, so that `take` waits for them."""
+        """Whether replayed unrolls have arrived since the service reached its minimum, so that `wait` waits for them."""
+        self._begins_anew = False
+        """Whether the thread must begin new episodes, see `begin_new_episodes`."""
         self._is_late = False
         """Whether a batch has timed out since the last replayed unrolls arrived."""
         # Used only by the thread:
@@ -125,7 +127,7 @@ class SharedReplay:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` would return at once."""
+        """Whether `wait` would return at once."""
         with self._changed:
             return not self._waits()
 
@@ -151,10 +153,10 @@ class SharedReplay:
             else:
                 self.num_not_inserted += len(unrolls)
 
-    def take(self) -> tuple[Slab, list[Origin]]:
-        """Return a slab and the origins of its replayed rows; none if it is for online unrolls only.
+    def wait(self) -> bool:
+        """Return whether the replayed rows of the next slab are ready.
 
-        Waits at most ``settings.timeout_seconds`` if replay has delivered before; after a timeout, not again until it delivers.
+        Waits at most ``settings.timeout_seconds`` if replay has delivered before; after a timeout, not again until they are taken.
         """
         deadline = time.monotonic() + self._settings.timeout_seconds
         with self._changed:
@@ -165,7 +167,12 @@ class SharedReplay:
                     self.num_timeouts += 1
                     break
                 self._changed.wait(remaining)
-            if self._ready:
+            return bool(self._ready)
+
+    def take(self, *, with_replayed: bool) -> tuple[Slab, list[Origin]]:
+        """Return a slab and the origins of its replayed rows, which must be ready; or else a slab without any, and keep those for later."""
+        with self._changed:
+            if with_replayed:
                 self._is_late = False
                 return self._ready.popleft()
             return self._free.popleft(), []
@@ -174,6 +181,18 @@ class SharedReplay:
         """Return a slab from `take`, to be written again."""
         with self._changed:
             self._free.append(slab)
+
+    def begin_new_episodes(self) -> None:
+        """Drop the replayed unrolls of batches not taken yet, and the rest of their episodes.
+
+        For recurrent agents whose slots have lost the states of these episodes. New ones begin with a reset.
+        """
+        if not self._whole_episodes:
+            return
+        with self._changed:
+            self._free.extend(slab for slab, _ in self._ready)
+            self._ready.clear()
+            self._begins_anew = True
 
     def _waits(self) -> bool:
         return self._gives and not self._ready and not self._is_late and self.failure is None
@@ -226,9 +245,14 @@ class SharedReplay:
             self._client.request(count, whole_episodes=self._whole_episodes)
 
     def _fill(self) -> bool:
-        """Write the stock into the current batch; return whether a batch was completed."""
-        if self._filling is None:
-            with self._changed:
+        """Write the stock into the current batch; return whether there is more to do."""
+        with self._changed:
+            if self._begins_anew:
+                self._begins_anew = False
+                self._stock.begin_new_episodes()
+                self._origins = []
+                return True
+            if self._filling is None:
                 if len(self._ready) >= self._settings.prefetch_batches or not self._free:
                     return False
                 self._filling = self._free.popleft()
@@ -247,6 +271,8 @@ class SharedReplay:
             arrays["agent_ids"][self._num_online + place] = unroll.agent
             self._origins.append(Origin(unroll.agent, unroll.policy_version))
         with self._changed:
+            if self._begins_anew:
+                return True
             self._ready.append((self._filling, self._origins))
             self._gives = self._is_filled
             self._changed.notify()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
+OPEN_SHARE = 0.25
+"""Memory of open episodes, as a share of that of complete ones and in addition to it. By default, Atari needs an eighth."""
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -47,7 +49,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         layout = run_layout(settings, process.spec)
         replica = Replica(own.index, own.replicas)
         capacity_steps = replica.share_of(settings.replay.capacity_agent_steps)
-        assembler = Assembler(replica.share_of(settings.replay.max_open_agent_steps))
+        open_steps = replica.share_of(settings.replay.max_open_agent_steps)
+        assembler = Assembler(open_steps, max_bytes=int(own.memory_bytes * OPEN_SHARE))
         store = EpisodeStore(capacity_steps=capacity_steps, max_bytes=own.memory_bytes, unroll_length=layout.new_steps)
         writers, meters = Writers(), Meters(process.telemetry)
         keeper = Keeper(

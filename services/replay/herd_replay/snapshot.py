@@ -239,7 +239,8 @@ class SnapshotFolder:
     def _load_open(self, digest: str, assembler: Assembler, lost: list[str]) -> None:
         path = self.directory / OPEN
         try:
-            content = read_file(path, MAX_BLOCK_BYTES * 16)
+            # A piece takes fewer bytes here than in memory. Episodes without a piece are the rest: 50 MB of two for each environment.
+            content = read_file(path, assembler.max_bytes + MAX_BLOCK_BYTES)
         except OSError as error:
             lost.append(f"{path}: cannot be read: {error.strerror or error}")
             return

@@ -60,6 +60,8 @@ class Turn(NamedTuple):
     """Env frames in its part of the batch."""
     is_ordered: bool = False
     """Whether shard 0 has an order of the population to carry out."""
+    has_replayed: bool = False
+    """Whether it has the replayed unrolls of its part of the batch."""
 
 
 class ShardGroup:
@@ -80,7 +82,7 @@ class ShardGroup:
         return share(total, self.rank, self.size)
 
     def agree(self, turn: Turn) -> Turn:
-        """Combine the turns of all shards: ready if all are ready, stop if one must stop, frames summed."""
+        """Combine the turns of all shards: ready and replaying if all are, stop if one must stop, frames summed."""
         if self.size == 1:
             return turn
         turns = [Turn(*row) for row in self.rows(torch.tensor(turn, dtype=torch.int64)).tolist()]
@@ -95,6 +97,7 @@ class ShardGroup:
             lineage=first.lineage,
             num_frames=sum(each.num_frames for each in turns),
             is_ordered=bool(first.is_ordered),
+            has_replayed=all(each.has_replayed for each in turns),
         )
 
     def rows(self, mine: Tensor) -> Tensor:
