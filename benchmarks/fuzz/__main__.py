@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def main() -> int:
     parser.add_argument("--http", type=int, default=200, help="connections to each metrics port")
     parser.add_argument("--corpus", type=Path, help="of in-process targets, kept between slices; default: a temporary folder")
     arguments = parser.parse_args()
+    if arguments.seconds and find_spec("atheris") is None:
+        parser.error("--seconds needs atheris: pip install 'herd-rl[fuzz]', or give --seconds 0")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` statement that ends the processes
     kept = {"inputs": {}, "messages": {}, "http_connections": {}, "total": 0, "crashes": 0, "checks": {}, "most_growth_bytes": {}}
     report: dict[str, Any] = {"slices": [], **kept}

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,8 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="kept here between runs; default: a temporary folder")
     parser.add_argument("--output", type=Path, help="the report, as JSON")
     arguments = parser.parse_args()
+    if find_spec("atheris") is None:
+        parser.error("needs atheris: pip install 'herd-rl[fuzz]'")
     from herd.service.machine import describe_hardware  # noqa: PLC0415  see above
 
     report: dict[str, Any] = {
