@@ -126,7 +126,7 @@ class EpisodePart:
         for name in identity.keys() & out.keys():
             out[name][...] = identity[name]
         first_row, last_row = rows_of_unroll(layout, first_step)
-        for index in range(*pieces_with_rows(self._pieces["first_step"], first_row, min(last_row, self.episode_rows - 1))):
+        for index in range(*pieces_with_rows(self._pieces["first_step"], first_row, min(last_row, self.episode_steps))):
             self._write_piece(index, out, base)
             self._write_versions(index, out, first_step)
 

@@ -9,7 +9,7 @@ from herd_replay.records import Record, record_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herd.wire.episode_pieces import EpisodeKey, PieceLayout, segments_of
+from herd.wire.episode_pieces import EpisodeKey, PieceLayout, Segment, segments_of
 from herd.wire.layout import UnrollLayout
 from herd.wire.replay_samples import EpisodePart, pieces_with_rows, rows_of_unroll
 from tests.replay.played_games import LAYOUT, RECURRENT, Row, game, oracle_slice, play, unrolls_of
@@ -43,7 +43,7 @@ def part_of(layout: UnrollLayout, episode: Episode, *, first_step: int | None = 
     part, begin, end = record.part[0].copy(), 0, len(record.pieces)
     if first_step is not None:
         first_row, last_row = rows_of_unroll(layout, first_step)
-        begin, end = pieces_with_rows(record.pieces["first_step"], first_row, min(last_row, int(part["episode_rows"]) - 1))
+        begin, end = pieces_with_rows(record.pieces["first_step"], first_row, min(last_row, episode.num_steps))
         part["first_step"], part["num_steps"] = first_step, min(layout.new_steps, episode.num_steps - first_step)
         part["num_pieces"] = end - begin
     return EpisodePart(layout, part, record.pieces[begin:end], [piece.packed for piece in episode.pieces[begin:end]])
@@ -75,3 +75,17 @@ def test_unrolls_cut_from_assembled_games_equal_the_played_rows(layout: UnrollLa
                     assert (got[name][0] == np.full_like(got[name][0], 77)).all()
                 assert unroll.num_steps == expected["row_valid"][0, layout.burn_in :].sum()
                 assert unroll.policy_version == tuple(expected["policy_version"][0, 0])
+
+
+def test_a_last_step_that_has_a_piece_of_its_own_and_no_row_after_it_can_be_cut() -> None:
+    length, pieces, arrays = LAYOUT.new_steps, PieceLayout(LAYOUT), LAYOUT.allocate(1)
+    arrays["inverse_temperature"][...] = 1
+    whole = pieces.pack(arrays, 0, Segment(0, 0, length, 0, length + 1, is_end=False))
+    arrays["actions"][0, 0] = 1
+    last = pieces.pack(arrays, 0, Segment(0, 0, 1, length, 0, is_end=True))
+    episode = Episode(
+        EpisodeKey(0, 0, 0, 0, 0), 0, length + 1, (Piece(0, length, length + 1, (0,) * 4, whole), Piece(length, 1, 0, (0,) * 4, last))
+    )
+    got = LAYOUT.allocate(1)
+    part_of(LAYOUT, episode, first_step=length).unroll_at(length).write_into(got, 0)
+    assert got["actions"][0, LAYOUT.burn_in] == 1

@@ -196,8 +196,8 @@ class ReplayHandler:
             record = self._store.record(stored)
             part = record.part[0].copy()
             first_row, last_row = rows_of_unroll(self._layout, first_step)
-            last_row = min(last_row, int(part["episode_rows"]) - 1)
-            begin, end = pieces_with_rows(record.pieces["first_step"], first_row, last_row)
+            # The last step may have a piece of its own, without the row after it.
+            begin, end = pieces_with_rows(record.pieces["first_step"], first_row, min(last_row, stored.num_steps))
             part["first_step"] = first_step
             part["num_steps"] = min(self._layout.new_steps, stored.num_steps - first_step)
             part["num_pieces"] = end - begin
