@@ -62,7 +62,11 @@ def rows_of_unroll(layout: UnrollLayout, first_step: int) -> tuple[int, int]:
 
 
 def pieces_with_rows(first_steps: NDArray[np.int64], first_row: int, last_row: int) -> tuple[int, int]:
-    """Return the range [begin, end) of pieces with these rows of an episode; ``first_steps`` [P] of all its pieces, in ascending order."""
+    """Return the range [begin, end) of pieces with these rows of an episode, and the step before each.
+
+    ``first_steps``: [P] of its pieces, in ascending order. A row after the end of the episode belongs to the last piece, which may consist
+    of a step without the row after it.
+    """
     # Row r is stored with step r - 1, and row 0 with step 0.
     begin, last = np.searchsorted(first_steps, (max(first_row - 1, 0), max(last_row - 1, 0)), "right") - 1
     return max(int(begin), 0), int(last) + 1
@@ -125,8 +129,7 @@ class EpisodePart:
         }
         for name in identity.keys() & out.keys():
             out[name][...] = identity[name]
-        first_row, last_row = rows_of_unroll(layout, first_step)
-        for index in range(*pieces_with_rows(self._pieces["first_step"], first_row, min(last_row, self.episode_steps))):
+        for index in range(*pieces_with_rows(self._pieces["first_step"], *rows_of_unroll(layout, first_step))):
             self._write_piece(index, out, base)
             self._write_versions(index, out, first_step)
 

@@ -42,8 +42,7 @@ def part_of(layout: UnrollLayout, episode: Episode, *, first_step: int | None = 
     record = Record(memoryview(b"".join(record_parts(episode))))
     part, begin, end = record.part[0].copy(), 0, len(record.pieces)
     if first_step is not None:
-        first_row, last_row = rows_of_unroll(layout, first_step)
-        begin, end = pieces_with_rows(record.pieces["first_step"], first_row, min(last_row, episode.num_steps))
+        begin, end = pieces_with_rows(record.pieces["first_step"], *rows_of_unroll(layout, first_step))
         part["first_step"], part["num_steps"] = first_step, min(layout.new_steps, episode.num_steps - first_step)
         part["num_pieces"] = end - begin
     return EpisodePart(layout, part, record.pieces[begin:end], [piece.packed for piece in episode.pieces[begin:end]])

@@ -195,9 +195,7 @@ class ReplayHandler:
             stored, first_step = self._store.draw_unroll(self._random)
             record = self._store.record(stored)
             part = record.part[0].copy()
-            first_row, last_row = rows_of_unroll(self._layout, first_step)
-            # The last step may have a piece of its own, without the row after it.
-            begin, end = pieces_with_rows(record.pieces["first_step"], first_row, min(last_row, stored.num_steps))
+            begin, end = pieces_with_rows(record.pieces["first_step"], *rows_of_unroll(self._layout, first_step))
             part["first_step"] = first_step
             part["num_steps"] = min(self._layout.new_steps, stored.num_steps - first_step)
             part["num_pieces"] = end - begin
