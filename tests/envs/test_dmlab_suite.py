@@ -49,7 +49,7 @@ def make(settings: DMLabSettings, num_environments: int = 1, first_slot: int = 0
 
 
 def rows_of_table() -> list[dict[str, str]]:
-    with (resources.files("herd.envs") / "data" / "dmlab30_scores.csv").open(encoding="utf-8") as lines:
+    with (resources.files("herd.envs.suites.dmlab") / "scores.csv").open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
 
 

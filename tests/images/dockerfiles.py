@@ -64,7 +64,9 @@ def shipped(service: str, target: str | None = None) -> Stage:
 
 
 def environment(service: str, target: str | None = None) -> dict[str, str]:
-    words = [word for instruction in shipped(service, target).instructions if instruction.word == "ENV" for word in instruction.rest.split()]
+    words = [
+        word for instruction in shipped(service, target).instructions if instruction.word == "ENV" for word in instruction.rest.split()
+    ]
     return dict(word.split("=", 1) for word in words)
 
 
