@@ -112,9 +112,10 @@ PROCESS_CPU = CounterMetric(
     "herd_process_cpu_seconds_total", "Processor time, user and system, over all threads.", "seconds", EVERY_SERVICE
 )
 HEARTBEAT_AGE = GaugeMetric(
-    "herd_process_heartbeat_age_seconds",
-    "Seconds since the last turn of the main loop. /healthz fails when it is too large.",
-    "seconds",
+    "herd_process_heartbeat_age_ratio",
+    "Time since the last turn of the main loop, as a share of the limit of /healthz, which fails above 1. The limit is 60 s, and longer in"
+    " processes whose environments may take longer to load.",
+    "1",
     EVERY_SERVICE,
 )
 BYTES_IN = CounterMetric(
