@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from herd.config.user_code import UserCodeError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -17,6 +19,28 @@ if TYPE_CHECKING:
 MAX_METRICS = 32
 """Maximum number of metrics of a loss: each is one or two series per shard, and a column of metrics.jsonl."""
 TOTAL = "loss_total"
+TAKEN = frozenset(
+    [
+        "wall_seconds",
+        "env_frames",
+        "agent_steps",
+        "learner_updates",
+        "frames_per_second",
+        "episode_return_mean_100",
+        "episodes",
+        "policy_lag_mean",
+        "policy_lag_max",
+        "learning_rate",
+        "gradient_norm",
+        "clipped_share",
+        "health",
+        "task_frames_spread",
+        "human_normalised_mean_capped",
+        "tasks",
+        "population",
+    ]
+)
+"""The other columns of metrics.jsonl."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -42,7 +66,7 @@ class MetricSums:
         """Add the metrics of one part of the batch.
 
         Raises:
-            ValueError: a name is invalid, there are too many, or the names differ from those of another part.
+            UserCodeError: a name is invalid or taken, there are too many, or the names differ from those of another part.
         """
         tensors = [metric.numerator for metric in metrics.values()]
         places: list[int | None] = []
@@ -57,7 +81,7 @@ class MetricSums:
             self._costs = tuple(metric.cost for metric in metrics.values())
             self._sums = torch.zeros_like(sums)
         elif tuple(metrics) != self._names or tuple(places) != self._denominators:
-            raise ValueError(f"the loss named {', '.join(metrics)} in one part of a batch, {', '.join(self._names)} in another")
+            raise UserCodeError(f"the loss named {', '.join(metrics)} in one part of a batch, {', '.join(self._names)} in another")
         self._sums += sums
 
     def sums(self, shards: Shards) -> Tensor:
@@ -76,9 +100,11 @@ class MetricSums:
 
 def _check(metrics: Mapping[str, Metric]) -> None:
     if len(metrics) > MAX_METRICS:
-        raise ValueError(f"a loss may return at most {MAX_METRICS - 1} metrics, but this one returned {len(metrics) - 1}")
+        raise UserCodeError(f"a loss may return at most {MAX_METRICS - 1} metrics, but this one returned {len(metrics) - 1}")
     for name, metric in metrics.items():
         if not _NAME.fullmatch(name):
-            raise ValueError(f"the loss names a metric {name!r}: small letters, digits and underscores, at most 40, a letter first")
+            raise UserCodeError(f"the loss names a metric {name!r}: small letters, digits and underscores, at most 40, a letter first")
+        if name in TAKEN:
+            raise UserCodeError(f"the loss names a metric {name}, which is another column of metrics.jsonl; choose another name")
         if metric.numerator.ndim or (metric.denominator is not None and metric.denominator.ndim):
-            raise ValueError(f"the loss's metric {name} must be of scalars, not of shape {list(metric.numerator.shape)}")
+            raise UserCodeError(f"the loss's metric {name} must be of scalars, not of shape {list(metric.numerator.shape)}")

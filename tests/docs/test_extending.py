@@ -44,7 +44,7 @@ def test_files_and_commands_on_the_page_run(tmp_path: Path) -> None:
     for name in names:
         assert read_report(tmp_path / "runs" / name)["env_frames"] >= 20_000
     points = (tmp_path / "runs" / "walk-loss" / "metrics.jsonl").read_text().splitlines()
-    assert 0.0 <= json.loads(points[-1])["clipped_share"] <= 1.0
+    assert 0.0 <= json.loads(points[-1])["ratios_clipped"] <= 1.0
     [evaluation] = (tmp_path / "runs" / "walk").glob("evaluation-*.json")
     assert json.loads(evaluation.read_text())["tasks"][0]["mean"] >= ENOUGH
     assert read_report(tmp_path / "runs" / "walk-normed")["tasks"]["walk:make"]["episode_return"]["mean_last_100"] >= ENOUGH

@@ -12,7 +12,7 @@ from herd_learner.statistics import RunStatistics
 from herd.config.contract import EnvSpec
 from herd.envs.scores import ReferenceScores
 from herd.learning.health import Health, LayerUnits
-from herd.learning.metrics import Measured
+from herd.learning.metrics import TAKEN, Measured
 from herd.learning.trainer import UpdateStatistics
 
 SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
@@ -45,6 +45,12 @@ def test_averages_are_none_before_the_first_game_and_update() -> None:
     assert point["gradient_norm"] is None
     assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (0.0, 0.0, 0)
     assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
+
+
+def test_no_loss_may_use_a_column_of_a_point() -> None:
+    references = {name: ReferenceScores(name, 0.0, 1.0, None, None) for name in SPEC.task_names}
+    columns = _point(RunStatistics(SPEC, references=references)).keys() | {"population"}
+    assert columns == TAKEN
 
 
 def test_a_point_holds_further_values_of_each_task() -> None:

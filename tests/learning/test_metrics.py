@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from herd.config.user_code import UserCodeError
 from herd.learning.losses.output import Metric
 from herd.learning.metrics import MAX_METRICS, Measured, MetricSums
 from herd.learning.sharding import OneShard
@@ -28,13 +29,15 @@ def test_a_mean_without_rows_is_0() -> None:
 
 
 def test_invalid_or_inconsistent_metrics_are_refused() -> None:
-    with pytest.raises(ValueError, match="'Big name'"):
+    with pytest.raises(UserCodeError, match="'Big name'"):
         MetricSums().add(_of(**{"Big name": 1.0}))
-    with pytest.raises(ValueError, match="at most"):
+    with pytest.raises(UserCodeError, match="clipped_share, which is another column"):
+        MetricSums().add(_of(clipped_share=1.0))
+    with pytest.raises(UserCodeError, match="at most"):
         MetricSums().add(_of(**{f"number_{number}": 1.0 for number in range(MAX_METRICS + 1)}))
-    with pytest.raises(ValueError, match="scalars"):
+    with pytest.raises(UserCodeError, match="scalars"):
         MetricSums().add({"row": Metric(torch.zeros(3))})
     sums = MetricSums()
     sums.add(_of(one=1.0))
-    with pytest.raises(ValueError, match="other"):
+    with pytest.raises(UserCodeError, match="other"):
         sums.add(_of(other=1.0))
