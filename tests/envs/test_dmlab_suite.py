@@ -127,6 +127,13 @@ def test_a_misspelt_level_is_answered_with_a_suggestion(tasks: str, hint: str) -
         environment_spec(DMLabSettings(tasks=(tasks,)))
 
 
+def test_folders_and_processes_of_a_machine_change_no_game(tmp_path: Path) -> None:
+    here = DMLabSettings(dataset_path="/data/brady", level_cache=tmp_path, prepare_games=False).game_settings()
+    assert here == DMLabSettings(dataset_path="/mnt/brady").game_settings()
+    for differing in ({"dataset_path": "dummy"}, {"level_seeds": 5}, {"hold_out": True}, {"renderer": "hardware"}):
+        assert DMLabSettings.model_validate({"dataset_path": "/data/brady", **differing}).game_settings() != here
+
+
 def test_test_levels_require_hold_out() -> None:
     with pytest.raises(SettingsError, match=r"hold_out must be true to play rooms_collect_good_objects_test"):
         load_settings([], ["--env.suite", "dmlab", "--env.tasks", "rooms_collect_good_objects_test"], {})
