@@ -106,7 +106,7 @@ def train(settings: RunSettings) -> dict[str, Any]:
         queue.put([QueuedUnroll(arrays, row, (0, 0), version, 0, frames[row]) for row in range(num_environments)])
         for unrolls in _batches(queue, settings):
             env_frames += sum(unroll.num_frames for unroll in unrolls)
-            batch = batches.assemble(unrolls)
+            batch = batches.assemble(unrolls, with_replayed=batches.wait_for_replayed())
             done = trainer(batch, rates_at(settings.optimizer, env_frames=env_frames, learner_updates=len(losses)))
             measured = {name.removeprefix("loss_"): measured.value for name, measured in done.losses.items()}
             losses.append({name: value.hex() for name, value in {**measured, "norm": done.gradient_norm}.items()})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.evaluation.intervals import mean_interval
+from herd.evaluation.intervals import percentiles, resampled_run_scores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ def windowed(env_frames: FloatArray, returns: FloatArray, *, total: float, windo
 def estimate(values: Sequence[float]) -> Estimate:
     """Return the mean of one number per seed, with a percentile bootstrap over seeds."""
     samples = np.array(values, np.float64)
-    return Estimate(float(samples.mean()), *mean_interval(samples))
+    return Estimate(float(samples.mean()), *percentiles(resampled_run_scores([[samples]]).ravel()))
 
 
 def curve_estimates(curves: FloatArray, *, seed: int = 0) -> tuple[Estimate, ...]:

@@ -160,9 +160,9 @@ PROCESSES = Group(
             "Resident memory of the largest process of a component, bytes.",
         ),
         Rule(
-            "herd:process_heartbeat_age_seconds:max",
-            "max by (RUN, component) (herd_process_heartbeat_age_seconds{SCOPE})",
-            "The longest silence of a main loop, by component, seconds.",
+            "herd:process_heartbeat_age_ratio:max",
+            "max by (RUN, component) (herd_process_heartbeat_age_ratio{SCOPE})",
+            "The longest silence of a main loop, by component, as a share of the limit of /healthz.",
         ),
     ),
 )

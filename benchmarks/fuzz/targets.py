@@ -147,7 +147,7 @@ class _Replay:
     """A replica that is new for each input; the memory of its handler for arrays is allocated once."""
 
     def __init__(self) -> None:
-        self.assembler = Assembler(1000, max_bytes=1 << 20)
+        self.assembler = Assembler(1 << 20)
         self.store = EpisodeStore(capacity_steps=1000, max_bytes=1 << 26, unroll_length=LAYOUT.new_steps, log=SegmentLog(1 << 14))
         self.writers = Writers()
         self.handler = ReplayHandler(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from herd.bench.plan_sheet import Pod, Sheet, rounded_up, shown, shown_bytes
+from herd.config.replay_service import OPEN_SHARE
 from herd.envs.make import environment_spec
 
 if TYPE_CHECKING:
@@ -94,10 +95,16 @@ def _plan_replay(
     unroll_steps = demand.steps / demand.unrolls
     arriving, leaving = demand.unrolls * demand.raw_unroll_bytes, drawn * unroll_steps * measured.bytes_per_agent_step
     limit = settings.replay_service.memory_bytes
+    unfinished = actors.environments * options.game_steps * measured.bytes_per_agent_step
     bounds = [
         sheet.line("replicas for their processors", f"{shown(cores)} / {BUSY_SHARE} each, rounded up", rounded_up(cores / BUSY_SHARE)),
         sheet.line(
             "replicas for memory", f"{shown_bytes(kept)} / {shown_bytes(limit)} (replay_service.memory_bytes)", rounded_up(kept / limit)
+        ),
+        sheet.line(
+            "replicas for open games",
+            f"{shown_bytes(unfinished)} / ({OPEN_SHARE} x {shown_bytes(limit)})",
+            rounded_up(unfinished / (OPEN_SHARE * limit)),
         ),
         sheet.line(
             "replicas for the network",

@@ -54,9 +54,6 @@ class SharedReplay(Section):
     minimum_fill_agent_steps: NonNegativeInt = 20_000
     """Agent steps of complete episodes, over all replicas, that must be held before any is replayed. Until then batches contain online
     unrolls only."""
-    max_open_agent_steps: PositiveInt = 1_000_000
-    """Capacity in agent steps of episodes that have not ended, over all replicas. Beyond it the episode that has been silent longest is
-    discarded."""
     prefetch_batches: PositiveInt = 2
     """Number of batches for which a learner requests replayed unrolls ahead of time."""
     timeout_seconds: Annotated[float, Field(gt=0.0, le=10.0)] = 2.0

@@ -10,6 +10,8 @@ from herd.config.section import NonNegativeInt, Port, PositiveFloat, PositiveInt
 
 MAX_REPLICAS = 256
 LEAST_MEMORY_BYTES = 64 << 20
+OPEN_SHARE = 0.25
+"""Largest share of ``memory_bytes`` for episodes that have not ended. By default, Atari needs an eighth."""
 
 
 class ReplayServiceSettings(Section):
@@ -21,9 +23,9 @@ class ReplayServiceSettings(Section):
     index: NonNegativeInt = 0
     """Number of this process among the replicas."""
     memory_bytes: Annotated[PositiveInt, Field(ge=LEAST_MEMORY_BYTES)] = 8 << 30
-    """Largest memory for complete episodes in each process, in bytes. Beyond it the oldest are dropped, regardless of
-    ``replay.capacity_agent_steps``. Episodes that have not ended may take a quarter as much in addition; beyond that, the one that has been
-    silent longest is discarded. A million agent steps of Breakout take about 0.1 GB, of most Atari games 0.2 to 1 GB."""
+    """Largest memory for episodes in each process, in bytes. Beyond it the oldest complete ones are dropped, regardless of
+    ``replay.capacity_agent_steps``. Episodes that have not ended may take a quarter of it; beyond that, the one that has been silent
+    longest is discarded. A million agent steps of Breakout take about 0.1 GB, of most Atari games 0.2 to 1 GB."""
     snapshot_interval_seconds: PositiveFloat = 300.0
     """Seconds between two writes of complete episodes to RUN/replay. One more, with open episodes, is made at the end. A killed service
     continues from the last one. Only new episodes are written."""

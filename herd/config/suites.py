@@ -49,6 +49,13 @@ class SuiteSettings(Section):
     makes_spaces: ClassVar[tuple[str, ...]] = ()
     """Further settings that determine observations and actions. Error messages name them if two processes do not fit together."""
 
+    of_the_machine: ClassVar[tuple[str, ...]] = ()
+    """Settings that change no game and no score, such as a folder of a cache."""
+
+    def game_settings(self) -> dict[str, Any]:
+        """Return the settings that affect games and scores, by name. Scores are comparable if these are equal."""
+        return {name: value for name, value in self if name not in self.of_the_machine}
+
     def objection(self, network: NetworkSettings) -> str | None:  # noqa: ARG002  suites override this
         """Say why this network cannot play this suite, in one sentence that names the setting; None if it can."""
         return None

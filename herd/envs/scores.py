@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -49,11 +48,6 @@ def read_reference_scores(table: Traversable) -> Mapping[str, ReferenceScores]:
                 minimal_actions=int(row["minimal_actions"]) if row.get("minimal_actions") else None,
             )
     return MappingProxyType(scores)
-
-
-def dmlab_scores() -> Mapping[str, ReferenceScores]:
-    """DMLab-30."""
-    return read_reference_scores(resources.files("herd.envs") / "data" / "dmlab30_scores.csv")
 
 
 def human_normalised(score: ArrayLike, reference: ReferenceScores) -> NDArray[np.float64]:

@@ -214,10 +214,10 @@ def _check_together(run_dirs: Sequence[Path], runs: Sequence[tuple[SuiteSettings
     if many != few:
         raise EvaluationError(f"all tasks need equally many runs: {most} has {many}, {fewest} has {few}")
     for directory, (env, _) in zip(run_dirs, runs, strict=True):
-        for name, value in first:
-            if name != "tasks" and getattr(env, name) != value:
+        for name, value in first.game_settings().items():
+            if name != "tasks" and env.game_settings()[name] != value:
                 raise EvaluationError(
-                    f"all runs of one table must play the same environments: env.{name} is {value} in {run_dirs[0]}, "
+                    f"all runs of one table must play the same environments: env.{name} is {getattr(first, name)} in {run_dirs[0]}, "
                     f"{getattr(env, name)} in {directory}"
                 )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -28,23 +28,6 @@ _PIECE = 1 << 20
 def standard_error(samples: FloatArray) -> float:
     """Return the standard error of the mean of ``samples`` [N]; NaN for a single sample."""
     return float(samples.std(ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else float("nan")
-
-
-def mean_interval(samples: FloatArray, *, seed: int = 0) -> Interval:
-    """Return the percentile bootstrap interval of the mean of ``samples`` [N]."""
-    return stratified_interval([samples], lambda means: means[:, 0], seed=seed)
-
-
-def stratified_interval(strata: Sequence[FloatArray], statistic: Callable[[FloatArray], FloatArray], *, seed: int = 0) -> Interval:
-    """Return the bootstrap interval of a statistic of K tasks' means. Games are resampled within each task; the tasks are fixed.
-
-    Args:
-        strata: K arrays of games, [N_k].
-        statistic: resampled means [B, K] -> [B].
-        seed: random seed of the resampling.
-
-    """
-    return percentiles(statistic(resampled_run_scores([[games] for games in strata], seed=seed)[:, 0, :]))
 
 
 def resampled_run_scores(tasks: Sequence[Sequence[FloatArray]], *, seed: int = 0) -> FloatArray:

@@ -77,7 +77,8 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
         raise EvaluationError(f"{directory} does not fit {config}: its {VALUE_STATISTICS} belongs to other tasks") from error
     statistics = loaded.state.get("statistics")
     env_frames = statistics.get("env_frames") if isinstance(statistics, dict) else None
-    differing = tuple(name for name, value in trained.env if getattr(settings.env, name, None) != value)
+    played = settings.env.game_settings()
+    differing = tuple(name for name, value in trained.env.game_settings().items() if played.get(name) != value)
     return TrainedRun(
         settings, differing, spec, agent, loaded.path, loaded.learner_updates, env_frames if isinstance(env_frames, int) else None
     )

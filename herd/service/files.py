@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 TEMPORARY = ".tmp"
@@ -15,8 +16,8 @@ _LOOK_BACK_BYTES = 1 << 16
 """Longest incomplete line: a point of the curve with 57 tasks takes 6 kB."""
 
 
-def replace_file(path: Path, content: str | memoryview) -> None:
-    """Replace the contents of ``path``; they are on disk when this returns. Only one process may write a file at a time.
+def replace_file(path: Path, content: str | Iterable[bytes | memoryview]) -> None:
+    """Replace the contents of ``path`` by a text or by parts; they are on disk when this returns. Only one process may write a file.
 
     Raises:
         OSError: the file cannot be written; its previous contents are unchanged.
@@ -27,7 +28,7 @@ def replace_file(path: Path, content: str | memoryview) -> None:
         # Follows no symbolic link that another user may have created.
         temporary.unlink(missing_ok=True)
         with temporary.open("xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.writelines([content.encode()] if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -112,9 +112,10 @@ PROCESS_CPU = CounterMetric(
     "herd_process_cpu_seconds_total", "Processor time, user and system, over all threads.", "seconds", EVERY_SERVICE
 )
 HEARTBEAT_AGE = GaugeMetric(
-    "herd_process_heartbeat_age_seconds",
-    "Seconds since the last turn of the main loop. /healthz fails when it is too large.",
-    "seconds",
+    "herd_process_heartbeat_age_ratio",
+    "Time since the last turn of the main loop, as a share of the limit of /healthz, which fails above 1. The limit is 60 s, and longer in"
+    " processes whose environments may take longer to load.",
+    "1",
     EVERY_SERVICE,
 )
 BYTES_IN = CounterMetric(
@@ -622,7 +623,7 @@ REPLAY_INSERTED_STEPS = CounterMetric(
 )
 REPLAY_DISCARDED = CounterMetric(
     "herd_replay_discarded_episodes_total",
-    "Episodes that were not kept: an unroll was missing (hole), too many episodes were open (open), or the episode was too large (size).",
+    "Episodes that were not kept: an unroll was missing (hole), open ones took too much memory (open), or it was too long (size).",
     "episodes",
     ("replay",),
     labels=("reason",),
@@ -671,7 +672,7 @@ REPLAY_OPEN_STEPS = GaugeMetric(
 )
 REPLAY_BYTES = GaugeMetric("herd_replay_bytes", "Memory of all episodes, complete and open.", "bytes", ("replay",))
 REPLAY_MAX_BYTES = GaugeMetric(
-    "herd_replay_max_bytes", "Largest memory for complete episodes. Beyond it the oldest are dropped.", "bytes", ("replay",)
+    "herd_replay_max_bytes", "Largest memory for episodes. Beyond it the oldest complete ones are dropped.", "bytes", ("replay",)
 )
 REPLAY_RESTORED = GaugeMetric(
     "herd_replay_restored_agent_steps",

@@ -163,7 +163,7 @@ class Telemetry:
         self.gauge(names.PROCESS_INFO, service=self.service, run=run, version=version).set(1)
         self.read(names.PROCESS_RESIDENT_MEMORY, lambda: float(process.memory_info().rss))
         self.read(names.PROCESS_CPU, lambda: sum(process.cpu_times()[:2]))
-        self.read(names.HEARTBEAT_AGE, lambda: self.heartbeat_age_seconds)
+        self.read(names.HEARTBEAT_AGE, lambda: self.heartbeat_age_seconds / self._alive_seconds)
         if self.service in names.MOVE_WEIGHTS:
             self.read(names.WEIGHTS_AGE, lambda: float("nan") if self._weights_at is None else self._clock() - self._weights_at)
 

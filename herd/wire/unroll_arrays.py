@@ -58,15 +58,7 @@ class _Group:
 
     def fits(self, packed: npt.NDArray[np.uint8]) -> bool:
         """Return whether every value is valid."""
-        values = packed[self.start : self.stop]
-        if self.dtype.kind == "b":  # numpy leaves other bytes than 0 and 1 undefined
-            return bool(values.max() <= 1)
-        if self.dtype.kind == "f":
-            return bool(np.isfinite(values.view(self.dtype)).all())
-        if self.lowest is None or self.spans is None:
-            return True
-        # A value below the lowest wraps around to a difference that is too large.
-        return bool(((values.view(self.dtype) - self.lowest).view(self.spans.dtype) <= self.spans).all())
+        return _all_valid(packed[self.start : self.stop].view(self.dtype), self.lowest, self.spans)
 
 
 class MessagePlan:
@@ -144,10 +136,8 @@ class MessagePlan:
         stop = start + sum(num_unrolls * field.bytes_per_unroll for field in fields)
         if dtype.kind != "i":
             return _Group(dtype, start, stop, None, None)
-        bounds = [(field, *_bounds(field)) for field in fields]
         counts = [num_unrolls * math.prod(field.shape) for field in fields]
-        lowest = np.repeat(np.array([low for _, low, _ in bounds], dtype), counts)
-        spans = np.repeat(np.array([high - low for _, low, high in bounds], f"<u{dtype.itemsize}"), counts)
+        lowest, spans = (np.repeat(np.array(each), counts) for each in zip(*map(_bounds, fields), strict=True))
         return _Group(dtype, start, stop, lowest, spans)
 
 
@@ -202,19 +192,26 @@ def values_fit(field: FieldSpec, array: Array) -> bool:
 
     An action out of range would abort a CUDA process, and a NaN would spoil the parameters.
     """
-    if array.size == 0:
+    return _all_valid(array, *_bounds(field))
+
+
+def _all_valid(values: Array, lowest: Array | None, spans: Array | None) -> bool:
+    """Return whether every value is valid; ``lowest`` and ``spans`` are those of `_Group`, of an integer dtype."""
+    if values.dtype.kind == "b":  # numpy leaves other bytes than 0 and 1 undefined
+        return not (values.view(np.uint8) > 1).any()
+    if values.dtype.kind == "f":
+        return bool(np.isfinite(values).all())
+    if lowest is None or spans is None:
         return True
-    if field.dtype.kind == "f":
-        return bool(np.isfinite(array).all())
-    if field.dtype.kind == "b":  # numpy leaves other bytes than 0 and 1 undefined
-        return bool(array.view(np.uint8).max() <= 1)
-    if field.minimum is not None and array.min() < field.minimum:
-        return False
-    return field.maximum is None or bool(array.max() <= field.maximum)
+    # A value below the lowest wraps around to a difference that is too large.
+    return bool(((values - lowest).view(spans.dtype) <= spans).all())
 
 
-def _bounds(field: FieldSpec) -> tuple[int, int]:
-    """Return the lowest and the highest value of an integer field."""
+def _bounds(field: FieldSpec) -> tuple[Array | None, Array | None]:
+    """Return the lowest value of a field of signed integers, and the largest difference from it, unsigned; else None."""
+    if field.dtype.kind != "i":
+        return None, None
     of_dtype = np.iinfo(field.dtype)
     low = int(of_dtype.min) if field.minimum is None else field.minimum
-    return low, int(of_dtype.max) if field.maximum is None else field.maximum
+    high = int(of_dtype.max) if field.maximum is None else field.maximum
+    return np.array(low, field.dtype), np.array(high - low, f"<u{field.dtype.itemsize}")

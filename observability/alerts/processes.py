@@ -65,12 +65,12 @@ ALERTS = (
     ),
     Alert(
         name="HerdProcessHangs",
-        expression="count by (RUN, component) (herd_process_heartbeat_age_seconds{SCOPE} > 60)",
+        expression="count by (RUN, component) (herd_process_heartbeat_age_ratio{SCOPE} > 1)",
         lasting="1m",  # the liveness probe should have ended it by then
         severity="critical",
         summary="{{ $value }} {{ $labels.component }} processes of {{ $labels.release }} hang.",
-        description="Their main loop has been blocked for more than a minute, but they still answer scrapes. /healthz fails, so a "
-        "liveness probe should restart them.",
+        description="Their main loop has been blocked for too long, but they still answer scrapes. /healthz fails, so a liveness probe "
+        "should restart them.",
     ),
     Alert(
         name="HerdMemoryGrows",

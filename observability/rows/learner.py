@@ -94,10 +94,10 @@ ROW = Row(
         ),
         Panel(
             title="Silence of main loops",
-            description="Longest time since the last turn of a main loop, by component. /healthz fails at 60 s.",
-            queries=(Query("herd:process_heartbeat_age_seconds:max{SCOPE}", "{{component}}"),),
-            unit="s",
-            steps=((60.0, "red"),),
+            description="Longest time since the last turn of a main loop, by component, as a share of the limit at which /healthz fails.",
+            queries=(Query("herd:process_heartbeat_age_ratio:max{SCOPE}", "{{component}}"),),
+            unit="percentunit",
+            steps=((1.0, "red"),),
         ),
         Panel(
             title="Releases of the program",

@@ -21,8 +21,7 @@ ROW = Row(
         ),
         Panel(
             title="Memory of episodes",
-            description="Memory of complete and open episodes by replica, and the limit for complete ones. The process needs a little "
-            "more.",
+            description="Memory of complete and open episodes by replica, and its limit. The process needs a little more.",
             queries=(
                 Query("herd_replay_bytes{SCOPE}", "{{pod}}"),
                 Query("max(herd_replay_max_bytes{SCOPE})", "bound"),

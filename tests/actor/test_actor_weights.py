@@ -1,18 +1,21 @@
-"""Weights that cannot be used are dropped, counted and requested again a second later; the actor keeps the weights that it has."""
+"""Weights that cannot be used are dropped and requested again; otherwise each unroll begins with new weights, fetched once."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from herd_actor.actor import Actor
 from herd_actor.meters import Meters
 from herd_actor.weights import UNUSABLE_SECONDS, FreshWeights
 from torch import nn
 
 from herd.checkpoints.weights import encode_weights, load_into
-from herd.config.settings import ActorSettings
+from herd.config.settings import ActorSettings, RunSettings
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.weights_client import WeightsFrame
 
@@ -100,3 +103,80 @@ def test_an_actor_waits_for_usable_first_weights() -> None:
     fresh.wait_for_others(None)
     assert fresh.version == (len(HOSTILE) + 1, 1)
     assert fresh.num_unusable == len(HOSTILE)
+
+
+@dataclass
+class Publishing:
+    """Answers a request with the version that was the newest when the request was made, once it is polled."""
+
+    newest: int = 1
+    num_requests: int = 0
+    answer: WeightsFrame | None = None
+    pending: bool = False
+    refused: None = None
+
+    def request(self, have: tuple[int, int] | None) -> None:
+        if not self.pending:
+            self.pending = True
+            self.num_requests += 1
+            newer = have is None or (1, self.newest) > have
+            self.answer = WeightsFrame(1, self.newest, (memoryview(weights(1.0)),), ("",)) if newer else None
+
+    def poll(self, _timeout: float) -> WeightsFrame | None:
+        self.pending = False
+        return self.answer
+
+
+@pytest.mark.parametrize("credit", ["at_send", "before_unroll"])
+@pytest.mark.parametrize(
+    ("waits", "num_requests"),
+    # One request before the first unroll. The first wait makes the answer that is under way too old; then another request follows.
+    [((0.0, 0.0, 0.0), 1 + 3), ((1.0, 1.0, 1.0), 1 + 3 + 1), ((0.0, 1.0, 0.0), 1 + 3 + 1)],
+)
+def test_unrolls_begin_with_the_newest_weights_fetched_once(credit: str, waits: tuple[float, ...], num_requests: int) -> None:
+    server = Publishing()
+    loaded: list[object] = []
+    telemetry = Telemetry("actor", "run")
+    fresh = FreshWeights(
+        server,  # type: ignore[arg-type]
+        SimpleNamespace(load=lambda _, version: loaded.append(version)),  # type: ignore[arg-type]
+        ActorSettings(),
+        telemetry=telemetry,
+        meters=Meters(telemetry),
+        stop=False,
+        while_waiting=lambda: None,
+    )
+    fresh.before_unroll()
+    for waited in waits:
+        for row in range(3):
+            server.newest += 1
+            fresh.before_row(is_last=row == 2)
+        for seconds in (waited, 0.0) if credit == "at_send" else (0.0, waited):  # the unroll is sent in between
+            server.newest += seconds > 0
+            fresh.after_wait(seconds)
+        fresh.before_unroll()
+        assert fresh.version == (1, server.newest)
+    assert (server.num_requests, len(loaded)) == (num_requests, num_requests)
+
+
+@pytest.mark.parametrize(
+    ("credit", "turns"),
+    [("at_send", ["refresh", "play", "wait", "send"]), ("before_unroll", ["wait", "refresh", "play", "wait", "send"])],
+)
+def test_the_policy_is_told_of_every_wait_for_credit(credit: str, turns: list[str]) -> None:
+    events: list[str] = []
+    policies = SimpleNamespace(before_unroll=lambda: events.append("refresh"), after_wait=lambda _: events.append("wait"))
+    sender = SimpleNamespace(wait_for_credit=lambda: True, send=lambda _: events.append("send"))
+    settings = RunSettings.model_validate({"actor": {"credit": credit}, "learner": {"max_policy_lag": 3}})
+    actor = Actor.__new__(Actor)
+    vars(actor).update(_settings=settings, _groups=[], _stint=False, _policies=policies, _sender=sender)
+
+    def play() -> str:
+        events.append("play")
+        return "unrolls"
+
+    with mock.patch.object(Actor, "_unroll", side_effect=play):
+        playing = actor.play()
+        next(playing)
+        next(playing)
+    assert events == turns * 2

@@ -59,7 +59,7 @@ def _settings(case: str) -> RunSettings:
 
 def _episodes(layout: UnrollLayout, unrolls: list[Unroll]) -> list[Episode]:
     """The episodes that were played from beginning to end, assembled as the service assembles them."""
-    pieces, assembler, episodes = PieceLayout(layout), Assembler(100_000, max_bytes=1 << 30), []
+    pieces, assembler, episodes = PieceLayout(layout), Assembler(1 << 30), []
     for unroll in unrolls:
         sent = {
             name: array[:, layout.burn_in :] if array.ndim > 1 and name != "policy_version" else array for name, array in unroll.items()

@@ -259,6 +259,15 @@ def test_replay_is_planned_from_cpu_memory_and_network() -> None:
     # 3,000 unrolls of 20 steps of 500 B go out.
     assert replay.bytes_out * 3 == pytest.approx(30e6)
     assert replay.bytes_in * 3 == pytest.approx(1000 * UNROLL_BYTES)
+    # 160 x 27,000 x 500 B of open games, of which a replica holds at most a quarter of 2.15 GB.
+    assert (
+        next(
+            pod.pods
+            for pod in make_plan(with_replay(2 << 30), replace(HALF_BUSY, game_steps=27_000.0), FIGURES).pods
+            if pod.role == "replay"
+        )
+        == 5
+    )
     large = make_plan(with_replay(64 << 30), replace(HALF_BUSY, frames_per_second=240_000.0), FIGURES)
     assert next(pod.pods for pod in large.pods if pod.role == "replay") == 3  # 1.8 cores, at 70 % utilisation
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from herd.config.draws import Choice, LogUniform
 from herd.config.loading import SettingsError, dump_settings, load_settings
-from herd.config.losses import DiceSettings, ImpalaSettings
-from herd.config.optimizers import AdamWSettings, RMSPropSettings
-from herd.config.value_scaling import PopArtSettings
+from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.envs.suites.atari.settings import AtariSettings
 
 SUITES = Path(__file__).parents[2] / "herd" / "envs" / "suites"
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
@@ -57,80 +57,197 @@ def test_shipped_experiments_load_and_dump_unchanged(file: Path, tmp_path: Path)
     assert load_settings([again], [], {}) == settings
 
 
-@pytest.mark.parametrize("name", ["atari-shallow", "atari-deep"])
-def test_the_atari_experts_match_table_g1(name: str) -> None:
-    settings = load_settings([next(file for file in EXPERIMENTS if file.stem == name)], [], {})
-    algorithm, loss, optimizer, env = settings.algorithm, settings.loss, settings.optimizer, settings.env
-    assert isinstance(loss, ImpalaSettings)
-    assert isinstance(optimizer, RMSPropSettings)
-    assert isinstance(env, AtariSettings)
-    assert (algorithm.unroll_length, settings.learner.batch_size, algorithm.discount) == (20, 32, 0.99)
-    assert (loss.baseline_cost, loss.entropy_cost, algorithm.reward_shaping, loss.reduction) == (
-        0.5,
-        0.01,
-        "clip",
-        "sum",
-    )
-    assert (optimizer.learning_rate, optimizer.epsilon, optimizer.momentum, optimizer.max_gradient_norm) == (6e-4, 0.01, 0.0, 40.0)
-    assert (optimizer.schedule, optimizer.schedule_env_frames, settings.stop.env_frames) == ("linear", 200_000_000, 200_000_000)
-    assert (env.action_repeat, env.frame_stack, env.action_set, env.noop_max, env.life_loss_ends_episode) == (4, 4, "minimal", 30, True)
-    assert settings.network.torso == {"atari-shallow": "nature", "atari-deep": "deep"}[name]
-    network = settings.network
-    assert (network.initialization, network.input_centering, network.layer_norm) == ("truncated_normal", "none", False)
+IMPALA: dict[str, object] = {
+    "loss.reduction": "sum",  # Table D.1
+    "algorithm.discount": 0.99,
+    "loss.baseline_cost": 0.5,
+    "optimizer.kind": "rmsprop",
+    "optimizer.momentum": 0.0,
+    "learner.batch_size": 32,
+    "network.torso": "deep",
+    "network.width_multiplier": 1,
+    "network.initialization": "truncated_normal",  # of the authors' code
+    "network.input_centering": "none",
+    "network.layer_norm": False,
+}
+"""What IMPALA's Tables D.3 and G.1 and PopArt's Tables 6 and 7 have in common (arXiv:1802.01561, arXiv:1809.04474)."""
+ATARI: dict[str, object] = {
+    "env.frame_width": 84,
+    "env.frame_height": 84,
+    "env.grayscale": True,
+    "env.action_repeat": 4,
+    "env.max_pool": True,
+    "env.frame_stack": 4,
+    "env.life_loss_ends_episode": True,
+}
+"""Pre-processing: IMPALA's Table G.1, PopArt's Table 5."""
+EXPERTS: dict[str, object] = {
+    **IMPALA,
+    **ATARI,
+    "env.action_set": "minimal",
+    "env.noop_max": 30,
+    "network.core": "none",
+    "algorithm.reward_shaping": "clip",
+    "algorithm.unroll_length": 20,
+    "loss.entropy_cost": 0.01,
+    "optimizer.epsilon": 0.01,
+    "optimizer.learning_rate": 6e-4,
+    "optimizer.max_gradient_norm": 40.0,
+    "optimizer.schedule": "linear",
+    "optimizer.schedule_env_frames": 200_000_000,
+    "stop.env_frames": 200_000_000,
+}
+"""IMPALA's Table G.1."""
+ATARI57: dict[str, object] = {
+    **EXPERTS,
+    "env.tasks": tuple(row.split(",")[0] for row in (SUITES / "atari" / "scores.csv").read_text().splitlines()[1:]),
+    "env.action_set": "full",
+    "optimizer.schedule_env_frames": 57 * 200_000_000,  # section 5.3.2
+    "stop.env_frames": 57 * 200_000_000,
+    "actor.environments": 57,
+}
+POPART: dict[str, object] = {
+    "value_scaling.kind": "popart",
+    "value_scaling.rate": 0.0003,
+    "value_scaling.min_scale": 0.0001,
+    "value_scaling.max_scale": 1e6,
+    "value_scaling.second_moment": "unroll_means",
+}
+"""PopArt's Table 3; its equation 6 with the mean of an unroll."""
+DMLAB30: dict[str, object] = {
+    **IMPALA,
+    "env.frame_width": 96,
+    "env.frame_height": 72,
+    "env.action_repeat": 4,
+    "env.action_set": "popart",
+    "network.core": "lstm",
+    "network.core_size": 256,
+    "network.last_action_and_reward": True,
+    "network.language": True,
+    "algorithm.reward_shaping": "soft_asymmetric",
+    "algorithm.unroll_length": 100,
+    "optimizer.epsilon": 0.1,
+    "actor.environments": 30,
+    "stop.env_frames": 10_000_000_000,  # Fig. 5 of IMPALA, Fig. 4 of PopArt, Table 1 of LASER
+}
+"""IMPALA's Table D.3 and Fig. 3, PopArt's Tables 4, 6 and 7. The papers draw the optimizer's epsilon from values that include 0.1."""
+PIXEL_CONTROL: dict[str, object] = {"auxiliary.kind": "pixel_control", "auxiliary.discount": 0.9, "auxiliary.cell_size": 4}
+"""PopArt's appendix."""
+LASER: dict[str, object] = {
+    "loss.trust_region": "implied",
+    "replay.kind": "shared",
+    "replay.capacity_agent_steps": 10_000_000,
+    "optimizer.max_gradient_norm": None,
+}
+"""Section 5 of arXiv:1909.11583."""
+TABLES: dict[str, dict[str, object]] = {
+    "atari-shallow": EXPERTS | {"network.torso": "nature"},
+    "atari-deep": EXPERTS,
+    "impala-atari57-multitask": ATARI57 | {"value_scaling.kind": "none"},
+    "popart-atari57": ATARI57 | POPART,
+    "popart-atari57-unclipped": ATARI57 | POPART | {"algorithm.reward_shaping": "none"},
+    "laser-atari": EXPERTS
+    | LASER
+    | {
+        "env.noop_max": 37,
+        "network.width_multiplier": 4,
+        "algorithm.discount": 0.995,
+        "algorithm.unroll_length": 19,
+        "learner.batch_size": 32 + 128,
+        "replay.fraction": 128 / (32 + 128),
+    },
+    "impala-dmlab30": DMLAB30 | {"env.action_set": "impala", "value_scaling.kind": "none", "auxiliary.kind": "none"},
+    "popart-dmlab30": DMLAB30 | POPART | {"auxiliary.kind": "none"},
+    "popart-dmlab30-pixelcontrol": DMLAB30 | POPART | PIXEL_CONTROL | {"stop.env_frames": 2_000_000_000},  # Fig. 7
+    "laser-dmlab30": DMLAB30
+    | POPART
+    | PIXEL_CONTROL
+    | LASER
+    | {"algorithm.unroll_length": 79, "replay.fraction": 7 / 8, "learner.batch_size": 32 * 8},
+    "pbt-dmlab30-popart": DMLAB30
+    | POPART
+    | {
+        "agents": 8,  # PopArt's Table 8
+        "sweep": {  # PopArt's Table 9
+            "loss.entropy_cost": LogUniform(low=5e-5, high=1e-2),
+            "optimizer.learning_rate": LogUniform(low=5e-6, high=5e-3),
+            "optimizer.epsilon": Choice(values=(1e-1, 1e-3, 1e-5, 1e-7)),
+        },
+        # IMPALA's appendix F
+        "population.fitness": "human_normalised",
+        "population.fitness_episodes": 5_000,
+        "population.burn_in_env_frames": 20_000_000,
+        "population.threshold": 0.05,
+        "population.perturb_probability": 0.33,
+        "population.perturb_factor": 1.2,
+    },
+    "dice-atari": {  # Table 5 of arXiv:2106.00707
+        **ATARI,
+        "env.action_set": "full",
+        "env.life_loss_ends_episode": False,
+        "env.noop_max": 30,
+        "stop.env_frames": 200_000_000,
+        "learner.sample_reuse": 2,
+        "actor.count": 160 // 32,
+        "actor.environments": 32,
+        "algorithm.reward_shaping": "log_asymmetric",
+        "algorithm.burn_in": 40,
+        "algorithm.unroll_length": 80,
+        "algorithm.discount": 0.997,
+        "learner.batch_size": 64,
+        "loss.kind": "dice",
+        "loss.ablation": "dice",
+        "loss.baseline_cost": 1.0,
+        "loss.q_cost": 10.0,
+        "loss.policy_cost": 10.0,
+        "loss.clip_c_threshold": 1.05,
+        "loss.clip_rho_threshold": 1.05,
+        "loss.clip_pg_rho_threshold": 1.05,
+        "network.torso": "deep",
+        "network.core": "lstm",
+        "network.core_size": 256,
+        "optimizer.kind": "adamw",
+        "optimizer.weight_decay": 0.01,
+        "optimizer.learning_rate": 5e-4,
+        "optimizer.warmup_updates": 4000,
+        "optimizer.schedule": "linear",
+        "optimizer.schedule_updates": 200_000_000 * 2 // (4 * 64 * 80),  # to the end of the run
+        "optimizer.beta1": 0.9,
+        "optimizer.beta2": 0.98,
+        "optimizer.epsilon": 1e-6,
+        "optimizer.max_gradient_norm": 50.0,
+        "learner.publish_interval_updates": 25,
+        "actor.pull_interval_steps": 64,
+        "bandit.bandits": 7,
+        "bandit.learning_rates": (0.05, 0.1, 0.2),
+        "bandit.tile_widths": (1, 2, 3),
+        "bandit.candidates": 7,
+        "bandit.ucb_scale": 1.0,
+        "bandit.min_inverse_temperature": 0.0,
+        "bandit.max_inverse_temperature": 50.0,
+    },
+}
+"""By experiment: settings that the papers print, by dotted key."""
 
 
-@pytest.mark.parametrize(
-    ("name", "scaling", "shaping"),
-    [
-        ("impala-atari57-multitask", "none", "clip"),
-        ("popart-atari57", "popart", "clip"),
-        ("popart-atari57-unclipped", "popart", "none"),
-    ],
-)
-def test_the_multitask_experiments_match_the_papers_tables(name: str, scaling: str, shaping: str) -> None:
+def value_of(settings: RunSettings, key: str) -> Any:
+    return reduce(getattr, key.split("."), settings)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_experiments_match_the_papers_tables(name: str) -> None:
     settings = load_settings([Path(name)], [], {})
-    expert = load_settings([Path("atari-deep")], [], {})
-    games = [row.split(",")[0] for row in (SUITES / "atari" / "scores.csv").read_text().splitlines()[1:]]
-    assert (settings.env.tasks, len(games)) == (tuple(games), 57)
-    assert (settings.value_scaling.kind, settings.algorithm.reward_shaping) == (scaling, shaping)
-    # PopArt's Tables 5 to 7 and IMPALA's appendix G equal Table G.1 except for the actions and the 200 M frames of each game.
-    assert settings.env.model_copy(update={"tasks": expert.env.tasks, "action_set": "minimal"}) == expert.env
-    assert isinstance(settings.env, AtariSettings)
-    assert settings.env.action_set == "full"
-    frames = 57 * 200_000_000
-    assert settings.optimizer == expert.optimizer.model_copy(update={"schedule_env_frames": frames})
-    assert settings.stop.env_frames == frames
-    assert (settings.network, settings.loss) == (expert.network, expert.loss)
-    assert settings.algorithm == expert.algorithm.model_copy(update={"reward_shaping": shaping})
-    assert settings.actor.environments % 57 == 0
-    if scaling == "popart":
-        assert isinstance(settings.value_scaling, PopArtSettings)
-        assert (settings.value_scaling.rate, settings.value_scaling.min_scale, settings.value_scaling.max_scale) == (3e-4, 1e-4, 1e6)
+    assert {key: value_of(settings, key) for key in TABLES[name]} == TABLES[name]
 
 
-def test_the_dice_atari_experiment_matches_table_5() -> None:
-    settings = load_settings([next(file for file in EXPERIMENTS if file.stem == "dice-atari")], [], {})
-    env, algorithm, loss = settings.env, settings.algorithm, settings.loss
-    optimizer, bandit = settings.optimizer, settings.bandit
-    assert isinstance(env, AtariSettings)
-    assert isinstance(loss, DiceSettings)
-    assert isinstance(optimizer, AdamWSettings)
-    assert (env.frame_height, env.frame_width, env.grayscale, env.action_repeat, env.frame_stack) == (84, 84, True, 4, 4)
-    assert (env.action_set, env.life_loss_ends_episode, env.noop_max, settings.stop.env_frames) == ("full", False, 30, 200_000_000)
-    assert (settings.learner.sample_reuse, settings.actor.count * settings.actor.environments) == (2, 160)
-    assert (algorithm.reward_shaping, algorithm.burn_in, algorithm.unroll_length, algorithm.discount) == ("log_asymmetric", 40, 80, 0.997)
-    assert settings.learner.batch_size == 64
-    assert (loss.baseline_cost, loss.q_cost, loss.policy_cost, loss.ablation) == (1.0, 10.0, 10.0, "dice")
-    assert (loss.clip_c_threshold, loss.clip_rho_threshold, loss.clip_pg_rho_threshold) == (1.05, 1.05, 1.05)
-    assert (settings.network.torso, settings.network.core, settings.network.core_size) == ("deep", "lstm", 256)
-    assert (optimizer.kind, optimizer.weight_decay, optimizer.learning_rate, optimizer.warmup_updates) == ("adamw", 0.01, 5e-4, 4000)
-    assert (optimizer.schedule, optimizer.beta1, optimizer.beta2, optimizer.epsilon) == ("linear", 0.9, 0.98, 1e-6)
-    # The schedules end when the run ends.
-    assert settings.stop.env_frames is not None
-    assert optimizer.schedule_updates == settings.stop.env_frames * 2 // (4 * 64 * 80)
-    assert (optimizer.max_gradient_norm, settings.learner.publish_interval_updates, settings.actor.pull_interval_steps) == (50.0, 25, 64)
-    assert (bandit.bandits, bandit.learning_rates, bandit.tile_widths, bandit.candidates) == (7, (0.05, 0.1, 0.2), (1, 2, 3), 7)
-    assert (bandit.ucb_scale, bandit.min_inverse_temperature, bandit.max_inverse_temperature) == (1.0, 0.0, 50.0)
+@pytest.mark.parametrize("name", [name for name in TABLES if name.endswith(("dmlab30", "pixelcontrol"))])
+def test_tuned_values_on_dmlab30_are_in_the_papers_ranges(name: str) -> None:
+    settings = load_settings([Path(name)], [], {})
+    assert len(settings.env.tasks) == 30
+    assert 5e-5 <= value_of(settings, "loss.entropy_cost") <= 1e-2
+    assert 5e-6 <= value_of(settings, "optimizer.learning_rate") <= 5e-3
+    schedule = value_of(settings, "optimizer.schedule")
+    assert schedule == "constant" or value_of(settings, "optimizer.schedule_env_frames") == settings.stop.env_frames
 
 
 def test_the_ablation_decides_how_temperatures_are_drawn() -> None:

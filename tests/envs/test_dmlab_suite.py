@@ -49,7 +49,7 @@ def make(settings: DMLabSettings, num_environments: int = 1, first_slot: int = 0
 
 
 def rows_of_table() -> list[dict[str, str]]:
-    with (resources.files("herd.envs") / "data" / "dmlab30_scores.csv").open(encoding="utf-8") as lines:
+    with (resources.files("herd.envs.suites.dmlab") / "scores.csv").open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
 
 
@@ -125,6 +125,13 @@ def test_both_variants_of_a_level_share_reference_scores() -> None:
 def test_a_misspelt_level_is_answered_with_a_suggestion(tasks: str, hint: str) -> None:
     with pytest.raises(UnknownTaskError, match=f"unknown DeepMind Lab level '{tasks}'; did you mean .*{hint}"):
         environment_spec(DMLabSettings(tasks=(tasks,)))
+
+
+def test_folders_and_processes_of_a_machine_change_no_game(tmp_path: Path) -> None:
+    here = DMLabSettings(dataset_path="/data/brady", level_cache=tmp_path, prepare_games=False).game_settings()
+    assert here == DMLabSettings(dataset_path="/mnt/brady").game_settings()
+    for differing in ({"dataset_path": "dummy"}, {"level_seeds": 5}, {"hold_out": True}, {"renderer": "hardware"}):
+        assert DMLabSettings.model_validate({"dataset_path": "/data/brady", **differing}).game_settings() != here
 
 
 def test_test_levels_require_hold_out() -> None:

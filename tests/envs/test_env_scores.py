@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from herd.envs.scores import ReferenceScores, aggregates, dmlab_scores, human_normalised, interquartile_mean, record_normalised
+from herd.envs.scores import ReferenceScores, aggregates, human_normalised, interquartile_mean, record_normalised
 from herd.envs.suites.atari import atari_scores
+from herd.envs.suites.dmlab.levels import reference_scores
 
 
 def test_tables_are_complete() -> None:
-    atari, dmlab = atari_scores(), dmlab_scores()
-    assert (len(atari), len(dmlab)) == (57, 30)
+    atari, dmlab = atari_scores(), reference_scores()
+    assert (len(atari), len(dmlab)) == (57, 30 + 2)  # two levels have a variant for training
     assert atari["breakout"] == ReferenceScores("breakout", 1.7, 30.5, 864.0, 4)
     assert dmlab["rooms_watermaze"] == ReferenceScores("rooms_watermaze", 4.065, 54.0, None, None)
     assert all(game.human > game.random and game.world_record is not None for game in atari.values())
@@ -17,7 +18,7 @@ def test_tables_are_complete() -> None:
 
 
 def test_reference_scores_map_to_0_and_1() -> None:
-    for table in (atari_scores(), dmlab_scores()):
+    for table in (atari_scores(), reference_scores()):
         for task in table.values():
             np.testing.assert_allclose(human_normalised([task.random, task.human], task), [0.0, 1.0], atol=1e-12)
     for game in atari_scores().values():
@@ -63,9 +64,9 @@ def test_aggregates_combine_several_runs_of_a_task() -> None:
 
 
 def test_dmlab_has_no_records() -> None:
-    assert set(aggregates([[54.0]], [dmlab_scores()["rooms_watermaze"]])) == {"mean", "median", "mean_capped", "interquartile_mean"}
+    assert set(aggregates([[54.0]], [reference_scores()["rooms_watermaze"]])) == {"mean", "median", "mean_capped", "interquartile_mean"}
     with pytest.raises(ValueError, match="rooms_watermaze"):
-        record_normalised(1.0, dmlab_scores()["rooms_watermaze"])
+        record_normalised(1.0, reference_scores()["rooms_watermaze"])
 
 
 def test_the_interquartile_mean_drops_a_quarter_at_each_end() -> None:

@@ -344,6 +344,8 @@ def test_a_vector_policy_is_scored_and_can_play_other_tasks(make_run: Callable[.
     run_dir = make_run({"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}})
     (task,) = evaluate_runs([run_dir], episodes=4, overrides=["--env.max_episode_steps", "3"]).tasks
     assert (task.task_name, task.mean, task.truncated_episodes) == ("CartPole-v1", 3.0, 4)
+    # How a machine steps its environments changes no game.
+    assert evaluate_runs([run_dir], episodes=1, overrides=["--env.vectorization", "async"]).protocol.differs_from_training == ()
     report = evaluate_runs([run_dir], episodes=2, overrides=["--env.tasks", "CartPole-v0"])
     assert (report.tasks[0].task_name, report.protocol.differs_from_training) == ("CartPole-v0", ("tasks",))
 

@@ -52,10 +52,10 @@ def stages(service: str) -> list[Stage]:
     return [Stage(base, name, tuple(lines)) for base, name, lines in found]
 
 
-def shipped(service: str) -> Stage:
-    """The last stage, together with the stages of the same file that it is based on: the content of a container."""
+def shipped(service: str, target: str | None = None) -> Stage:
+    """A stage, by default the last one, together with the stages of the same file that it is based on: the content of a container."""
     by_name = {stage.name: stage for stage in stages(service)}
-    stage = stages(service)[-1]
+    stage = stages(service)[-1] if target is None else by_name[target]
     lines = list(stage.instructions)
     while stage.base in by_name:
         stage = by_name[stage.base]
@@ -63,11 +63,13 @@ def shipped(service: str) -> Stage:
     return Stage(stage.base, service, tuple(lines))
 
 
-def environment(service: str) -> dict[str, str]:
-    words = [word for instruction in shipped(service).instructions if instruction.word == "ENV" for word in instruction.rest.split()]
+def environment(service: str, target: str | None = None) -> dict[str, str]:
+    words = [
+        word for instruction in shipped(service, target).instructions if instruction.word == "ENV" for word in instruction.rest.split()
+    ]
     return dict(word.split("=", 1) for word in words)
 
 
-def entrypoint(service: str) -> list[str]:
-    words: list[str] = json.loads(shipped(service).last("ENTRYPOINT") or "[]")
+def entrypoint(service: str, target: str | None = None) -> list[str]:
+    words: list[str] = json.loads(shipped(service, target).last("ENTRYPOINT") or "[]")
     return words

@@ -55,6 +55,21 @@ def test_base_images_and_packages_are_pinned(service: str) -> None:
         assert "--requirement" in install or "\"$(grep '^torch==' requirements.txt)\"" in install or "--no-index" in install, install
         assert "--no-index" in install or "--only-binary :all:" in install, install
     assert not re.search(r"https?://", text)
+    # Packages of other suites are added to every image, because each process may have to create an environment to learn its spaces.
+    (more,) = [install for install in installs if "${PACKAGES}" in install]
+    assert "--constraint constraints.txt --requirement requirements.txt" in more
+    assert "--no-deps" not in more
+    assert re.search(r"^ARG PACKAGES=$", text, re.MULTILINE), "none by default"
+
+
+@pytest.mark.parametrize("service", ["actor", "evaluator"])
+def test_images_with_deepmind_lab_run_their_service_without_root(service: str) -> None:
+    target = f"{service}-with-deepmind-lab"
+    assert entrypoint("actor", target) == entrypoint(service)
+    assert environment("actor", target).items() >= environment(service).items()
+    assert shipped("actor", target).last("USER") == "10001:10001"
+    copied = [rest for word, rest in shipped("actor", target).instructions if word == "COPY"]
+    assert copied[-1] == "--from=deepmind-lab /opt/herd /opt/herd"
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)

@@ -42,7 +42,8 @@ class _Batches:
         self._played.append(unroll)
         if self._ring is not None:
             tasks = unroll["task_id"]
-            return self._ring.assemble([QueuedUnroll(unroll, row, (0, 1), (1, 0), int(tasks[row]), 5) for row in range(self._num_online)])
+            online = [QueuedUnroll(unroll, row, (0, 1), (1, 0), int(tasks[row]), 5) for row in range(self._num_online)]
+            return self._ring.assemble(online, with_replayed=self._ring.wait_for_replayed())
         # A replay service sends whole episodes from the beginning, without the states of the actor.
         slab = Slab.of(self._layout, unroll)
         num_replayed = NUM_REPLAYED if len(self._played) > 4 else 0

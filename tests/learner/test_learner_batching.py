@@ -51,6 +51,10 @@ def _values(number: int) -> dict[str, np.ndarray]:
     }
 
 
+def _assemble(assembler: BatchAssembler, online: list[QueuedUnroll]) -> Slab:
+    return assembler.assemble(online, with_replayed=assembler.wait_for_replayed())
+
+
 def _holds(slab: Slab, place: int, number: int) -> bool:
     return all(np.array_equal(slab.arrays[name][place], values) for name, values in _values(number).items())
 
@@ -62,7 +66,7 @@ def test_batches_hold_the_given_unrolls_in_order(sizes: list[int], apart_bytes: 
     unrolls = _queued(sizes, apart_bytes)
     numbers = sorted(data.draw(st.sets(st.integers(1, len(unrolls)), min_size=1)))
     assembler = BatchAssembler(LAYOUT, _settings(len(numbers)), torch.device("cpu"))
-    batch = assembler.assemble([unrolls[number - 1] for number in numbers])
+    batch = _assemble(assembler, [unrolls[number - 1] for number in numbers])
     assert batch.batch.num_unrolls == len(numbers)
     assert all(_holds(batch, place, number) for place, number in enumerate(numbers))
 
@@ -70,7 +74,7 @@ def test_batches_hold_the_given_unrolls_in_order(sizes: list[int], apart_bytes: 
 def test_rows_of_different_messages_are_not_copied_as_one_block() -> None:
     """Rows 0 and 1 of one message, then row 2 of the next, whose first two unrolls were stale."""
     unrolls = _queued([3, 3])
-    batch = BatchAssembler(LAYOUT, _settings(3), torch.device("cpu")).assemble([unrolls[0], unrolls[1], unrolls[5]])
+    batch = _assemble(BatchAssembler(LAYOUT, _settings(3), torch.device("cpu")), [unrolls[0], unrolls[1], unrolls[5]])
     assert [_holds(batch, place, number) for place, number in enumerate((1, 2, 6))] == [True] * 3
 
 
@@ -82,11 +86,11 @@ def test_replayed_unrolls_follow_the_online_ones_in_a_batch(batch_size: int, fra
     assert (assembler.replay is None) == (num_replayed == 0)
     num_online = run.num_online_unrolls
     unrolls = _queued([num_online] * 6)
-    first = assembler.assemble(unrolls[:num_online]).batch
+    first = _assemble(assembler, unrolls[:num_online]).batch
     assert first.num_unrolls == num_online  # replay was empty before: a batch does not draw from the unrolls that came with it
     for turn in range(1, 6):
         seen = (turn + 1) * num_online
-        batch = assembler.assemble(unrolls[seen - num_online : seen])
+        batch = _assemble(assembler, unrolls[seen - num_online : seen])
         assert all(_holds(batch, place, seen - num_online + place + 1) for place in range(num_online))
         assert batch.batch.is_replayed.tolist() == [False] * num_online + [True] * num_replayed
         for place in range(num_online, batch_size):
@@ -98,7 +102,7 @@ def test_replayed_unrolls_follow_the_online_ones_in_a_batch(batch_size: int, fra
 def test_nothing_is_replayed_below_the_minimum_fill() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, minimum=5), torch.device("cpu"), num_slots=2)
     unrolls = _queued([2] * 6)
-    sizes = [assembler.assemble(unrolls[2 * turn : 2 * turn + 2]).batch.num_unrolls for turn in range(6)]
+    sizes = [_assemble(assembler, unrolls[2 * turn : 2 * turn + 2]).batch.num_unrolls for turn in range(6)]
     assert assembler.wait_for_replayed()
     assert assembler.assemble(unrolls[:2], with_replayed=False).batch.num_unrolls == 2  # another shard is below its minimum
     assert sizes == [2, 2, 2, 4, 4, 4]  # held before each batch: 0, 2, 4, 6, ...
@@ -107,9 +111,9 @@ def test_nothing_is_replayed_below_the_minimum_fill() -> None:
 def test_replay_evicts_the_oldest_unrolls() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(4, 0.5, capacity=3), torch.device("cpu"))
     unrolls = _queued([2] * 10)
-    assembler.assemble(unrolls[:2])
+    _assemble(assembler, unrolls[:2])
     for turn in range(1, 10):
-        batch = assembler.assemble(unrolls[2 * turn : 2 * turn + 2])
+        batch = _assemble(assembler, unrolls[2 * turn : 2 * turn + 2])
         newest = range(max(1, 2 * turn - 2), 2 * turn + 1)
         assert all(any(_holds(batch, place, number) for number in newest) for place in (2, 3))
 
@@ -117,7 +121,7 @@ def test_replay_evicts_the_oldest_unrolls() -> None:
 def test_assembling_a_batch_does_not_overwrite_the_previous_one() -> None:
     assembler = BatchAssembler(LAYOUT, _settings(2), torch.device("cpu"), num_slots=2)
     unrolls = _queued([2, 2, 2])
-    first, second = assembler.assemble(unrolls[:2]), assembler.assemble(unrolls[2:4])
+    first, second = _assemble(assembler, unrolls[:2]), _assemble(assembler, unrolls[2:4])
     assert all(_holds(first, place, place + 1) for place in range(2))
     assert all(_holds(second, place, place + 3) for place in range(2))
-    assert assembler.assemble(unrolls[4:]) is first
+    assert _assemble(assembler, unrolls[4:]) is first

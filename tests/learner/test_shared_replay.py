@@ -154,6 +154,8 @@ class Rig:
     def step(self, *, with_replayed: bool | None = None) -> tuple[list[int], Slab]:
         """Make a batch; returns the numbers of its replayed unrolls."""
         online = self.online()
+        if with_replayed is None:
+            with_replayed = self.batches.wait_for_replayed()
         slab = self.batches.assemble(online, with_replayed=with_replayed)
         self.shared.consume(online)
         batch = slab.batch

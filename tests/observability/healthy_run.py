@@ -67,7 +67,7 @@ def healthy_run(minutes: float) -> Series:
     for component in dict.fromkeys(PODS.values()):
         shows("up", component, 1)
         counts("herd_process_cpu_seconds_total", component, 0.9)
-        shows("herd_process_heartbeat_age_seconds", component, 0.2)
+        shows("herd_process_heartbeat_age_ratio", component, 0.003)
         shows("herd_process_resident_memory_bytes", component, 5e8)
         counts("herd_wire_malformed_messages_total", component, 0, reason="digest")
     for component in ("learner", "paramserver", "paramserver-replica", "actor"):

@@ -22,7 +22,6 @@ from herd.wire.replay_samples import EpisodePart, read_parts
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), num_actions=3, num_tasks=5)
 CONTRACT = "c0" * 32
 CAPACITY = 60
-OPEN_STEPS = 10_000
 OPEN_BYTES = 1 << 24
 ONLY = Replica(0, 1)
 
@@ -37,12 +36,16 @@ class Process:
         capacity: int = CAPACITY,
         layout: UnrollLayout = LAYOUT,
         max_episode_bytes: int = 1 << 20,
+        memory_bytes: int = 1 << 40,
         replica: Replica = ONLY,
     ) -> None:
         self.layout = layout
-        self.assembler = Assembler(OPEN_STEPS, max_bytes=OPEN_BYTES)
+        self.assembler = Assembler(OPEN_BYTES)
         self.store = EpisodeStore(
-            capacity_steps=capacity, max_bytes=1 << 40, unroll_length=layout.new_steps, log=SegmentLog(segment_bytes=4096)
+            capacity_steps=capacity,
+            max_bytes=lambda: memory_bytes - self.assembler.total_bytes,
+            unroll_length=layout.new_steps,
+            log=SegmentLog(segment_bytes=4096),
         )
         self.writers = Writers()
         self.folder = SnapshotFolder(directory, run="run", contract=CONTRACT, replica=replica)

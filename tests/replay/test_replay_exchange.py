@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import tracemalloc
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from herd_replay import snapshot
-from herd_replay.assembly import PATIENCE_GAMES
+from herd_replay.assembly import PATIENCE_GAMES, Piece
 from herd_replay.exchange import Replica
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotError, SnapshotFolder
 from hypothesis import HealthCheck, settings
@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from herd.wire.codec import MalformedMessage, decode_header
+from herd.wire.episode_pieces import EpisodeKey
 from herd.wire.layout import Array
 from herd.wire.messages import Inserted, InsertUnrolls, Refused, SampleEpisode
 from herd.wire.replay_samples import EpisodePart
 from tests.failing_disks import no_space_beyond
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
-from tests.replay.replica import CAPACITY, CONTRACT, LAYOUT, Process, insertion
+from tests.replay.replica import CAPACITY, CONTRACT, LAYOUT, OPEN_BYTES, Process, insertion
 
 NUM_SLOTS = 3
 
@@ -330,14 +331,44 @@ def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_p
     assert Process(tmp_path).restored.lost == [f"{state}: is damaged"]
 
 
-def test_all_open_episodes_can_be_read_back(process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_episodes_are_saved_and_restored_without_a_second_copy_in_memory(process: Process, tmp_path: Path) -> None:
     """They may take as much memory as the assembler allows, far more than one block."""
-    monkeypatch.setattr(snapshot, "MAX_BLOCK_BYTES", 8)
-    process.insert(unrolls_of(LAYOUT, play(LAYOUT, [100], seed=1))[:20], 1)
-    process.save(is_last=True)
-    assert (tmp_path / "replay" / "0" / "open.bin").stat().st_size > 1000
-    again = Process(tmp_path)
-    assert (again.restored.lost, again.restored.open_steps) == ([], 80)
+    size = OPEN_BYTES // 16
+    for number in range(14):
+        key = EpisodeKey(0, 0, 0, number % 3, 0)
+        process.assembler.insert(key, 4, Piece(number, 1, 1 + (number < 3), (1, 2, 3, number), bytes([number]) * size), None)
+    tracemalloc.start()
+    try:
+        process.save(is_last=True)
+        assert tracemalloc.get_traced_memory()[1] < 2 * size
+        again = Process(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 16 * size
+    finally:
+        tracemalloc.stop()
+    assert (again.restored.lost, again.restored.open_steps) == ([], 14)
+    assert list(again.assembler.open_episodes()) == list(process.assembler.open_episodes())
+
+
+def test_open_episodes_take_their_memory_from_the_oldest_complete_ones(tmp_path: Path) -> None:
+    limit = 64 * 4096
+    process = Process(tmp_path, capacity=1 << 30, memory_bytes=limit)
+
+    def taken() -> int:
+        return process.store.num_bytes + process.assembler.total_bytes
+
+    complete = unrolls_of(LAYOUT, play(LAYOUT, [40] * 100, seed=3))
+    for sequence, unroll in enumerate(complete, 1):
+        process.insert([unroll], sequence)
+        assert taken() <= limit
+    evicted, full = process.store.num_evicted["memory"], process.store.num_bytes
+    assert evicted > 0
+    assert taken() > 0.9 * limit
+    for sequence, unroll in enumerate(unrolls_of(LAYOUT, play(LAYOUT, [600], seed=4), slot=1), len(complete) + 1):
+        process.insert([unroll], sequence)
+        assert taken() <= limit
+    assert process.assembler.num_steps >= 590
+    assert process.store.num_evicted["memory"] > evicted
+    assert process.store.num_bytes < full - 50_000
 
 
 def test_a_snapshot_of_another_run_stops_the_service(process: Process, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.replay.played_games import LAYOUT, RECURRENT, Row, game, oracle_slice
 
 def assembled(layout: UnrollLayout, rows: list[Row]) -> dict[int, Episode]:
     """Every complete game, by number, assembled from the unrolls."""
-    pieces, assembler, episodes = PieceLayout(layout), Assembler(10_000, max_bytes=1 << 30), {}
+    pieces, assembler, episodes = PieceLayout(layout), Assembler(1 << 30), {}
     burn_in = layout.burn_in
     for arrays in unrolls_of(layout, rows):
         sent = {name: array[:, burn_in:] if array.ndim > 1 and name != "policy_version" else array for name, array in arrays.items()}

@@ -32,7 +32,7 @@ def episode(number: int, num_steps: int, packed: bytes = b"packed") -> Episode:
 
 
 def store_of(capacity: int, unroll_length: int = 5, max_bytes: int = 1 << 40, segment_bytes: int = 4096) -> EpisodeStore:
-    return EpisodeStore(capacity_steps=capacity, max_bytes=max_bytes, unroll_length=unroll_length, log=SegmentLog(segment_bytes))
+    return EpisodeStore(capacity_steps=capacity, max_bytes=lambda: max_bytes, unroll_length=unroll_length, log=SegmentLog(segment_bytes))
 
 
 def held(store: EpisodeStore) -> list[int]:
@@ -139,7 +139,7 @@ def test_reported_bytes_of_small_episodes_match_allocations() -> None:
 
 def test_reported_bytes_of_open_episodes_match_allocations() -> None:
     def fill() -> Assembler:
-        assembler = Assembler(1 << 30, max_bytes=UNBOUNDED)
+        assembler = Assembler(UNBOUNDED)
         for slot in range(2_000):
             for number in range(20):
                 key = EpisodeKey(0, 1000 + slot, 1 << 50, 1000 + slot, 300)
@@ -152,14 +152,13 @@ def test_reported_bytes_of_open_episodes_match_allocations() -> None:
     assert assembler.total_bytes == pytest.approx(allocated, rel=0.1)
 
 
-@pytest.mark.parametrize("bounds", [{"max_steps": 44, "max_bytes": UNBOUNDED}, {"max_steps": UNBOUNDED, "max_bytes": 5 * BYTES - 1}])
-def test_open_episodes_are_bounded_and_the_least_recent_evicted(bounds: dict[str, int]) -> None:
-    assembler = Assembler(**bounds)
+def test_open_episodes_are_bounded_and_the_least_recent_evicted() -> None:
+    assembler = Assembler(5 * BYTES - 1)
     keys = [EpisodeKey(0, 0, 0, slot, 0) for slot in range(5)]
     for key in keys[:4]:
         assert assembler.insert(key, 0, piece(0, 10), None) is None
     assert assembler.num_open == 4
-    assembler.insert(keys[0], 0, piece(10, 5), None)  # too many steps or bytes: the second episode has been silent the longest
+    assembler.insert(keys[0], 0, piece(10, 5), None)  # too many bytes: the second episode has been silent the longest
     assert [key for key, _ in assembler.open_episodes()] == [keys[2], keys[3], keys[0]]
     assert assembler.num_discarded["open"] == 1
     assert (assembler.num_steps, assembler.num_bytes) == (35, 4 * BYTES)
@@ -168,7 +167,7 @@ def test_open_episodes_are_bounded_and_the_least_recent_evicted(bounds: dict[str
 
 
 def test_an_episode_with_a_gap_is_discarded_two_games_later() -> None:
-    assembler = Assembler(1000, max_bytes=UNBOUNDED)
+    assembler = Assembler(UNBOUNDED)
     first, second, third = (EpisodeKey(0, 0, 0, 0, number) for number in range(3))
     assembler.insert(first, 0, piece(0, 10), None)
     assembler.insert(first, 0, piece(20, 5), 25)  # steps 10 to 19 are missing
@@ -181,7 +180,7 @@ def test_an_episode_with_a_gap_is_discarded_two_games_later() -> None:
 
 
 def test_overlapping_pieces_do_not_complete_an_episode() -> None:
-    assembler = Assembler(1000, max_bytes=UNBOUNDED)
+    assembler = Assembler(UNBOUNDED)
     key = EpisodeKey(0, 0, 0, 0, 0)
     for first_step in (0, 3):
         assert assembler.insert(key, 0, piece(first_step, 5), None) is None
@@ -189,7 +188,7 @@ def test_overlapping_pieces_do_not_complete_an_episode() -> None:
 
 
 def test_the_number_of_remembered_environments_is_bounded() -> None:
-    assembler = Assembler(1000, max_bytes=UNBOUNDED, max_slots=3)
+    assembler = Assembler(UNBOUNDED, max_slots=3)
     for slot in range(5):
         assembler.insert(EpisodeKey(0, 0, 0, slot, 0), 0, piece(0, 2), None)
     assert (assembler.num_slots, assembler.num_open, assembler.num_steps) == (3, 3, 6)

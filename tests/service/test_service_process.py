@@ -46,6 +46,7 @@ def test_a_process_that_waits_for_a_slow_level_counts_as_alive(service: ServiceN
     with process:
         now = seconds
         assert process.telemetry.alive()
+        assert b"\nherd_process_heartbeat_age_ratio 1.0\n" in process.telemetry.exposition()
         now = seconds + 1
         assert not process.telemetry.alive()
 

@@ -267,7 +267,7 @@ startupProbe:
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: {{ div (int .startSeconds) 5 }}
-# /healthz fails if the main loop has been blocked for 60 s. If it stays blocked, only a restart helps.
+# /healthz fails if the main loop has been blocked for 60 s, or for longer than an environment may take to load. Then only a restart helps.
 livenessProbe:
   httpGet:
     path: /healthz

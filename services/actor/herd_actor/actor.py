@@ -208,14 +208,12 @@ class Actor:
         for group in self._groups:
             group.reset()
         while not self._stint:
-            if credit_first and not self._sender.wait_for_credit():
+            if credit_first and not self._wait_for_credit():
                 break
             self._policies.before_unroll()
             unrolls = self._unroll()
-            asked_at = time.monotonic()
-            if unrolls is None or not self._sender.wait_for_credit():
+            if unrolls is None or not self._wait_for_credit():
                 break
-            self._policies.after_wait(time.monotonic() - asked_at)
             self._sender.send(unrolls)
             yield
 
@@ -235,6 +233,14 @@ class Actor:
         self._policies.close()
         for environments in self._environments:
             environments.close()
+
+    def _wait_for_credit(self) -> bool:
+        """Wait for the credit for one message; False if the stint ends before."""
+        asked_at = time.monotonic()
+        if not self._sender.wait_for_credit():
+            return False
+        self._policies.after_wait(time.monotonic() - asked_at)
+        return True
 
     def _unroll(self) -> Unrolls | None:
         """Play T steps in every group; None if the stint ends before."""

@@ -60,6 +60,7 @@ class FreshWeights:
         self._while_waiting = while_waiting
         self._is_overdue = False
         self._unroll_version: Version | None = None
+        self._waited_seconds = 0.0  # for credit, since the last row of the last unroll
         self._num_rows = 0
 
     def wait_for_others(self, version: Version | None) -> None:
@@ -83,8 +84,11 @@ class FreshWeights:
         """Send a request if it is due, and load weights that have arrived, without waiting."""
         if self._interval is None:
             if is_last:
-                # The answer arrives during the last step, so the round trip costs no time.
-                self._client.request(self.version)
+                # The answer arrives during the last step, so the round trip costs no time. After a wait for credit it would be too old, and
+                # an actor that has waited will probably wait again.
+                if self._waited_seconds <= FRESH_SECONDS:
+                    self._client.request(self.version)
+                self._waited_seconds = 0.0
             return
         if self._num_rows % self._interval == 0:
             self._client.request(self.version)
@@ -93,9 +97,12 @@ class FreshWeights:
             self._load(frame)
 
     def after_wait(self, waited_seconds: float) -> None:
-        """Called after a wait for credit. The answer under way may be as old as the wait, so it is loaded and a new request is sent."""
+        """Called after a wait for credit. An answer under way may be as old as the wait, so it is loaded and a new request is sent."""
+        self._waited_seconds += waited_seconds
         if self._interval is None and waited_seconds > FRESH_SECONDS:
-            self._pull(0.0)
+            if self._client.pending:
+                self._pull(0.0)
+            self._client.request(self.version)
 
     def close(self) -> None:
         """Close at once."""

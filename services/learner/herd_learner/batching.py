@@ -75,14 +75,11 @@ class BatchAssembler:
             return self.shared.wait()
         return self.replay is not None and len(self.replay) >= self._minimum_fill
 
-    def assemble(self, online: list[QueuedUnroll], *, with_replayed: bool | None = None) -> Slab:
+    def assemble(self, online: list[QueuedUnroll], *, with_replayed: bool) -> Slab:
         """Return a slab with online unrolls, followed by replayed ones; it is overwritten after ``num_slots`` - 1 further calls.
 
-        ``with_replayed``: the result of `wait_for_replayed`, or False for online unrolls only; None calls it. Online unrolls enter the ring
-        after the draw, so that no batch draws its own.
+        ``with_replayed``: `wait_for_replayed` of all shards. Online unrolls enter the ring after the draw, so that no batch draws its own.
         """
-        if with_replayed is None:
-            with_replayed = self.wait_for_replayed()
         if self.shared is not None:
             return self._assemble_shared(online, self.shared, with_replayed=with_replayed)
         self._slots.rotate(-1)

@@ -26,7 +26,7 @@ OPEN_PIECE_BYTES = 430
 """Memory of a piece of an open episode, in addition to its packed contents."""
 
 Discarded = Literal["hole", "open", "size"]
-"""Why an episode is discarded: a piece is missing; too many steps or bytes were open; it is too large for replay or for an answer."""
+"""Why an episode is discarded: a piece is missing; open episodes took too much memory; it has more steps than replay keeps."""
 Dropped = Literal["duplicate", "late"]
 """Why a piece is dropped: its game already has it, or has ended."""
 
@@ -91,9 +91,9 @@ class _Slot:
 
 
 class Assembler:
-    """The open episodes of all environments, with at most ``max_steps`` agent steps and ``max_bytes`` of memory in total."""
+    """The open episodes of all environments, with at most ``max_bytes`` of memory in total."""
 
-    def __init__(self, max_steps: int, *, max_bytes: int, max_slots: int = MAX_SLOTS) -> None:
+    def __init__(self, max_bytes: int, *, max_slots: int = MAX_SLOTS) -> None:
         self.num_discarded: Counter[Discarded] = Counter()
         """Number of episodes."""
         self.num_dropped: Counter[Dropped] = Counter()
@@ -104,7 +104,6 @@ class Assembler:
         """Of memory in open episodes, without the environments'."""
         self.max_bytes = max_bytes
         """Limit of ``num_bytes``."""
-        self._max_steps = max_steps
         self._max_slots = max_slots
         self._open: OrderedDict[EpisodeKey, OpenEpisode] = OrderedDict()
         """The environment that has been silent longest comes first."""
@@ -160,7 +159,7 @@ class Assembler:
         if pieces is not None:
             self._close(key)
             return Episode(key, known.task_id, known.num_steps, pieces)
-        while self.num_steps > self._max_steps or self.num_bytes > self.max_bytes:
+        while self.num_bytes > self.max_bytes:
             self._discard(next(iter(self._open)), "open")
         return None
 

@@ -156,6 +156,7 @@ class ReplayHandler:
             raise MalformedMessage("a game with more steps than replay accepts", "array")
         for unroll in range(count):
             self._take_unroll(message.agent, arrays, unroll, actors[unroll].tolist())
+        self._store.trim()
 
     def _take_unroll(self, agent: int, arrays: dict[str, Array], unroll: int, actor: list[int]) -> None:
         actor_index, incarnation = actor

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.config.replay_service import OPEN_SHARE
 from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
-OPEN_SHARE = 0.25
-"""Memory of open episodes, as a share of that of complete ones and in addition to it. By default, Atari needs an eighth."""
 
 
 def run(settings: RunSettings, stop: StopRequest) -> None:
@@ -49,9 +48,12 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         layout = run_layout(settings, process.spec)
         replica = Replica(own.index, own.replicas)
         capacity_steps = replica.share_of(settings.replay.capacity_agent_steps)
-        open_steps = replica.share_of(settings.replay.max_open_agent_steps)
-        assembler = Assembler(open_steps, max_bytes=int(own.memory_bytes * OPEN_SHARE))
-        store = EpisodeStore(capacity_steps=capacity_steps, max_bytes=own.memory_bytes, unroll_length=layout.new_steps)
+        assembler = Assembler(int(own.memory_bytes * OPEN_SHARE))
+        store = EpisodeStore(
+            capacity_steps=capacity_steps,
+            max_bytes=lambda: own.memory_bytes - assembler.total_bytes,
+            unroll_length=layout.new_steps,
+        )
         writers, meters = Writers(), Meters(process.telemetry)
         keeper = Keeper(
             SnapshotFolder(settings.directory, run=settings.name, contract=process.contract, replica=replica),

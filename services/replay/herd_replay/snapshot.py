@@ -12,16 +12,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from herd.config.foreign_files import MAX_JSON_BYTES, read_file
+from herd.config.foreign_files import MAX_JSON_BYTES, open_file, read_file
 from herd.service.files import TEMPORARY, replace_file
+from herd.wire.episode_pieces import EpisodeKey
+from herd.wire.replay_samples import PART, PIECE
 from herd_replay.assembly import Episode, Piece
 from herd_replay.records import Record, record_parts
 from herd_replay.segments import RECORD_ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import BufferedReader
     from pathlib import Path
 
     from herd_replay.assembly import Assembler
@@ -34,8 +38,8 @@ STATE = "state.json"
 OPEN = "open.bin"
 _STATE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
 _BLOCKS = re.compile(r"(block-\d+-\d+\.bin|open\.bin)(\.tmp)?")
-MAX_BLOCK_BYTES = 1 << 28
-"""Size limit of a file: twice the largest episode."""
+EMPTY_EPISODES_BYTES = 64 << 20
+"""Size of open episodes without a piece in open.bin: two for each environment. Pieces take fewer bytes there than in memory."""
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 
@@ -56,7 +60,7 @@ class SavedBlock(_Model):
     """A file of consecutive records."""
 
     number: Count
-    used: Annotated[int, Field(ge=0, le=MAX_BLOCK_BYTES)]
+    used: Count
     first: Count
     """Offset of the oldest record that is still needed."""
     sha256: Digest
@@ -96,7 +100,8 @@ class Captured:
     """The data of a snapshot: captured between two messages, and written later."""
 
     blocks: tuple[Block, ...]
-    open: bytes | None
+    open: Iterator[bytes] | None
+    """Parts of open.bin, made as they are written, so that they take no memory: the assembler must not change until then."""
     writers: tuple[tuple[int, int], ...]
 
 
@@ -117,7 +122,7 @@ def capture(store: EpisodeStore, assembler: Assembler, writers: Writers, *, is_l
         for number, segment in store.log.segments.items()
         if oldest is not None and number >= oldest.segment
     ]
-    return Captured(tuple(blocks), b"".join(_open_records(assembler)) if is_last else None, tuple(writers.all()))
+    return Captured(tuple(blocks), _open_records(assembler) if is_last else None, tuple(writers.all()))
 
 
 class SnapshotFolder:
@@ -141,8 +146,7 @@ class SnapshotFolder:
             blocks = tuple(map(self._save_block, captured.blocks))
             digest = None
             if captured.open is not None:
-                replace_file(self.directory / OPEN, memoryview(captured.open))
-                digest = hashlib.sha256(captured.open).hexdigest()
+                digest = self._save_open(captured.open)
             state = SavedState(**self._identity, blocks=blocks, open=digest, writers=captured.writers).model_dump_json()
             replace_file(self.directory / STATE, f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n')
         except OSError as error:
@@ -174,10 +178,22 @@ class SnapshotFolder:
         known = self._written.get(name)
         if known is None:
             digest = hashlib.sha256(block.content).hexdigest()
-            replace_file(self.directory / name, block.content)
+            replace_file(self.directory / name, [block.content])
             known = SavedBlock(number=block.number, used=len(block.content), first=block.first, sha256=digest)
             self._written[name] = known  # even if a later file fails, it need not be written again
         return known.model_copy(update={"first": block.first})
+
+    def _save_open(self, parts: Iterator[bytes]) -> str:
+        """Write open.bin; returns its digest."""
+        digest = hashlib.sha256()
+
+        def counted() -> Iterator[bytes]:
+            for part in parts:
+                digest.update(part)
+                yield part
+
+        replace_file(self.directory / OPEN, counted())
+        return digest.hexdigest()
 
     def _clean(self, needed: set[str]) -> None:
         """Remove files of older snapshots, and incomplete files of a killed process."""
@@ -218,7 +234,7 @@ class SnapshotFolder:
     def _load_block(self, block: SavedBlock, store: EpisodeStore, assembler: Assembler, lost: list[str]) -> None:
         path = self.directory / block.name
         try:
-            content = read_file(path, MAX_BLOCK_BYTES)
+            content = read_file(path, block.used)
         except OSError as error:
             lost.append(f"{path}: cannot be read: {error.strerror or error}")
             return
@@ -239,20 +255,14 @@ class SnapshotFolder:
     def _load_open(self, digest: str, assembler: Assembler, lost: list[str]) -> None:
         path = self.directory / OPEN
         try:
-            # A piece takes fewer bytes here than in memory. Episodes without a piece are the rest: 50 MB of two for each environment.
-            content = read_file(path, assembler.max_bytes + MAX_BLOCK_BYTES)
+            with open_file(path, assembler.max_bytes + EMPTY_EPISODES_BYTES) as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                    lost.append(f"{path}: is damaged")
+                    return
+                file.seek(0)
+                _read_open(file, assembler)
         except OSError as error:
             lost.append(f"{path}: cannot be read: {error.strerror or error}")
-            return
-        if hashlib.sha256(content).hexdigest() != digest:
-            lost.append(f"{path}: is damaged")
-            return
-        for _, record in _records(memoryview(content), 0):
-            part = record.part[0]
-            end = int(part["episode_steps"]) or None
-            pieces: list[Piece | None] = [*_pieces(record)]
-            for piece in pieces or [None]:
-                assembler.insert(record.key, int(part["task_id"]), piece, end)
 
 
 def _records(content: memoryview, begin: int) -> Iterator[tuple[int, Record]]:
@@ -273,10 +283,16 @@ def _open_records(assembler: Assembler) -> Iterator[bytes]:
         yield bytes(-size % RECORD_ALIGNMENT)
 
 
-def _pieces(record: Record) -> Iterator[Piece]:
-    begin = 0
-    for row in record.pieces:
-        first_step, num_steps, num_rows, num_bytes, *versions = (int(number) for number in row)
-        packed = bytes(record.packed[begin : begin + num_bytes])
-        begin += num_bytes
-        yield Piece(first_step, num_steps, num_rows, (versions[0], versions[1], versions[2], versions[3]), packed)
+def _read_open(file: BufferedReader, assembler: Assembler) -> None:
+    """Insert the episodes of an intact open.bin, one piece after the other, so that each is in memory only once."""
+    while head := file.read(PART.itemsize):
+        part = np.frombuffer(head, PART)[0]
+        key = EpisodeKey(*(int(part[name]) for name in EpisodeKey._fields))
+        task_id, end = int(part["task_id"]), int(part["episode_steps"]) or None
+        table = np.frombuffer(file.read(int(part["num_pieces"]) * PIECE.itemsize), PIECE).tolist()
+        for first_step, num_steps, num_rows, num_bytes, *versions in table:
+            lineages = (versions[0], versions[1], versions[2], versions[3])
+            assembler.insert(key, task_id, Piece(first_step, num_steps, num_rows, lineages, file.read(num_bytes)), end)
+        if not table:
+            assembler.insert(key, task_id, None, end)
+        file.read(-file.tell() % RECORD_ALIGNMENT)

@@ -13,7 +13,7 @@ from herd_replay.records import Record, record_parts
 from herd_replay.segments import SegmentLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
 
@@ -43,7 +43,8 @@ class Stored(NamedTuple):
 class EpisodeStore:
     """The newest episodes of at most ``capacity_steps`` agent steps and about ``max_bytes`` of memory."""
 
-    def __init__(self, *, capacity_steps: int, max_bytes: int, unroll_length: int, log: SegmentLog | None = None) -> None:
+    def __init__(self, *, capacity_steps: int, max_bytes: Callable[[], int], unroll_length: int, log: SegmentLog | None = None) -> None:
+        """``max_bytes``: what open episodes leave at present."""
         self.num_evicted: Counter[Evicted] = Counter()
         """Episodes."""
         self.num_steps = 0
@@ -99,7 +100,11 @@ class EpisodeStore:
         self._num_unrolls_ever += self._unrolls_of(num_steps)
         while self.num_episodes > 1 and self.num_steps > self._capacity_steps:
             self._evict("capacity")
-        while self.num_episodes > 1 and self.num_bytes > self._max_bytes:
+        self.trim()
+
+    def trim(self) -> None:
+        """Evict the oldest episodes until the others fit into the memory that is left for them; the newest one stays."""
+        while self.num_episodes > 1 and self.num_bytes > self._max_bytes():
             self._evict("memory")
 
     def draw_episode(self, random: np.random.Generator) -> Stored:

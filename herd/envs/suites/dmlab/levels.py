@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from herd.envs.scores import ReferenceScores, dmlab_scores
+from herd.envs.scores import ReferenceScores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -84,15 +84,14 @@ class Level:
 def dmlab30() -> Mapping[str, Level]:
     """The 32 files of DMLab-30's 30 levels by name; two levels have a variant for training and one for testing."""
     levels = {}
-    references = dmlab_scores()
-    with (resources.files("herd.envs") / "data" / "dmlab30_scores.csv").open(encoding="utf-8") as lines:
+    with (resources.files(__package__) / "scores.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             for name in dict.fromkeys((row["train_level"], row["test_level"])):
                 levels[name] = Level(
                     is_held_out=row["has_separate_test"] == "1" and name == row["test_level"],
                     tested_as=row["test_level"],
                     needs_dataset=row["needs_brady_dataset"] == "1",
-                    reference=replace(references[row["task"]], task=name),
+                    reference=ReferenceScores(name, float(row["random"]), float(row["human"]), world_record=None, minimal_actions=None),
                 )
     return MappingProxyType(levels)
 

@@ -48,6 +48,12 @@ class DMLabSettings(SuiteSettings):
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_height", "frame_width")
 
+    of_the_machine: ClassVar[tuple[str, ...]] = ("level_cache", "prepare_games")
+
+    def game_settings(self) -> dict[str, Any]:
+        """See `SuiteSettings.game_settings`: the photographs are the same in any folder."""
+        return super().game_settings() | {"dataset_path": "dummy" if self.dataset_path == "dummy" else None}
+
     @model_validator(mode="before")
     @classmethod
     def _spell_out(cls, values: Any) -> Any:

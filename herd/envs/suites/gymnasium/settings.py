@@ -62,6 +62,8 @@ class GymnasiumSettings(SuiteSettings):
         "grayscale",
     )
 
+    of_the_machine: ClassVar[tuple[str, ...]] = ("vectorization",)
+
     def objection(self, network: NetworkSettings) -> str | None:
         """See `SuiteSettings.objection`."""
         if network.language and self.instruction_key is None:
