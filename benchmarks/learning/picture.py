@@ -59,8 +59,7 @@ def _draw_others(axes: Axes, game: str, most_millions: float) -> None:
         if curve.name in _NETWORKS_SHOWN and points:
             colour = next(colours)
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.0, linestyle="--", marker=".", label=curve.name, zorder=2)
-    for each in others_levels(game):
-        if each.env_frames / 1e6 <= 1.3 * most_millions:
-            axes.plot(
-                [each.env_frames / 1e6], [each.level], marker="*", markersize=9, color=next(colours), label=f"{each.name}: {each.level:g}"
-            )
+    shown = [each for each in others_levels(game) if each.env_frames / 1e6 <= 1.3 * most_millions]
+    for name in dict.fromkeys(each.name for each in shown):
+        reached = [(each.env_frames / 1e6, each.level) for each in shown if each.name == name]
+        axes.plot(*zip(*reached, strict=True), color=next(colours), linestyle="", marker="*", markersize=9, label=f"{name}: reached")

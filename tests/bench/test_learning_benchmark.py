@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,11 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     rows = [line for line in tried(tmp_path).splitlines() if line.startswith("| pong")]
     assert [row.split(" | ")[1:3] for row in rows] == [["a", "none"], ["wide", "`network.width_multiplier=2`"]]
     assert "18: 0 of 1" in rows[0]
-    draw([result(seed=1), result(seed=2)], tmp_path / "picture.png", title="pong")
+
+
+@pytest.mark.parametrize("game", sorted({game for suite in SUITES.values() for game in suite.games}))
+def test_the_plot_has_room_for_all_others(game: str, tmp_path: Path) -> None:
+    draw([replace(result(game, seed), env_frames=200e6) for seed in (1, 2)], tmp_path / "picture.png", title=game)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
