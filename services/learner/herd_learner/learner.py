@@ -10,18 +10,15 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.checkpoints.store import CheckpointError
-from herd.checkpoints.weights import encode_weights
 from herd.config.origin import Origin
 from herd.config.replay import SharedReplay as SharedReplaySettings
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
 from herd.learning.optimizers import Rates, rates_at
-from herd.learning.readback import Readback
 from herd.learning.trainer import Trainer
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import usable_cpus
-from herd.service.machine import describe_hardware
 from herd.service.process import ServiceProcess
 from herd.service.run_settings import changed_settings, is_supervised, keep_settings
 from herd.service.startup import BadInputError, LostAtEndError
@@ -36,17 +33,18 @@ from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
 from herd_learner.fitness import FitnessWindow
 from herd_learner.io_thread import IoThread
-from herd_learner.ledger import STALE, LedgerSnapshot, frames_by_task
+from herd_learner.ledger import STALE, frames_by_task
 from herd_learner.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
 from herd_learner.member import Member, Membership
 from herd_learner.meters import Meters
 from herd_learner.population import PopulationLink
+from herd_learner.publication import Publication
 from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.records import Records
 from herd_learner.replay_account import ReplayAccount
 from herd_learner.run_files import REPORT, RunFiles
 from herd_learner.shards.group import ShardGroup, Turn, join_group
 from herd_learner.shards.rendezvous import NotGatheredError
-from herd_learner.shards.slices import deal_tensors
 from herd_learner.shared_replay import SharedReplay
 
 if TYPE_CHECKING:
@@ -160,18 +158,12 @@ class Prepared(NamedTuple):
     num_replayed: int
     replayed_versions: list[tuple[int, int]]
     """(lineage, learner_updates) of the policies that began its replayed unrolls; only those of this agent."""
+    num_trained_rows: tuple[int, int]
+    """Of online and of replayed unrolls."""
 
     def without_replayed(self) -> Prepared:
         """Return the online unrolls only."""
-        return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [])
-
-
-class Version(NamedTuple):
-    """Weights as they are published."""
-
-    lineage: int
-    learner_updates: int
-    payload: bytes
+        return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [], (self.num_trained_rows[0], 0))
 
 
 class Learner:
@@ -179,12 +171,10 @@ class Learner:
 
     _trains_since: float | None = None
     """Time at which this session's first batch was taken."""
-    _publication_due = False
 
     def __init__(self, process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> None:
         settings, spec = process.settings, process.spec
         self._settings = settings
-        self._first_values = settings.own_values
         self._group = group
         agent = settings.learner.agent
         self._run_dir: Path = settings.agent_directory(agent)
@@ -268,9 +258,6 @@ class Learner:
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
         self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings, self._run_dir) if group.is_first else None)
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
-        self._slice = self._own_slice()
-        self._published_lineage = 0
-        self._versions: Readback[Version] = Readback()
         self._io = IoThread(
             process.context,
             settings,
@@ -282,6 +269,21 @@ class Learner:
             meters=self._meters,
             shard=(group.rank, group.size),
             population=None if self._population is None else self._population.client,
+        )
+        self._publication = Publication(settings, self._trainer, group, self._io, self._telemetry)
+        self._records = Records(
+            settings,
+            self._run_dir,
+            origin=self._origin,
+            group=group,
+            trainer=self._trainer,
+            batches=self._batches,
+            statistics=self._statistics,
+            ledger=self._ledger,
+            meters=self._meters,
+            files=self._files,
+            member=None if self._population is None else self._population.member,
+            log=self._log,
         )
         process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
 
@@ -315,7 +317,7 @@ class Learner:
             if self._batches.shared is not None and self._batches.shared.failure is not None:
                 raise RuntimeError("the replay thread died") from self._batches.shared.failure
             self._record_episodes()
-            self._hand_over_versions()
+            self._publication.hand_over()
             is_over = bool(stop) or self._is_finished()
             if not unrolls and not is_over:
                 unrolls = self._take(play)
@@ -387,7 +389,7 @@ class Learner:
         is_last = is_over and self._settings.agents == 1 and not self._settings.stop.wait_for_signal
         if is_last and dismisses_actors and not is_supervised(self._settings.directory):
             self._io.dismiss_actors()
-        self._hand_over_versions(wait=True)
+        self._publication.hand_over(wait=True)
         # From here on nothing may be acknowledged, because the last checkpoint would not include it.
         self._io.close()
         self._record_episodes()
@@ -396,7 +398,7 @@ class Learner:
         self._log_point(now - started)
         left = {
             "the last checkpoint": self._checkpoint(now - started),
-            REPORT: self._write_report(now - started, now - self._trains_since if self._trains_since else 0.0),
+            REPORT: self._records.write_report(now - started, now - self._trains_since if self._trains_since else 0.0),
         }
         self._group.leave()
         self._files.close()
@@ -425,7 +427,7 @@ class Learner:
                 stop=stop,
                 log_due=log_due,
                 checkpoint_due=checkpoint_due,
-                may_publish=self._group.size == 1 or (self._io.is_published and not self._versions.is_under_way),
+                may_publish=self._group.size == 1 or self._publication.may_follow,
                 newer_lineage=self._io.newer_lineage or 0,
                 lineage=self._lineage,
                 num_frames=sum(unroll.num_frames for unroll in unrolls),
@@ -451,7 +453,7 @@ class Learner:
         Until actors have its weights, their unrolls belong to the previous lineage. With ``max_policy_lag`` these are too old to learn
         from, so that no update and no publication would follow.
         """
-        if turn.lineage == self._published_lineage or turn.newer_lineage >= turn.lineage:
+        if turn.lineage == self._publication.lineage or turn.newer_lineage >= turn.lineage:
             return turn
         self._publish()
         return turn._replace(may_publish=self._group.size == 1)
@@ -490,7 +492,7 @@ class Learner:
         assembled = time.monotonic()
         batch = self._trainer.to_device(slab)
         self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
-        return Prepared(batch, slab.num_replayed, batches.replayed_versions)
+        return Prepared(batch, slab.num_replayed, batches.replayed_versions, slab.num_trained_rows)
 
     def _begin_new_episodes(self) -> None:
         """Take the replayed unrolls from the prepared batch, and begin new episodes in all replay slots."""
@@ -533,14 +535,14 @@ class Learner:
         self._ledger.consume(frames_by_task(consumed))
         if self._statistics.replay is not None:
             staleness = [max(0, self._statistics.learner_updates - updates) for _, updates in prepared.replayed_versions]
-            self._statistics.replay.record(prepared.num_replayed, self._num_online, staleness)
+            self._statistics.replay.record(prepared.num_trained_rows, staleness)
             self._meters.replayed(prepared.num_replayed, staleness, None if self._batches.replay is None else len(self._batches.replay))
         self._statistics.count_update(self._settings.num_online_unrolls)
         self._record(arrived)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
-            self._publication_due = True
+            self._publication.is_due = True
         publish_seconds = 0.0
-        if self._publication_due and may_publish:
+        if self._publication.is_due and may_publish:
             publishes_at = time.monotonic()
             self._publish()
             publish_seconds = time.monotonic() - publishes_at
@@ -592,121 +594,23 @@ class Learner:
         return self._rates().learning_rate * self._trainer.rate_multiplier
 
     def _publish(self) -> None:
-        """Publish this shard's slice of the parameters. A version is complete when all shards have published theirs."""
-        dtype = torch.bfloat16 if self._settings.learner.weights_dtype == "bfloat16" else torch.float32
-        tensors = self._trainer.weights()
-        lineage, updates, names = self._lineage, self._statistics.learner_updates, self._slice
-
-        def encoded(here: list[Tensor]) -> Version:
-            return Version(lineage, updates, encode_weights(dict(zip(names, here, strict=True)), dtype))
-
-        chosen = [tensors[name].detach() for name in names]
-        self._versions.send([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in chosen], encoded)
-        self._publication_due = False
-        self._published_lineage = self._lineage
-        # If credit bounds the lag, it is granted next, for unrolls that must not begin with the previous version.
-        self._hand_over_versions(wait=self._credit_bounds_lag)
-
-    def _hand_over_versions(self, *, wait: bool = False) -> None:
-        for version in self._versions.arrived(wait=wait):
-            self._io.publish(*version)
-            self._telemetry.set_weights_version(version.lineage, version.learner_updates)
-
-    def _own_slice(self) -> list[str]:
-        num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in self._trainer.agent.state_dict().items()}
-        return deal_tensors(num_bytes, self._group.size)[self._group.rank]
+        self._publication.publish(self._lineage, self._statistics.learner_updates)
 
     def _open_lineage(self, at_least: int) -> int:
         return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
 
-    def _absorb_news(self) -> None:
-        """Add the news of the other shards to the statistics of shard 0, which are the run's."""
-        for news in self._group.gather(self._statistics.news())[1:]:
-            if self._group.is_first:
-                self._statistics.absorb(news)
-
-    def _global_ledger(self) -> LedgerSnapshot:
-        snapshots = self._group.gather(self._ledger.snapshot().as_json())
-        return LedgerSnapshot.of_shards([LedgerSnapshot.from_json(each) for each in snapshots])
-
     def _log_point(self, session_seconds: float) -> None:
-        self._absorb_news()
-        self._statistics.logged()
-        rates = self._group.gather(self._meters.frames_per_second())
-        if not self._group.is_first:
-            return
-        point = self._statistics.point(
-            session_seconds=session_seconds,
-            frames_per_second=sum(rates),
-            learning_rate=self._learning_rate(),
-            by_task=self._trainer.values_by_task(),
-            clipping_shortens=self._settings.optimizer.kind == "rmsprop",
-        )
-        if self._population is not None:
-            point["population"] = self._population.member.point()
-        self._files.add_point(point)
-        if self._population is not None:
-            self._population.member.logged(point)
-        self._meters.human_normalised(self._statistics.human_normalised_mean_capped)
-        self._files.keep_lineage(self._lineage)
+        self._records.log_point(session_seconds, learning_rate=self._learning_rate(), lineage=self._lineage)
 
     def _checkpoint(
         self, session_seconds: float, *, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None
     ) -> bool:
-        """Write a checkpoint on the first shard; return False if that failed.
-
-        ``donor``: tensors that replace the learner's own, except for the random state; ``after``: another membership for the checkpoint.
-        """
-        self._absorb_news()
-        ledger = self._global_ledger()
-        replay = self._batches.replay
-        replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
-        tensors = snapshot.tensors_of(self._trainer)
-        if donor is not None:
-            tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
-        if not self._group.is_first:
-            return True
-        try:
-            path = snapshot.save(
-                self._run_dir,
-                tensors,
-                origin=self._origin,
-                learner_updates=self._statistics.learner_updates,
-                lineage=self._lineage,
-                ledger=ledger.as_json(),
-                statistics=self._statistics.as_json(session_seconds),
-                replay_random=[] if replay is None else replay_random,
-                population=None if self._population is None else self._population.member.as_json(after),
-                keep=self._settings.learner.keep_checkpoints,
-            )
-        except CheckpointError as error:
-            # The run is worth more than one checkpoint: the last one stays, and the write is tried again after the next interval.
-            self._meters.checkpoint_failed()
-            self._log.error("checkpoint failed", reason=str(error))
-            return False
-        if self._population is not None:
-            self._population.member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
-        self._meters.checkpoint_written(self._statistics.learner_updates)
-        self._log.info("checkpoint", path=str(path))
-        return True
-
-    def _write_report(self, session_seconds: float, training_seconds: float) -> bool:
-        ledger = self._global_ledger()
-        if not self._group.is_first:
-            return True
-        report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
-        device = next(self._trainer.agent.parameters()).device
-        report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
-        if self._first_values:
-            report["sweep"] = self._first_values
-        if self._population is not None:
-            report["population"] = self._population.member.report()
-        return self._files.write_report(report)
+        return self._records.checkpoint(session_seconds, lineage=self._lineage, donor=donor, after=after)
 
     def _carry_out(self, order: Order | None, session_seconds: float) -> None:
         """Carry out an order of the population completely or not at all, on all shards together. ``order``: on shard 0 only."""
         assert self._population is not None
-        self._absorb_news()
+        self._records.absorb_news()
         done = self._population.carry_out(order, lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
         member = self._population.member
         if done is None:

@@ -1,0 +1,70 @@
+"""Publishes weights: each shard its slice of the parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from herd.checkpoints.weights import encode_weights
+from herd.learning.readback import Readback
+from herd_learner.shards.slices import deal_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from herd.config.settings import RunSettings
+    from herd.learning.trainer import Trainer
+    from herd.telemetry.telemetry import Telemetry
+    from herd_learner.io_thread import IoThread
+    from herd_learner.shards.group import ShardGroup
+
+
+class Version(NamedTuple):
+    """Weights as they are published."""
+
+    lineage: int
+    learner_updates: int
+    payload: bytes
+
+
+class Publication:
+    """A version is complete when all shards have published theirs."""
+
+    def __init__(self, settings: RunSettings, trainer: Trainer, group: ShardGroup, io: IoThread, telemetry: Telemetry) -> None:
+        self._trainer = trainer
+        self._io = io
+        self._telemetry = telemetry
+        self._dtype = torch.bfloat16 if settings.learner.weights_dtype == "bfloat16" else torch.float32
+        # If credit bounds the lag, it is granted next, for unrolls that must not begin with the previous version.
+        self._waits = settings.actor.credit == "before_unroll"
+        num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in trainer.agent.state_dict().items()}
+        self._names = deal_tensors(num_bytes, group.size)[group.rank]
+        self._versions: Readback[Version] = Readback()
+        self.lineage = 0
+        """The lineage of the version published last; 0 before the first."""
+        self.is_due = False
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether the version before has been sent."""
+        return self._io.is_published and not self._versions.is_under_way
+
+    def publish(self, lineage: int, learner_updates: int) -> None:
+        """Begin to publish the weights as they are; on a GPU they are read back later."""
+        tensors, names, dtype = self._trainer.weights(), self._names, self._dtype
+
+        def encoded(here: list[Tensor]) -> Version:
+            return Version(lineage, learner_updates, encode_weights(dict(zip(names, here, strict=True)), dtype))
+
+        chosen = [tensors[name].detach() for name in names]
+        self._versions.send([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in chosen], encoded)
+        self.is_due = False
+        self.lineage = lineage
+        self.hand_over(wait=self._waits)
+
+    def hand_over(self, *, wait: bool = False) -> None:
+        """Give the I/O thread the versions that have been read back; with ``wait``, all."""
+        for version in self._versions.arrived(wait=wait):
+            self._io.publish(*version)
+            self._telemetry.set_weights_version(version.lineage, version.learner_updates)

@@ -1,0 +1,157 @@
+"""What a learner writes of its run: points of the learning curve, checkpoints and the report, over all shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from herd.checkpoints.store import CheckpointError
+from herd.service.machine import describe_hardware
+from herd_learner import snapshot
+from herd_learner.ledger import LedgerSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from structlog.stdlib import BoundLogger
+    from torch import Tensor
+
+    from herd.config.origin import Origin
+    from herd.config.settings import RunSettings
+    from herd.learning.trainer import Trainer
+    from herd_learner.batching import BatchAssembler
+    from herd_learner.ledger import Ledger
+    from herd_learner.member import Member, Membership
+    from herd_learner.meters import Meters
+    from herd_learner.run_files import RunFiles
+    from herd_learner.shards.group import ShardGroup
+    from herd_learner.statistics import RunStatistics
+
+
+class Records:
+    """The methods are collective: all shards call them together, and only the first shard writes."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        run_dir: Path,
+        *,
+        origin: Origin,
+        group: ShardGroup,
+        trainer: Trainer,
+        batches: BatchAssembler,
+        statistics: RunStatistics,
+        ledger: Ledger,
+        meters: Meters,
+        files: RunFiles,
+        member: Member | None,
+        log: BoundLogger,
+    ) -> None:
+        """``member``: of a population; None without one."""
+        self._settings = settings
+        self._run_dir = run_dir
+        self._origin = origin
+        self._group = group
+        self._trainer = trainer
+        self._batches = batches
+        self._statistics = statistics
+        self._ledger = ledger
+        self._meters = meters
+        self._files = files
+        self._member = member
+        self._log = log
+
+    def absorb_news(self) -> None:
+        """Add the news of the other shards to the statistics of shard 0, which are the run's."""
+        for news in self._group.gather(self._statistics.news())[1:]:
+            if self._group.is_first:
+                self._statistics.absorb(news)
+
+    def log_point(self, session_seconds: float, *, learning_rate: float, lineage: int) -> None:
+        """Add a point to the learning curve."""
+        self.absorb_news()
+        self._statistics.logged()
+        rates = self._group.gather(self._meters.frames_per_second())
+        if not self._group.is_first:
+            return
+        point = self._statistics.point(
+            session_seconds=session_seconds,
+            frames_per_second=sum(rates),
+            learning_rate=learning_rate,
+            by_task=self._trainer.values_by_task(),
+            clipping_shortens=self._settings.optimizer.kind == "rmsprop",
+        )
+        if self._member is not None:
+            point["population"] = self._member.point()
+        self._files.add_point(point)
+        if self._member is not None:
+            self._member.logged(point)
+        self._meters.human_normalised(self._statistics.human_normalised_mean_capped)
+        self._files.keep_lineage(lineage)
+
+    def checkpoint(
+        self,
+        session_seconds: float,
+        *,
+        lineage: int,
+        donor: Mapping[str, Mapping[str, Tensor]] | None = None,
+        after: Membership | None = None,
+    ) -> bool:
+        """Write a checkpoint; return False if that failed.
+
+        ``donor``: tensors that replace the learner's own, except for the random state; ``after``: another membership for the checkpoint.
+        """
+        self.absorb_news()
+        ledger = self._global_ledger()
+        replay = self._batches.replay
+        replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
+        tensors = snapshot.tensors_of(self._trainer)
+        if donor is not None:
+            tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
+        if not self._group.is_first:
+            return True
+        try:
+            path = snapshot.save(
+                self._run_dir,
+                tensors,
+                origin=self._origin,
+                learner_updates=self._statistics.learner_updates,
+                lineage=lineage,
+                ledger=ledger.as_json(),
+                statistics=self._statistics.as_json(session_seconds),
+                replay_random=[] if replay is None else replay_random,
+                population=None if self._member is None else self._member.as_json(after),
+                keep=self._settings.learner.keep_checkpoints,
+            )
+        except CheckpointError as error:
+            # The run is worth more than one checkpoint: the last one stays, and the write is tried again after the next interval.
+            self._meters.checkpoint_failed()
+            self._log.error("checkpoint failed", reason=str(error))
+            return False
+        if self._member is not None:
+            self._member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
+        self._meters.checkpoint_written(self._statistics.learner_updates)
+        self._log.info("checkpoint", path=str(path))
+        return True
+
+    def write_report(self, session_seconds: float, training_seconds: float) -> bool:
+        """Replace report.json; return False if that failed. ``training_seconds`` count from the session's first batch."""
+        ledger = self._global_ledger()
+        if not self._group.is_first:
+            return True
+        report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
+        device = next(self._trainer.agent.parameters()).device
+        report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
+        if self._batches.shared is not None:
+            report["replay"]["discarded_episodes"] = self._batches.shared.num_discarded_episodes
+        if values := self._settings.own_values:
+            report["sweep"] = values
+        if self._member is not None:
+            report["population"] = self._member.report()
+        return self._files.write_report(report)
+
+    def _global_ledger(self) -> LedgerSnapshot:
+        snapshots = self._group.gather(self._ledger.snapshot().as_json())
+        return LedgerSnapshot.of_shards([LedgerSnapshot.from_json(each) for each in snapshots])
