@@ -443,6 +443,28 @@ def test_answers_with_impossible_parts_are_dropped(tmp_path: Path, name: str, va
     assert client.num_malformed == 1
 
 
+@pytest.mark.parametrize("name", ["episode_id", "agent"])
+def test_a_part_of_another_episode_is_dropped(tmp_path: Path, name: str) -> None:
+    network = Network(tmp_path, 1, part_bytes=1)
+    client = client_of(network)
+    insert(client, *UNROLLS[0])
+    settle(client)
+    part = None
+    while part is None or part.episode_steps <= LAYOUT.new_steps:
+        client.request(1, whole_episodes=True)
+        (sample,) = settle(client)
+        assert isinstance(sample, SampledEpisode)
+        part = sample.part
+    client.request_next(part)
+    network.poll(0.0)
+    head, parts, *rest = network.dealers[0].incoming.pop()
+    table = np.frombuffer(parts, PART).copy()
+    table[name] += 1
+    network.dealers[0].incoming.append([head, table.tobytes(), *rest])
+    assert client.poll(0.0) == []
+    assert client.num_malformed == 1
+
+
 def test_insertions_carry_the_oldest_unacknowledged_sequence(tmp_path: Path) -> None:
     network = Network(tmp_path, 1)
     client = client_of(network)
