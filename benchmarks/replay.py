@@ -4,7 +4,7 @@ It plays real games with random actions, starts one ``herd_replay`` process, and
 
   insert    unrolls inserted as by a learner, with new actors in each cycle; agent steps per core-second of the service
   unrolls   28 drawn at a time, as for a batch of 32 with 7/8 replay; per core-second of the service, and the learner's unpacking cost
-  episodes  the same for whole episodes
+  episodes  the same for first parts of episodes, which are whole games of Atari
 
 Processor time is that of the processes themselves, so other load changes the figures only slightly. Bytes per agent step are the memory
 that the service reports, over all steps that it holds. Phases have a fixed length.
@@ -36,7 +36,7 @@ from herd.service.machine import describe_hardware
 from herd.telemetry.scrape import scrape, total
 from herd.wire.messages import MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import ReplayClient
-from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
+from herd.wire.replay_samples import SampledUnrolls
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import new_context
 
@@ -136,8 +136,7 @@ def draw(client: ReplayClient, service: Service, layout: UnrollLayout, seconds: 
             client.request(1 if whole_episodes else REPLAYED, whole_episodes=whole_episodes)
         for sample in client.poll(0.05):
             began = time.thread_time()
-            unrolls = sample.slices() if isinstance(sample, SampledEpisode) else sample.unrolls
-            assert isinstance(sample, SampledUnrolls | SampledEpisode)
+            unrolls = sample.unrolls if isinstance(sample, SampledUnrolls) else sample.part.unrolls() if sample.part is not None else []
             for number, unroll in enumerate(unrolls):
                 unroll.write_into(batch, number % REPLAYED)
                 steps += unroll.num_steps
@@ -160,6 +159,7 @@ def draw(client: ReplayClient, service: Service, layout: UnrollLayout, seconds: 
 def measure(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     """Run all phases, one after the other."""
     words = ["--run_dir", str(run_dir), "--actor.environments", "1", "--replay_service.port", "0", "--replay.kind", "shared"]
+    words += ["--learner.batch_size", "32"]
     words += ["--replay.capacity_agent_steps", str(arguments.capacity)]
     settings = load_settings([Path(arguments.experiment)], words, {})
     layout = run_layout(settings, environment_spec(settings.env))

@@ -36,6 +36,7 @@ from herd.wire.messages import (
     Refused,
     ReleaseIndex,
     SampleEpisode,
+    SamplePart,
     SampleUnrolls,
     StalePublish,
     Unrolls,
@@ -377,6 +378,7 @@ def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
         insert,
         lambda random: [header(SampleUnrolls(**who, request_id=random.getrandbits(20), num_unrolls=random.randint(1, 256)))],
         lambda random: [header(SampleEpisode(**who, request_id=random.getrandbits(20)))],
+        lambda random: [header(SamplePart(**who, request_id=random.getrandbits(20), episode=(0, 1, 2, 3, 4), first_step=5))],
     ]
 
 

@@ -39,6 +39,7 @@ from herd.wire.messages import (
     Refused,
     Sampled,
     SampleEpisode,
+    SamplePart,
     SampleUnrolls,
     StalePublish,
     Unrolls,
@@ -148,7 +149,7 @@ class _Replay:
 
     def __init__(self) -> None:
         self.assembler = Assembler(1 << 20)
-        self.store = EpisodeStore(capacity_steps=1000, max_bytes=1 << 26, unroll_length=LAYOUT.new_steps, log=SegmentLog(1 << 14))
+        self.store = EpisodeStore(capacity_steps=1000, max_bytes=lambda: 1 << 26, unroll_length=LAYOUT.new_steps, log=SegmentLog(1 << 14))
         self.writers = Writers()
         self.handler = ReplayHandler(
             run_id=RUN,
@@ -160,7 +161,7 @@ class _Replay:
             store=self.store,
             writers=self.writers,
             random=np.random.default_rng(0),
-            max_episode_bytes=1 << 20,
+            part_bytes=1 << 10,
         )
 
     def state(self) -> tuple[int, ...]:
@@ -184,7 +185,8 @@ def fuzz_replay(data: bytes) -> None:
     if answer.outcome != "inserted":
         assert replay.state() == before
     asked = {"request_id": 1, "run_id": RUN, "agent": 0, "contract": CONTRACT}
-    for request in (SampleUnrolls(**asked, num_unrolls=5), SampleEpisode(**asked)):
+    part = SamplePart(**asked, episode=(2, 5, 0, 0, 0), first_step=LAYOUT.new_steps)
+    for request in (SampleUnrolls(**asked, num_unrolls=5), SampleEpisode(**asked), part):
         head, *payload = replay.handler.answer(request, []).frames
         sampled = decode_header(head)
         assert isinstance(sampled, Sampled)

@@ -482,7 +482,10 @@ def plan_pods(
     sheet: Sheet,
 ) -> tuple[Pod, ...]:
     """Size the pods. The network includes unrolls, weights and temperatures, but not acknowledgements, gradients and metrics."""
-    memory, sheet_memory = figures.memory, _learner_memory(settings, figures, demand, learners, sheet)
+    memory, sheet_memory = (
+        figures.memory,
+        _learner_memory(settings, figures, demand=demand, learners=learners, services=services, sheet=sheet),
+    )
     arriving, published = demand.unrolls * demand.unroll_bytes, demand.agents * demand.versions * demand.version_bytes
     shards = demand.agents * learners.shards
     # For each agent: the visible version, and an incomplete one.
@@ -536,16 +539,20 @@ def plan_pods(
     return tuple(pods)
 
 
-def _learner_memory(settings: RunSettings, figures: Figures, demand: Demand, learners: LearnerPlan, sheet: Sheet) -> float:
+def _learner_memory(
+    settings: RunSettings, figures: Figures, *, demand: Demand, learners: LearnerPlan, services: ServicesPlan, sheet: Sheet
+) -> float:
     base, unroll = figures.memory.learner_bytes, demand.raw_unroll_bytes
     sharded = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": learners.shards})})
     queued = 2 * sharded.credit_capacity  # docs/messaging.md, "Bounds"
     replayed = settings.replay.capacity_unrolls / learners.shards if settings.replay.kind == "uniform" else 0
+    shared = services.learner_bytes / learners.shards
     sheet.section("memory")
     return sheet.line(
         "memory of a learner shard",
-        f"{shown_bytes(base)} + ({shown(queued)} queued + {shown(replayed)} replayed unrolls) x {shown_bytes(unroll)}",
-        base + (queued + replayed) * unroll,
+        f"{shown_bytes(base)} + ({shown(queued)} queued + {shown(replayed)} replayed unrolls) x {shown_bytes(unroll)}"
+        + (f" + {shown_bytes(shared)} from the replay service" if shared else ""),
+        base + (queued + replayed) * unroll + shared,
         "B",
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from herd.bench.plan_sheet import Pod, Sheet, rounded_up, shown, shown_bytes
 from herd.config.replay_service import OPEN_SHARE
 from herd.envs.make import environment_spec
+from herd.wire.replay_samples import PART_BYTES
 
 if TYPE_CHECKING:
     from herd.bench.plan import ActorPlan, Demand, PlanOptions
@@ -29,6 +30,8 @@ class ServicesPlan:
     from_learners: float = 0.0
     to_actors: float = 0.0
     from_actors: float = 0.0
+    learner_bytes: float = 0.0
+    """Memory for replayed unrolls in the shards of one learner."""
     weights: float = 0.0
     """Bytes from the servers that serve actors."""
 
@@ -113,7 +116,19 @@ def _plan_replay(
         ),
     ]
     replicas = sheet.line("replicas", "the maximum of the above (replay_service.replicas)", max(bounds))
-    sheet.note(f"replay: {measured.source}; most games take more bytes a step than Breakout (docs/laser.md)")
+    batches = settings.replay.prefetch_batches
+    ahead = batches * settings.learner.batch_size * demand.raw_unroll_bytes
+    formula, slots = f"{shown(batches)} batches ahead of {shown_bytes(ahead / batches)}", 0.0
+    if settings.network.core != "none":
+        part = min(PART_BYTES, options.game_steps * measured.bytes_per_agent_step)
+        each = 2 * part + demand.raw_unroll_bytes
+        num_slots = settings.learner.batch_size - fresh
+        slots = num_slots * each
+        formula += f" + {shown(num_slots)} slots x {shown_bytes(each)} (two parts of an episode, one unpacked unroll)"
+    services.learner_bytes = sheet.line("memory in the learner", formula, ahead + slots, "B")
+    sheet.note(
+        f"replay: {measured.source}; other games take more bytes a step than Breakout, rendered ones 100 times as many (docs/laser.md)"
+    )
     each = figures.memory.paramserver_bytes + kept / replicas
     services.pods.append(Pod("replay", replicas, 1, 0, each, arriving / replicas, leaving / replicas))
     services.from_learners += arriving

@@ -185,6 +185,13 @@ class Slab:
         self.arrays["is_replayed"][...] = np.arange(self._num_unrolls) >= num_online
 
     @property
+    def num_trained_rows(self) -> tuple[int, int]:
+        """Rows of online and of replayed unrolls that enter the losses, which those of a burn-in and filled-up ones do not."""
+        valid = self.arrays["row_valid"][: self._num_held, self._burn_in :].sum(axis=1)
+        num_online = self._num_held - self.num_replayed
+        return int(valid[:num_online].sum()), int(valid[num_online:].sum())
+
+    @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays [B, ...] by the field's name on the wire, in the same memory as `batch`, on the host."""
         memory = self._memory.numpy()

@@ -48,7 +48,7 @@ REPORT_OUTCOMES = ("accepted", "duplicate", "late", "unknown", "non_finite", "ou
 REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "refused", "malformed")
 """What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; of no run of ours;
 broken."""
-DISCARDED_EPISODES_BY = ("hole", "open", "size")
+DISCARDED_EPISODES_BY = ("hole", "open")
 """Reasons for discarding an episode: an unroll is missing, too many episodes were open, it is too large."""
 DROPPED_PIECES_BY = ("duplicate", "late")
 """Reasons for dropping a piece of an episode: replay already has it, or the episode is over."""
@@ -623,7 +623,7 @@ REPLAY_INSERTED_STEPS = CounterMetric(
 )
 REPLAY_DISCARDED = CounterMetric(
     "herd_replay_discarded_episodes_total",
-    "Episodes that were not kept: an unroll was missing (hole), open ones took too much memory (open), or it was too long (size).",
+    "Episodes that were not kept: an unroll was missing (hole), or open ones took too much memory (open).",
     "episodes",
     ("replay",),
     labels=("reason",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AllowInfNan, BaseModel, ConfigDict, FailFast, Field, TypeAdapter
+from pydantic import AllowInfNan, BaseModel, ConfigDict, FailFast, Field, SerializerFunctionWrapHandler, TypeAdapter, model_serializer
 
 from herd.config.settings import MAX_AGENTS
 
@@ -366,6 +366,15 @@ class StoredEpisodes(_Header):
     num_unrolls: Count
     num_steps: Count
     """Agent steps."""
+    num_discarded: Count = 0
+    """Episodes that it could not keep since it started; not sent if there are none."""
+
+    @model_serializer(mode="wrap")
+    def _leave_out_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, int]:
+        fields: dict[str, int] = serialize(self)
+        if not self.num_discarded:
+            del fields["num_discarded"]
+        return fields
 
 
 class InsertUnrolls(_Header):
@@ -405,7 +414,7 @@ class SampleUnrolls(_Header):
 
 
 class SampleEpisode(_Header):
-    """Learner to replay: requests one episode, drawn uniformly from all complete episodes."""
+    """Learner to replay: requests the first part of an episode, which is drawn uniformly from all complete episodes."""
 
     type: Literal["sample_episode"] = "sample_episode"
     request_id: Count
@@ -414,8 +423,22 @@ class SampleEpisode(_Header):
     contract: Identifier
 
 
+class SamplePart(_Header):
+    """Learner to replay: requests the next part of an episode."""
+
+    type: Literal["sample_part"] = "sample_part"
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    episode: tuple[Count, Count, Count, Count, Count]
+    """Its key: agent, actor_index, process, environment_slot, episode_id."""
+    first_step: Count
+    """First step of the part."""
+
+
 class Sampled(_Header):
-    """Replay to learner: parts of episodes, in three payload frames; no parts and no frames while replay is empty."""
+    """Replay to learner: parts of episodes, in three payload frames. None while replay is empty, or if it no longer has the episode."""
 
     type: Literal["sampled"] = "sampled"
     request_id: Count
@@ -557,6 +580,7 @@ Message = (
     | Inserted
     | SampleUnrolls
     | SampleEpisode
+    | SamplePart
     | Sampled
     | MemberReport
     | MemberAnswer

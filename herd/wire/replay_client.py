@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from herd.wire.messages import (
     MAX_UNROLLS_PER_INSERT,
     Inserted,
     InsertUnrolls,
-    Message,
     Sampled,
     SampleEpisode,
+    SamplePart,
     SampleUnrolls,
     StoredEpisodes,
 )
-from herd.wire.replay_samples import SampledEpisode, SampledUnrolls, read_parts
+from herd.wire.replay_samples import SampledEpisode, SampledUnrolls, max_answer_bytes, read_parts
 from herd.wire.retrying import WAIT_SECONDS, RetryingRequest
 from herd.wire.sockets import Context, Dealer, Poller
 
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 WINDOW = 2
 """Maximum number of unacknowledged messages of unrolls: the service processes one while the next one is on its way."""
-MAX_EPISODE_BYTES = 128 << 20
-"""Maximum packed size of an episode: 27,000 steps of Atari at twice the size of any game."""
 EMPTY_SECONDS = 0.25
 """Pause after an empty answer: nothing can be drawn until an episode ends."""
 
@@ -58,7 +56,15 @@ class _Request:
 
     whole_episode: bool
     missing: int
+    after: EpisodePart | None = None
+    """The part of an episode that the requested one follows."""
     unrolls: list[EpisodePart] = field(default_factory=list)
+
+    def accepts(self, part: EpisodePart) -> bool:
+        """Return whether the part is one of those requested."""
+        if self.after is not None:
+            return self.after.is_followed_by(part)
+        return not (self.whole_episode and part.first_step)
 
 
 @dataclass(slots=True)
@@ -127,7 +133,8 @@ class ReplayClient:
         writer = secrets.randbits(63) if writer is None else writer
         identity = _Identity(run_id, agent, contract, writer)
         self._agent = agent
-        self._replicas = [_Replica(context, endpoint, identity, clock, random) for endpoint in endpoints]
+        most_bytes = max_answer_bytes(layout)
+        self._replicas = [_Replica(context, endpoint, identity, clock, random, max_frame_bytes=most_bytes) for endpoint in endpoints]
         self._requests: list[_Request] = []
         self._poller = Poller(*(replica.dealer for replica in self._replicas))
 
@@ -136,6 +143,11 @@ class ReplayClient:
         """Agent steps of complete episodes in all replicas, by their last answers; None until one has answered."""
         known = [replica.stored.num_steps for replica in self._replicas if replica.stored is not None]
         return sum(known) if known else None
+
+    @property
+    def num_discarded_episodes(self) -> int:
+        """Episodes that replay could not keep since it started, by the last answers."""
+        return sum(replica.stored.num_discarded for replica in self._replicas if replica.stored is not None)
 
     @property
     def pending_bytes(self) -> int:
@@ -192,12 +204,19 @@ class ReplayClient:
         self._advance()
 
     def request(self, count: int, *, whole_episodes: bool) -> None:
-        """Request ``count`` unrolls, which arrive as one sample, or ``count`` whole episodes, one sample each."""
+        """Request ``count`` unrolls, which arrive as one sample, or the first parts of ``count`` episodes, one sample each."""
         sizes = [1] * count if whole_episodes else [count]
         for size in sizes:
             request = _Request(whole_episodes, size)
             self._requests.append(request)
             self._assign(request, size, self._replicas)
+        self._advance()
+
+    def request_next(self, part: EpisodePart) -> None:
+        """Request the part of an episode that follows ``part``."""
+        request = _Request(whole_episode=True, missing=1, after=part)
+        self._requests.append(request)
+        self._replicas[replica_of(part.key, len(self._replicas))].parts.append(_Part(request, 1))
         self._advance()
 
     def poll(self, timeout_seconds: float) -> list[Sample]:
@@ -245,7 +264,7 @@ class ReplayClient:
                 replica.parts.append(_Part(request, min(number - begin, MAX_SAMPLED_UNROLLS)))
 
     def _advance(self) -> None:
-        """Send what is due. Replicas that can be drawn from take over the draws of the others."""
+        """Send what is due. Replicas that can be drawn from take over the draws of the others, but they do not have their episodes."""
         for replica in self._replicas:
             replica.advance()
         able = [replica for replica in self._replicas if replica.can_be_drawn_from]
@@ -254,7 +273,10 @@ class ReplayClient:
         for replica in self._replicas:
             if replica.parts and replica not in able:
                 for part in replica.withdraw():
-                    self._assign(part.request, part.count, able)
+                    if part.request.after is None:
+                        self._assign(part.request, part.count, able)
+                    else:
+                        part.request.missing = 0
 
     def _read(self) -> list[Sample]:
         for replica in self._replicas:
@@ -293,7 +315,16 @@ class _Identity:
 class _Replica:
     """The client's state for one replica: its unacknowledged messages and pending draws."""
 
-    def __init__(self, context: Context, endpoint: str, identity: _Identity, clock: Callable[[], float], random: Random | None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        identity: _Identity,
+        clock: Callable[[], float],
+        random: Random | None,
+        *,
+        max_frame_bytes: int,
+    ) -> None:
         self.stored: StoredEpisodes | None = None
         """What it holds, by its last answer."""
         self.kept: deque[_Kept] = deque()
@@ -313,7 +344,7 @@ class _Replica:
             context,
             endpoint,
             routing_id=f"replay/{identity.writer:016x}",
-            max_frame_bytes=MAX_EPISODE_BYTES,
+            max_frame_bytes=max_frame_bytes,
             high_water_mark=WINDOW + 2,
         )
         self.requests = RetryingRequest(self.dealer, self._request_frames, clock=clock, random=random)
@@ -387,16 +418,17 @@ class _Replica:
 
         """
         wanted = self.parts[0]
-        if len(parts) > wanted.count or any((part.num_steps == part.episode_steps) < wanted.request.whole_episode for part in parts):
+        if len(parts) > wanted.count or not all(map(wanted.request.accepts, parts)):
             raise MalformedMessage("an unexpected sample", "array")
         self.stored = stored
         self.requests.answered()
-        if not parts:
+        if not parts and wanted.request.after is None:
             self.requests.pause(EMPTY_SECONDS)
             return
         wanted.request.unrolls += parts
-        wanted.request.missing -= len(parts)
-        wanted.count -= len(parts)
+        num_answered = max(len(parts), 1)  # without a part, the episode is no longer there
+        wanted.request.missing -= num_answered
+        wanted.count -= num_answered
         if not wanted.count:
             self.parts.popleft()
 
@@ -413,13 +445,13 @@ class _Replica:
         return [*encode(message, kept.arrays), kept.actors]
 
     def _request_frames(self, request_id: int) -> list[Frame]:
-        wanted, who = self.parts[0], self._identity
-        message: Message = (
-            SampleEpisode(request_id=request_id, run_id=who.run_id, agent=who.agent, contract=who.contract)
-            if wanted.request.whole_episode
-            else SampleUnrolls(request_id=request_id, run_id=who.run_id, agent=who.agent, contract=who.contract, num_unrolls=wanted.count)
-        )
-        return encode(message)
+        wanted, after = self.parts[0], self.parts[0].request.after
+        who: dict[str, Any] = {"run_id": self._identity.run_id, "agent": self._identity.agent, "contract": self._identity.contract}
+        if after is not None:
+            return encode(SamplePart(request_id=request_id, episode=after.key, first_step=after.stop_step, **who))
+        if wanted.request.whole_episode:
+            return encode(SampleEpisode(request_id=request_id, **who))
+        return encode(SampleUnrolls(request_id=request_id, num_unrolls=wanted.count, **who))
 
 
 def _rows(array: Array, unrolls: list[int], shape: tuple[int, ...]) -> Array:
@@ -430,5 +462,5 @@ def _rows(array: Array, unrolls: list[int], shape: tuple[int, ...]) -> Array:
 
 def _sample(request: _Request) -> Sample:
     if request.whole_episode:
-        return SampledEpisode(request.unrolls[0])
+        return SampledEpisode(request.unrolls[0] if request.unrolls else None, request.after)
     return SampledUnrolls([part.unroll_at(part.first_step) for part in request.unrolls])

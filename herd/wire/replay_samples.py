@@ -1,7 +1,7 @@
 """Parts of episodes as sent from replay to a learner, and their conversion to unrolls.
 
 A `sampled` message has three payload frames: the table of its parts (`PART`), the table of their pieces (`PIECE`), and the packed
-pieces, one behind the other. A part is some successive pieces of one episode: all of them, or those that one unroll needs.
+pieces, one behind the other. A part is some successive pieces of one episode: those that one unroll needs, or some successive unrolls.
 """
 
 from __future__ import annotations
@@ -52,8 +52,17 @@ MAX_EPISODE_STEPS = 1 << 24
 """Maximum steps of a game: 600 times the 27,000 steps of Atari's time limit."""
 MAX_INDEX = (1 << 31) - 1
 """Maximum index of environments and tasks, which are sent as i4."""
-_KEPT_PIECES = 3
-"""Unpacked pieces kept of an episode: an unroll needs the end of the previous piece and parts of two."""
+MAX_ANSWER_BYTES = 16 << 20
+"""Packed size of unrolls in one answer, which is exceeded by at most one unroll. 256 unrolls of Atari take 1 to 5 MB."""
+PART_BYTES = 4 << 20
+"""Packed size of a part of an episode, which contains at least one unroll: whole games of Atari, or some 300 steps of DeepMind Lab. Each
+part repeats the last piece of the previous one."""
+
+
+def max_answer_bytes(layout: UnrollLayout) -> int:
+    """Return the largest packed size of an answer's pieces; incompressible data grows by far less than a half."""
+    rows = 3 * layout.new_steps + layout.burn_in + layout.frame_stack  # an unroll begins and ends within pieces
+    return MAX_ANSWER_BYTES + 3 * PieceLayout(layout).num_bytes(rows, rows) // 2
 
 
 def rows_of_unroll(layout: UnrollLayout, first_step: int) -> tuple[int, int]:
@@ -93,6 +102,7 @@ class EpisodePart:
         self._packed = packed
         self._piece_layout = PieceLayout(layout)
         self._unpacked: dict[int, dict[str, Array]] = {}
+        """Pieces that the next unroll needs as well, by index."""
         self._check()
 
     @property
@@ -104,6 +114,14 @@ class EpisodePart:
         """Return the unroll that starts at ``first_step``, a multiple of the unroll length from the game's start."""
         return StoredUnroll(self, first_step, min(self.layout.new_steps, self.stop_step - first_step))
 
+    def unrolls(self) -> list[StoredUnroll]:
+        """Return all unrolls; missing steps of an episode's last one are invalid."""
+        return [self.unroll_at(step) for step in range(self.first_step, self.stop_step, self.layout.new_steps)]
+
+    def is_followed_by(self, other: EpisodePart) -> bool:
+        """Return whether ``other`` continues this part's episode where this part ends."""
+        return (other.key, other.first_step, other.episode_steps) == (self.key, self.stop_step, self.episode_steps)
+
     def write(self, first_step: int, arrays: Mapping[str, Array], row: int) -> None:
         """Write the unroll that starts at ``first_step`` into entry ``row`` of each array [U, ...], in an actor's layout.
 
@@ -113,7 +131,7 @@ class EpisodePart:
             MalformedMessage: a piece does not unpack.
 
         """
-        layout = self.layout
+        layout, first_steps = self.layout, self._pieces["first_step"]
         # Views, also of single numbers.
         out = {field.name: arrays[field.name][row, ...] for field in layout.fields if field.name in arrays}
         for array in out.values():
@@ -129,9 +147,14 @@ class EpisodePart:
         }
         for name in identity.keys() & out.keys():
             out[name][...] = identity[name]
-        for index in range(*pieces_with_rows(self._pieces["first_step"], *rows_of_unroll(layout, first_step))):
+        for index in range(*pieces_with_rows(first_steps, *rows_of_unroll(layout, first_step))):
             self._write_piece(index, out, base)
             self._write_versions(index, out, first_step)
+        next_step = first_step + layout.new_steps
+        needed, _ = pieces_with_rows(first_steps, *rows_of_unroll(layout, next_step))
+        if next_step >= self.stop_step:
+            needed = len(first_steps)
+        self._unpacked = {index: piece for index, piece in self._unpacked.items() if index >= needed}
 
     def _write_piece(self, index: int, out: Mapping[str, Array], base: int) -> None:
         """Write a piece's rows from ``base`` on, and its data before these rows."""
@@ -183,8 +206,6 @@ class EpisodePart:
         if known is None:
             piece = self._pieces[index]
             known = self._piece_layout.unpack(self._packed[index], int(piece["num_rows"]), int(piece["num_steps"]))
-            while len(self._unpacked) >= _KEPT_PIECES:
-                del self._unpacked[next(iter(self._unpacked))]
             self._unpacked[index] = known
         return known
 
@@ -205,8 +226,8 @@ class EpisodePart:
         expected = steps + (first == 0) + np.minimum(lacking, 0)  # the last row may not exist
         if (first[1:] != first[:-1] + steps[:-1]).any() or (rows != expected).any():
             raise MalformedMessage("a sampled part whose pieces are not consecutive", "array")
-        first_row, last_row = rows_of_unroll(self.layout, self.first_step)
-        last_row = min(self.stop_step, self.episode_rows - 1) if self.num_steps > length else min(last_row, self.episode_rows - 1)
+        first_row, _ = rows_of_unroll(self.layout, self.first_step)
+        last_row = min(self.stop_step, self.episode_rows - 1)
         begin, stop = int(first[0]), int(first[-1] + steps[-1])
         if (begin and begin + 1 > max(first_row, 0)) or stop < max(self.stop_step, last_row):
             raise MalformedMessage("a sampled part with missing pieces", "array")
@@ -246,23 +267,12 @@ class SampledUnrolls:
 
 @dataclass(frozen=True, slots=True)
 class SampledEpisode:
-    """One episode, drawn uniformly over complete episodes."""
+    """The first part of an episode, drawn uniformly over complete episodes, or the part that follows another."""
 
-    part: EpisodePart
-
-    @property
-    def agent(self) -> int:
-        """The agent that played it."""
-        return self.part.key.agent
-
-    @property
-    def num_steps(self) -> int:
-        """Number of agent steps of the whole game."""
-        return self.part.episode_steps
-
-    def slices(self) -> list[StoredUnroll]:
-        """Return the whole episode as unrolls, from its first step; missing steps of the last unroll are invalid."""
-        return [self.part.unroll_at(step) for step in range(0, self.num_steps, self.part.layout.new_steps)]
+    part: EpisodePart | None
+    """None if replay no longer has what follows ``after``."""
+    after: EpisodePart | None = None
+    """The part before this one."""
 
 
 def read_parts(message: Sampled, frames: Sequence[Frame], layout: UnrollLayout) -> list[EpisodePart]:

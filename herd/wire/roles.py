@@ -29,6 +29,7 @@ MAY_SAY: dict[KeyRole, frozenset[str]] = {
             "insert_unrolls",
             "sample_unrolls",
             "sample_episode",
+            "sample_part",
             "member_report",
         }
     ),

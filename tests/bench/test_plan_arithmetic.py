@@ -260,14 +260,21 @@ def test_replay_is_planned_from_cpu_memory_and_network() -> None:
     assert replay.bytes_out * 3 == pytest.approx(30e6)
     assert replay.bytes_in * 3 == pytest.approx(1000 * UNROLL_BYTES)
     # 160 x 27,000 x 500 B of open games, of which a replica holds at most a quarter of 2.15 GB.
-    assert (
-        next(
-            pod.pods
-            for pod in make_plan(with_replay(2 << 30), replace(HALF_BUSY, game_steps=27_000.0), FIGURES).pods
-            if pod.role == "replay"
-        )
-        == 5
+    long = make_plan(with_replay(2 << 30), replace(HALF_BUSY, game_steps=27_000.0), FIGURES)
+    assert next(pod.pods for pod in long.pods if pod.role == "replay") == 5
+    # Two batches of 32 unrolls ahead.
+    assert value(plan, "replay", "memory in the learner") == pytest.approx(2 * 32 * UNROLL_BYTES)
+    recurrent = with_replay(2 << 30).model_copy(update={"network": NetworkSettings(core="lstm")})
+    learning = make_plan(
+        recurrent, replace(HALF_BUSY, learner_frames_per_second=1e9), replace(FIGURES, stages=(replace(STAGE, core="lstm"),))
     )
+    # 24 slots besides, with two parts of a game of 1,000 steps of 500 B and an unpacked unroll.
+    unroll = learning.demand.raw_unroll_bytes
+    in_learner = 2 * 32 * unroll + 24 * (2 * 1000 * 500 + unroll)
+    assert value(learning, "replay", "memory in the learner") == pytest.approx(in_learner)
+    assert learning.learners.shards == 1
+    queued = 2 * recurrent.credit_capacity * unroll
+    assert value(learning, "memory", "memory of a learner shard") == pytest.approx(500e6 + queued + in_learner)
     large = make_plan(with_replay(64 << 30), replace(HALF_BUSY, frames_per_second=240_000.0), FIGURES)
     assert next(pod.pods for pod in large.pods if pod.role == "replay") == 3  # 1.8 cores, at 70 % utilisation
 

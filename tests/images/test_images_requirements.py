@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+
 import pytest
+from packaging.requirements import Requirement
 
 from herd.topology import SERVICES
-from images.requirements import CONSTRAINTS, NEEDS, ROOT, UnpinnedError, read_pins, requirements
+from images.requirements import CONSTRAINTS, NEEDS, PROJECT, ROOT, UnpinnedError, read_pins, requirements
 
 TORCH = {"torch", "safetensors", "networkx", "sympy"}
 
@@ -28,6 +32,15 @@ def test_only_the_services_that_need_torch_contain_it() -> None:
 def test_only_actor_and_evaluator_images_contain_the_emulator() -> None:
     players = {"services/actor/requirements.txt", "services/evaluator/requirements.txt"}
     assert {name for name in NEEDS if "ale-py" in pins_of(name)} == players
+
+
+@pytest.mark.parametrize("extra", ["vizdoom", "minigrid"])
+def test_documented_packages_of_a_suite_are_those_of_its_extra_and_pinned(extra: str) -> None:
+    needs = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"][extra]
+    names = {Requirement(need).name for need in needs} - {"herd-rl"}
+    documented = re.findall(r'PACKAGES=(?:"([^"]+)"|([a-z-]+))', (ROOT / "docs" / "images.md").read_text())
+    assert names in [set((several or one).split()) for several, one in documented]
+    assert names <= set(read_pins(CONSTRAINTS.read_text()))
 
 
 def test_indirect_requirements_are_included() -> None:

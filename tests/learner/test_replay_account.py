@@ -20,9 +20,9 @@ def _update(rejected: float | None) -> UpdateStatistics:
 
 def test_the_report_holds_the_measured_values() -> None:
     account = ReplayAccount()
-    account.record(0, 4, [])
-    account.record(12, 4, [3, 5])
-    account.record(12, 4, [10])
+    account.record((4, 0), [])
+    account.record((4, 12), [3, 5])
+    account.record((4, 12), [10])
     for rejected in (None, 0.25, 0.75):  # before the minimum there are no rows to reject
         account.gated(_update(rejected))
     account.waited(0.5)
@@ -38,7 +38,7 @@ def test_the_report_holds_the_measured_values() -> None:
 def test_values_without_measurements_are_none() -> None:
     account = ReplayAccount()
     assert account.report(0.0) == {"fraction": None, "rejected_share": None, "staleness": None, "waited_share": None}
-    account.record(4, 4, [])
+    account.record((4, 4), [])
     account.gated(_update(None))
     report = account.report(1.0)
     assert (report["fraction"], report["rejected_share"], report["staleness"]) == (0.5, None, None)
@@ -46,9 +46,9 @@ def test_values_without_measurements_are_none() -> None:
 
 def test_the_first_shard_adds_up_each_shards_changes_once() -> None:
     first, second = ReplayAccount(2), ReplayAccount(2)
-    first.record(6, 2, [4])
+    first.record((2, 6), [4])
     first.gated(_update(0.5))
-    second.record(3, 1, [8, 9])
+    second.record((1, 3), [8, 9])
     second.gated(_update(0.5))
     second.waited(4.0)
     news: Any = json.loads(json.dumps(second.news()))

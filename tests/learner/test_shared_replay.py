@@ -41,6 +41,7 @@ class FakeUnroll:
 
     number: int
     agent: int = 0
+    first_step: int = 0
 
     @property
     def policy_version(self) -> tuple[int, int]:
@@ -53,12 +54,14 @@ class FakeUnroll:
             arrays[name][row] = self.number
 
 
-@dataclass
-class FakeEpisode:
-    """The part behind a `SampledEpisode`; its unrolls are numbered from ``first``."""
+@dataclass(eq=False)
+class FakePart:
+    """Unrolls ``start`` to ``stop`` of an episode of ``num_unrolls``; they are numbered from ``first``."""
 
     first: int
     num_unrolls: int
+    start: int = 0
+    stop: int | None = None
 
     @property
     def layout(self) -> Any:
@@ -68,8 +71,15 @@ class FakeEpisode:
     def episode_steps(self) -> int:
         return self.num_unrolls * LAYOUT.new_steps
 
-    def unroll_at(self, step: int) -> FakeUnroll:
-        return FakeUnroll(self.first + step // LAYOUT.new_steps)
+    @property
+    def stop_step(self) -> int:
+        return (self.num_unrolls if self.stop is None else self.stop) * LAYOUT.new_steps
+
+    def unrolls(self) -> list[FakeUnroll]:
+        return [FakeUnroll(self.first + step // LAYOUT.new_steps, first_step=step) for step in self._steps()]
+
+    def _steps(self) -> range:
+        return range(self.start * LAYOUT.new_steps, self.stop_step, LAYOUT.new_steps)
 
 
 @dataclass
@@ -82,6 +92,8 @@ class FakeClient:
     is_closed: bool = False
     inserted: list[tuple[list[int], list[list[int]]]] = field(default_factory=list)
     requests: list[tuple[int, bool]] = field(default_factory=list)
+    continued: list[Any] = field(default_factory=list)
+    num_discarded_episodes: int = 0
     answers: deque[Any] = field(default_factory=deque)
     num_answered: int = 0
 
@@ -92,6 +104,9 @@ class FakeClient:
 
     def request(self, count: int, *, whole_episodes: bool) -> None:
         self.requests.append((count, whole_episodes))
+
+    def request_next(self, part: Any) -> None:
+        self.continued.append(part)
 
     def poll(self, timeout_seconds: float) -> Sequence[Any]:  # noqa: ARG002  as the client
         samples = list(self.answers)
@@ -301,7 +316,7 @@ def test_a_slot_replays_its_episode_one_unroll_per_batch() -> None:
     for _ in range(20):
         rig.shared.turn(0.0)
         while answered < rig.client.num_asked:
-            rig.client.answers.append(SampledEpisode(FakeEpisode(next(first), next(lengths))))  # type: ignore[arg-type]
+            rig.client.answers.append(SampledEpisode(FakePart(next(first), next(lengths))))  # type: ignore[arg-type]
             answered += 1
         while rig.shared.turn(0.0):
             pass
@@ -325,11 +340,75 @@ def test_a_damaged_unroll_ends_its_episode() -> None:
     rig.client.num_steps_stored = MINIMUM
     rig.shared.turn(0.0)
     for start in (0, 100, DAMAGED - 1, 300, 400):
-        rig.client.answers.append(SampledEpisode(FakeEpisode(start, 3)))  # type: ignore[arg-type]
+        rig.client.answers.append(SampledEpisode(FakePart(start, 3)))  # type: ignore[arg-type]
     rig.shared.turn(0.0)
     assert rig.step()[0] == [0, 100, DAMAGED - 1]
     rig.shared.turn(0.0)
     assert rig.step()[0] == [300, 101, 400]  # the first slot had kept only a part of its first episode
+
+
+@pytest.mark.parametrize("part_unrolls", [1, 2, 4, 100])
+def test_an_episode_in_parts_is_replayed_like_a_whole_one(part_unrolls: int) -> None:
+    """Batches hold the same unrolls, and a slot never has more than two parts of its episode and the batches ahead."""
+    seen: list[list[list[int]]] = []
+    for size in (1000, part_unrolls):
+        rig = Rig(whole_episodes=True, prefetch=2)
+        rig.client.num_steps_stored = MINIMUM
+        episodes = iter(zip(range(0, 100_000, 100), [9, 1, 13, 4, 2, 8, 5, 3] * 10, strict=False))
+        seen.append([])
+        for _ in range(30):
+            busy = True
+            while busy:
+                busy = rig.shared.turn(0.0)
+                while rig.client.num_answered < rig.client.num_asked:
+                    first, length = next(episodes)
+                    rig.client.answers.append(SampledEpisode(FakePart(first, length, 0, min(size, length))))  # type: ignore[arg-type]
+                    rig.client.num_answered += 1
+                    busy = True
+                for part in rig.client.continued:
+                    following = FakePart(part.first, part.num_unrolls, part.stop, min(part.stop + size, part.num_unrolls))
+                    rig.client.answers.append(SampledEpisode(following, part))  # type: ignore[arg-type]
+                    busy = True
+                rig.client.continued.clear()
+            assert all(len(slot.unrolls) <= size + 2 for slot in rig.shared._stock._slots)  # type: ignore[union-attr]
+            seen[-1].append(rig.step()[0])
+    assert seen[0] == seen[1]
+
+
+def test_a_slot_whose_episode_was_evicted_begins_another() -> None:
+    rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    for first in (0, 100, 200, 300, 400, 500):
+        rig.client.answers.append(SampledEpisode(FakePart(first, 9, 0, 2)))  # type: ignore[arg-type]
+    for _ in range(3):
+        rig.shared.turn(0.0)
+    assert [part.first for part in rig.client.continued] == [0, 100, 200]  # each is asked for once
+    lost, *found = rig.client.continued
+    rig.client.continued.clear()
+    rig.client.answers.append(SampledEpisode(None, lost))
+    rig.client.answers.extend(SampledEpisode(FakePart(part.first, 9, 2, 9), part) for part in found)  # type: ignore[arg-type]
+    taken = []
+    for _ in range(3):
+        rig.shared.turn(0.0)
+        taken.append(rig.step()[0])
+    assert taken == [[0, 100, 200], [1, 101, 201], [300, 102, 202]]
+
+
+def test_an_answer_for_an_episode_that_was_dropped_meanwhile_is_ignored() -> None:
+    rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    for first in (0, 100, 200, 300, 400, 500):
+        rig.client.answers.append(SampledEpisode(FakePart(first, 9, 0, 2)))  # type: ignore[arg-type]
+    rig.shared.turn(0.0)
+    rig.shared.turn(0.0)
+    late = list(rig.client.continued)
+    rig.shared.begin_new_episodes()
+    rig.client.answers.extend(SampledEpisode(FakePart(part.first, 9, 2, 9), part) for part in late)  # type: ignore[arg-type]
+    rig.shared.turn(0.0)
+    rig.shared.turn(0.0)
+    assert rig.step()[0] == [300, 400, 500]
 
 
 def _give_episodes(rig: Rig, firsts: Iterator[int], num_unrolls: int) -> None:
@@ -338,7 +417,7 @@ def _give_episodes(rig: Rig, firsts: Iterator[int], num_unrolls: int) -> None:
     while busy:
         busy = rig.shared.turn(0.0)
         while rig.client.num_answered < rig.client.num_asked:
-            rig.client.answers.append(SampledEpisode(FakeEpisode(next(firsts), num_unrolls)))  # type: ignore[arg-type]
+            rig.client.answers.append(SampledEpisode(FakePart(next(firsts), num_unrolls)))  # type: ignore[arg-type]
             rig.client.num_answered += 1
             busy = True
 
@@ -416,7 +495,7 @@ def test_shards_replay_together_or_not_at_all() -> None:
 def test_a_prepared_batch_is_trained_without_replayed_unrolls_that_another_shard_lacks(all_have_it: bool) -> None:
     slab = Slab(LAYOUT, NUM_ONLINE + NUM_REPLAYED)
     slab.hold(NUM_ONLINE, NUM_REPLAYED)
-    learner = mock.MagicMock(_prepared=Prepared(slab.batch, NUM_REPLAYED, []))
+    learner = mock.MagicMock(_prepared=Prepared(slab.batch, NUM_REPLAYED, [], (0, 0)))
     learner._settings.learner.sample_reuse = 1
     learner._begin_new_episodes = lambda: Learner._begin_new_episodes(learner)
     Learner._step(learner, [], has_replayed=all_have_it, may_publish=True)
@@ -433,7 +512,7 @@ def test_an_order_of_the_population_begins_new_episodes_if_it_copies_weights(is_
     _give_episodes(rig, firsts, 9)
     _, slab = rig.step()
     _give_episodes(rig, firsts, 9)
-    prepared = Prepared(slab.batch, NUM_REPLAYED, [(1, 0)])
+    prepared = Prepared(slab.batch, NUM_REPLAYED, [(1, 0)], (7, 3))
     learner = mock.MagicMock(_batches=rig.batches, _prepared=prepared)
     learner._population.carry_out.return_value = CarriedOut(RunSettings(), is_copy=is_copy)
     learner._begin_new_episodes = lambda: Learner._begin_new_episodes(learner)
@@ -444,7 +523,7 @@ def test_an_order_of_the_population_begins_new_episodes_if_it_copies_weights(is_
         return
     assert learner._prepared.num_replayed == 0
     assert torch.equal(learner._prepared.batch.actions, slab.batch.actions[:, :NUM_ONLINE])
-    assert learner._prepared.replayed_versions == []
+    assert (learner._prepared.replayed_versions, learner._prepared.num_trained_rows) == ([], (7, 0))
     _give_episodes(rig, firsts, 9)
     assert [number % 100 for number in rig.step()[0]] == [0, 0, 0]
 

@@ -33,6 +33,16 @@ def test_a_batch_is_time_major() -> None:
     np.testing.assert_array_equal(batch.trained.numpy(), arrays["row_valid"].T[1:])
 
 
+def test_trained_rows_are_counted_without_burn_in_and_filled_up_rows() -> None:
+    slab = Slab(LAYOUT, 5)
+    # The first row is the burn-in; the last unroll is left over from an earlier batch.
+    slab.arrays["row_valid"][...] = [[1, 1, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 1]]
+    slab.hold(3, 1)
+    assert slab.num_trained_rows == (3, 2)
+    slab.hold(2, 0)
+    assert slab.num_trained_rows == (3, 0)
+
+
 def test_a_part_of_a_batch_shares_its_memory() -> None:
     batch = Slab.of(LAYOUT, _arrays(5)).batch
     part = batch.part(1, 3)

@@ -16,7 +16,7 @@ from herd_replay.writers import Writers
 from herd.wire.codec import decode_header, encode
 from herd.wire.episode_pieces import EpisodeKey, inserted_layout
 from herd.wire.layout import Array, UnrollLayout
-from herd.wire.messages import InsertUnrolls, Sampled, SampleEpisode, SampleUnrolls
+from herd.wire.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
 from herd.wire.replay_samples import EpisodePart, read_parts
 
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), num_actions=3, num_tasks=5)
@@ -35,7 +35,7 @@ class Process:
         *,
         capacity: int = CAPACITY,
         layout: UnrollLayout = LAYOUT,
-        max_episode_bytes: int = 1 << 20,
+        part_bytes: int = 1 << 20,
         memory_bytes: int = 1 << 40,
         replica: Replica = ONLY,
     ) -> None:
@@ -60,7 +60,7 @@ class Process:
             store=self.store,
             writers=self.writers,
             random=np.random.default_rng(replica.index),
-            max_episode_bytes=max_episode_bytes,
+            part_bytes=part_bytes,
         )
 
     def save(self, *, is_last: bool) -> None:
@@ -75,7 +75,15 @@ class Process:
         return self.read(self.handler.answer(request, []))
 
     def sample_episode(self) -> list[EpisodePart]:
-        return self.read(self.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), []))
+        """All parts of an episode."""
+        parts = self.read(self.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), []))
+        while parts and parts[-1].stop_step < parts[-1].episode_steps:
+            parts += self.sample_part(parts[-1].key, parts[-1].stop_step)
+        return parts
+
+    def sample_part(self, key: EpisodeKey, first_step: int) -> list[EpisodePart]:
+        message = SamplePart(request_id=1, run_id="run", agent=0, contract=CONTRACT, episode=key, first_step=first_step)
+        return self.read(self.handler.answer(message, []))
 
     def read(self, answer: Answer) -> list[EpisodePart]:
         message = decode_header(answer.frames[0])

@@ -6,6 +6,7 @@ import copy
 import tempfile
 import tracemalloc
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from herd.wire.codec import MalformedMessage, decode_header
 from herd.wire.episode_pieces import EpisodeKey
 from herd.wire.layout import Array
-from herd.wire.messages import Inserted, InsertUnrolls, Refused, SampleEpisode
+from herd.wire.messages import Inserted, InsertUnrolls, Refused, Sampled, SampleEpisode
 from herd.wire.replay_samples import EpisodePart
 from tests.failing_disks import no_space_beyond
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
@@ -97,7 +98,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self.rows: list[list[Row]] = [play(LAYOUT, lengths, seed + slot) for slot in range(NUM_SLOTS)]
         self.unrolls = [unrolls_of(LAYOUT, rows, slot=slot, task_id=slot) for slot, rows in enumerate(self.rows)]
         self.next = [0] * NUM_SLOTS
-        self.process = Process(Path(self.folder.name))
+        self.process = Process(Path(self.folder.name), part_bytes=700)
         self.model = Model()
         self.on_disk = copy.deepcopy(self.model)
         self.open_is_on_disk = False
@@ -154,9 +155,13 @@ class ReplayMachine(RuleBasedStateMachine):
         assert len(drawn) == (count if self.model.complete else 0)
         for part in drawn:
             self._check(part)
-        for part in self.process.sample_episode():
-            assert part.num_steps == part.episode_steps
+        parts = self.process.sample_episode()
+        assert bool(parts) == bool(self.model.complete)
+        assert all(before.is_followed_by(after) for before, after in pairwise(parts))
+        for part in parts:
             self._check(part)
+        if parts:
+            assert (parts[0].first_step, parts[-1].stop_step) == (0, parts[-1].episode_steps)
 
     def _check(self, part: EpisodePart) -> None:
         slot, episode = part.key.environment_slot, part.key.episode_id
@@ -305,12 +310,59 @@ def test_messages_that_are_not_requests_are_malformed(process: Process) -> None:
         process.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), [b"x"])
 
 
-def test_oversized_episodes_are_discarded(tmp_path: Path) -> None:
-    for process, games in ((Process(tmp_path, capacity=6), [0, 2]), (Process(tmp_path, max_episode_bytes=100), [])):
-        for sequence, unroll in enumerate(UNROLLS, 1):
-            process.insert([unroll], sequence)
-        assert {key.episode_id for key in process.held()} <= set(games)
-        assert process.assembler.num_discarded["size"] == 4 - len(games)
+def test_an_episode_longer_than_the_capacity_is_stored_alone(tmp_path: Path) -> None:
+    process = Process(tmp_path, capacity=6)
+    held = set()
+    for sequence, unroll in enumerate(UNROLLS, 1):
+        process.insert([unroll], sequence)
+        held.add(tuple(key.episode_id for key in process.held()))
+    assert held == {(0,), (1,), (2,), (3,)}  # of 3, 7, 5 and 9 steps
+    assert not process.assembler.num_discarded
+
+
+@pytest.mark.parametrize("part_bytes", [1, 2000, 8000, 1 << 20])
+def test_parts_of_a_long_episode_are_bounded_and_cover_it(tmp_path: Path, part_bytes: int) -> None:
+    rows = play(LAYOUT, [2, 301, 9], seed=5)  # the long game begins within an unroll
+    process = Process(tmp_path, capacity=1000, part_bytes=part_bytes)
+    process.insert(unrolls_of(LAYOUT, rows)[:1], 1)
+    for sequence, unroll in enumerate(unrolls_of(LAYOUT, rows)[1:], 2):
+        process.insert([unroll], sequence)
+    long = next(key for key in process.held() if key.episode_id == 1)
+    parts = process.sample_part(long, 0)
+    while parts[-1].stop_step < 301:
+        parts += process.sample_part(long, parts[-1].stop_step)
+    assert all(before.is_followed_by(after) for before, after in pairwise(parts))
+    sizes = [sum(map(len, part._packed)) for part in parts]
+    assert all(part.num_steps == LAYOUT.new_steps or size <= part_bytes for part, size in zip(parts[:-1], sizes, strict=False))
+    assert len(parts) in {1: {-(-301 // LAYOUT.new_steps)}, 1 << 20: {1}}.get(part_bytes, range(2, 60))
+    for part in parts:
+        for drawn in part.unrolls():
+            got = LAYOUT.allocate(1)
+            drawn.write_into(got, 0)
+            for name, expected in oracle_slice(LAYOUT, rows, 1, drawn.first_step).items():
+                np.testing.assert_array_equal(got[name], expected, err_msg=name)
+    assert process.sample_part(long, 301) == []
+    assert process.sample_part(long._replace(episode_id=9), 0) == []
+
+
+def test_an_evicted_episode_is_not_continued(tmp_path: Path) -> None:
+    process = Process(tmp_path, capacity=20)
+    unrolls = unrolls_of(LAYOUT, play(LAYOUT, [9] * 6, seed=5))
+    process.insert(unrolls[:3], 1)
+    (first,) = process.held()
+    assert [part.first_step for part in process.sample_part(first, 4)] == [4]
+    process.insert(unrolls[3:], 2)
+    assert first not in process.held()
+    assert process.sample_part(first, 4) == []
+
+
+def test_answers_tell_how_many_episodes_were_discarded(process: Process) -> None:
+    process.insert([UNROLLS[0], *UNROLLS[2:]], 1)  # an unroll of the second game is missing
+    (part,) = process.sample_unrolls(1)
+    answer = process.handler.answer(SampleEpisode(request_id=1, run_id="run", agent=0, contract=CONTRACT), [])
+    sampled = decode_header(answer.frames[0])
+    assert isinstance(sampled, Sampled)
+    assert (part.key.agent, sampled.stored.num_discarded) == (0, 1)
 
 
 def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_path: Path) -> None:

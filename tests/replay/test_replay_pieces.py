@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from herd_replay.assembly import Assembler, Episode, Piece
@@ -74,6 +76,18 @@ def test_unrolls_cut_from_assembled_games_equal_the_played_rows(layout: UnrollLa
                     assert (got[name][0] == np.full_like(got[name][0], 77)).all()
                 assert unroll.num_steps == expected["row_valid"][0, layout.burn_in :].sum()
                 assert unroll.policy_version == tuple(expected["policy_version"][0, 0])
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, RECURRENT], ids=["stack", "core"])
+def test_no_piece_is_unpacked_twice_and_only_those_of_the_next_unroll_are_kept(layout: UnrollLayout) -> None:
+    part = part_of(layout, assembled(layout, play(layout, [3, 50, 9], seed=2))[1])
+    arrays = layout.allocate(1)
+    with mock.patch.object(PieceLayout, "unpack", autospec=True, side_effect=PieceLayout.unpack) as unpack:
+        for unroll in part.unrolls():
+            unroll.write_into(arrays, 0)
+            assert len(part._unpacked) <= 2
+    assert unpack.call_count == len(part._pieces)
+    assert part._unpacked == {}
 
 
 def test_a_last_step_that_has_a_piece_of_its_own_and_no_row_after_it_can_be_cut() -> None:

@@ -113,11 +113,19 @@ def test_two_agents_draw_from_one_replay(tmp_path: Path, context: Context) -> No
         assert len(episodes) == 20
         for episode in episodes:
             assert isinstance(episode, SampledEpisode)
-            assert episode.num_steps == len(game(streams[episode.agent], episode.part.key.episode_id)) - 1
-            assert sum(unroll.num_steps for unroll in episode.slices()) == episode.num_steps
+            assert episode.part is not None
+            assert episode.part.episode_steps == len(game(streams[episode.part.key.agent], episode.part.key.episode_id)) - 1
+            assert sum(unroll.num_steps for unroll in episode.part.unrolls()) == episode.part.episode_steps
         assert server.total("herd_replay_agent_steps") == 44
         assert server.total("herd_replay_samples_total", kind="unroll") == 300
         assert server.end(signal.SIGTERM) == 0
+
+
+def unrolls_in(sample: SampledUnrolls | SampledEpisode) -> list[StoredUnroll]:
+    if isinstance(sample, SampledUnrolls):
+        return sample.unrolls
+    assert sample.part is not None
+    return sample.part.unrolls()
 
 
 def check(unrolls: list[StoredUnroll], rows_of: Callable[[int, int], list[Row]], layout: UnrollLayout) -> None:
@@ -147,7 +155,7 @@ def test_a_signal_saves_all_steps_to_disk(tmp_path: Path, context: Context, numb
         learner.settle()
         assert learner.client.num_steps_stored == 60
         episodes = learner.draw(10, whole_episodes=True)
-        check([unroll for episode in episodes for unroll in episode.slices()], lambda *_: rows, learner.layout)  # type: ignore[union-attr]
+        check([unroll for episode in episodes for unroll in unrolls_in(episode)], lambda *_: rows, learner.layout)
         assert second.total("herd_replay_discarded_episodes_total") == 0
         assert second.before == [line for line in second.before if "restored" in line]
 
@@ -169,7 +177,7 @@ def test_episodes_stay_intact_under_eviction_and_kills(tmp_path: Path, context: 
             # Sampling runs alongside insertion, once there is something to sample.
             samples = learner.draw(3, whole_episodes=rounds % 2 == 0) if learner.client.num_steps_stored else learner.client.poll(0.02)
             for sample in samples:
-                parts = sample.slices() if isinstance(sample, SampledEpisode) else sample.unrolls
+                parts = unrolls_in(sample)
                 check(parts, lambda _, slot: streams[slot], learner.layout)
                 seen |= {(unroll.part.key.environment_slot, unroll.part.key.episode_id) for unroll in parts}
             rounds += 1

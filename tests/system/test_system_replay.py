@@ -24,7 +24,7 @@ def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
     assert [report["sweep"] for report in reports] == [{"optimizer.learning_rate": 2e-3}, {"optimizer.learning_rate": 1e-3}]
     for agent, report in enumerate(reports):
         replay = report["replay"]
-        assert 0.2 < replay["fraction"] <= 0.5
+        assert 0.1 < replay["fraction"] <= 0.5
         assert 0.0 <= replay["rejected_share"] <= 1.0
         points = (run_dir / "agents" / str(agent) / "metrics.jsonl").read_text().splitlines()
         last = json.loads(points[-1])
@@ -35,6 +35,6 @@ def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
 def test_two_shards_replay_from_two_replicas(tmp_path: Path) -> None:
     words = ("--learner.shards", "2", "--replay_service.replicas", "2", "--stop.env_frames", "30000")
     report = train(tmp_path / "run", *REPLAY, *words)
-    assert 0.3 < report["replay"]["fraction"] <= 0.5
+    assert 0.1 < report["replay"]["fraction"] <= 0.5
     assert report["replay"]["staleness"]["max"] > 0
     assert report["accounting"]["dropped"] == {}

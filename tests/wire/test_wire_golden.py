@@ -52,6 +52,7 @@ from herd.wire.messages import (
     ReleaseIndex,
     Sampled,
     SampleEpisode,
+    SamplePart,
     SampleUnrolls,
     SliceWanted,
     StalePublish,
@@ -117,6 +118,7 @@ MESSAGES: tuple[Message, ...] = (
     Inserted(writer=2**63 - 1, sequence=70_000, stored=StoredEpisodes(num_episodes=9, num_unrolls=400, num_steps=7_900)),
     SampleUnrolls(request_id=10, run_id="pong", agent=2, contract=CONTRACT, num_unrolls=28),
     SampleEpisode(request_id=11, run_id="pong", agent=2, contract=CONTRACT),
+    SamplePart(request_id=12, run_id="pong", agent=2, contract=CONTRACT, episode=(2, 5, 1 << 40, 40, 9), first_step=7_900),
     Sampled(request_id=10, num_parts=28, num_pieces=61, stored=StoredEpisodes(num_episodes=9, num_unrolls=400, num_steps=7_900)),
     Temperatures(request_id=8, handed=(HandedTemperature(environment_slot=40, episode_id=10, inverse_temperature=0.25),)),
     MemberReport(

@@ -158,10 +158,12 @@ class Prepared(NamedTuple):
     num_replayed: int
     replayed_versions: list[tuple[int, int]]
     """(lineage, learner_updates) of the policies that began its replayed unrolls; only those of this agent."""
+    num_trained_rows: tuple[int, int]
+    """Of online and of replayed unrolls."""
 
     def without_replayed(self) -> Prepared:
         """Return the online unrolls only."""
-        return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [])
+        return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [], (self.num_trained_rows[0], 0))
 
 
 class Learner:
@@ -490,7 +492,7 @@ class Learner:
         assembled = time.monotonic()
         batch = self._trainer.to_device(slab)
         self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
-        return Prepared(batch, slab.num_replayed, batches.replayed_versions)
+        return Prepared(batch, slab.num_replayed, batches.replayed_versions, slab.num_trained_rows)
 
     def _begin_new_episodes(self) -> None:
         """Take the replayed unrolls from the prepared batch, and begin new episodes in all replay slots."""
@@ -533,7 +535,7 @@ class Learner:
         self._ledger.consume(frames_by_task(consumed))
         if self._statistics.replay is not None:
             staleness = [max(0, self._statistics.learner_updates - updates) for _, updates in prepared.replayed_versions]
-            self._statistics.replay.record(prepared.num_replayed, self._num_online, staleness)
+            self._statistics.replay.record(prepared.num_trained_rows, staleness)
             self._meters.replayed(prepared.num_replayed, staleness, None if self._batches.replay is None else len(self._batches.replay))
         self._statistics.count_update(self._settings.num_online_unrolls)
         self._record(arrived)

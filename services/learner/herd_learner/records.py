@@ -144,6 +144,8 @@ class Records:
         report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
         device = next(self._trainer.agent.parameters()).device
         report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
+        if self._batches.shared is not None:
+            report["replay"]["discarded_episodes"] = self._batches.shared.num_discarded_episodes
         if values := self._settings.own_values:
             report["sweep"] = values
         if self._member is not None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Sums:
-    num_trained: int = 0
-    """Unrolls of all batches, once for each update."""
-    num_replayed: int = 0
-    """Replayed unrolls among them."""
+    num_rows: int = 0
+    """Rows that entered the losses, once for each update."""
+    num_replayed_rows: int = 0
+    """Those of replayed unrolls among them."""
     staleness: int = 0
     """Sum over this agent's replayed unrolls, in policy versions."""
     num_stale: int = 0
@@ -27,8 +27,8 @@ class _Sums:
     waited_seconds: float = 0.0
 
     def add(self, other: _Sums) -> None:
-        self.num_trained += other.num_trained
-        self.num_replayed += other.num_replayed
+        self.num_rows += other.num_rows
+        self.num_replayed_rows += other.num_replayed_rows
         self.staleness += other.staleness
         self.num_stale += other.num_stale
         self.max_staleness = max(self.max_staleness, other.max_staleness)
@@ -46,9 +46,14 @@ class ReplayAccount:
     _num_gated: int = 0
     """Updates whose loss reported the rejected share of replayed rows; already for all shards together, so not summed."""
 
-    def record(self, num_replayed: int, num_online: int, staleness: Sequence[int]) -> None:
-        """Count an update on a batch; ``staleness`` of the replayed unrolls of this agent, in policy versions."""
-        one = _Sums(num_replayed + num_online, num_replayed, sum(staleness), len(staleness), max(staleness, default=0))
+    def record(self, num_trained_rows: tuple[int, int], staleness: Sequence[int]) -> None:
+        """Count an update on a batch.
+
+        Args:
+            num_trained_rows: of its online and of its replayed unrolls.
+            staleness: of the replayed unrolls of this agent, in policy versions.
+        """
+        one = _Sums(sum(num_trained_rows), num_trained_rows[1], sum(staleness), len(staleness), max(staleness, default=0))
         self._sums.add(one)
         self._news.add(one)
 
@@ -77,7 +82,7 @@ class ReplayAccount:
         sums = self._sums
         shard_seconds = training_seconds * self.num_shards
         return {
-            "fraction": sums.num_replayed / sums.num_trained if sums.num_trained else None,
+            "fraction": sums.num_replayed_rows / sums.num_rows if sums.num_rows else None,
             "rejected_share": self._rejected / self._num_gated if self._num_gated else None,
             "staleness": {"mean": sums.staleness / sums.num_stale, "max": sums.max_staleness} if sums.num_stale else None,
             "waited_share": sums.waited_seconds / shard_seconds if shard_seconds > 0 else None,

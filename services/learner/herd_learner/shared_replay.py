@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from herd.config.replay import SharedReplay as SharedReplaySettings
     from herd.learning.batch import Slab
-    from herd.wire.replay_samples import SampledEpisode, SampledUnrolls
+    from herd.wire.replay_samples import EpisodePart, SampledEpisode, SampledUnrolls
     from herd_learner.queue import QueuedUnroll
 
 POLL_SECONDS = 0.005
@@ -46,6 +46,10 @@ class Client(Protocol):
         """Unrolls not sent to the service because the backlog was full."""
 
     @property
+    def num_discarded_episodes(self) -> int:
+        """Episodes that the service could not keep."""
+
+    @property
     def refused(self) -> str | None:
         """Why the service refuses this client."""
 
@@ -53,7 +57,10 @@ class Client(Protocol):
         """Copy unrolls and send them to the service."""
 
     def request(self, count: int, *, whole_episodes: bool) -> None:
-        """Request unrolls or episodes."""
+        """Request unrolls or beginnings of episodes."""
+
+    def request_next(self, part: EpisodePart) -> None:
+        """Request what follows a part of an episode."""
 
     def poll(self, timeout_seconds: float) -> Sequence[SampledUnrolls | SampledEpisode]:
         """Return what has arrived."""
@@ -124,6 +131,11 @@ class SharedReplay:
     def num_inserts_dropped(self) -> int:
         """Number of consumed unrolls that never reached the service; it cannot store their episodes."""
         return self.num_not_inserted + self._client.num_dropped_unrolls
+
+    @property
+    def num_discarded_episodes(self) -> int:
+        """Number of episodes that the service could not keep since it started."""
+        return self._client.num_discarded_episodes
 
     @property
     def is_ready(self) -> bool:
@@ -241,8 +253,13 @@ class SharedReplay:
             self._is_filled = False
             with self._changed:
                 self._gives = False
-        if self._is_filled and (count := self._stock.ask()):
+        if not self._is_filled:
+            return
+        count, parts = self._stock.ask()
+        if count:
             self._client.request(count, whole_episodes=self._whole_episodes)
+        for part in parts:
+            self._client.request_next(part)
 
     def _fill(self) -> bool:
         """Write the stock into the current batch; return whether there is more to do."""

@@ -25,8 +25,8 @@ SLOT_BYTES = 700
 OPEN_PIECE_BYTES = 430
 """Memory of a piece of an open episode, in addition to its packed contents."""
 
-Discarded = Literal["hole", "open", "size"]
-"""Why an episode is discarded: a piece is missing; open episodes took too much memory; it has more steps than replay keeps."""
+Discarded = Literal["hole", "open"]
+"""Why an episode is discarded: a piece is missing; open episodes took too much memory."""
 Dropped = Literal["duplicate", "late"]
 """Why a piece is dropped: its game already has it, or has ended."""
 
@@ -162,10 +162,6 @@ class Assembler:
         while self.num_bytes > self.max_bytes:
             self._discard(next(iter(self._open)), "open")
         return None
-
-    def count_discarded(self, reason: Discarded) -> None:
-        """Count a complete episode that could not be kept."""
-        self.num_discarded[reason] += 1
 
     def finished(self, key: EpisodeKey) -> None:
         """Mark a game of a restored state as ended and stored."""

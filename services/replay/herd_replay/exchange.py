@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from herd.wire.messages import (
     Refused,
     Sampled,
     SampleEpisode,
+    SamplePart,
     SampleUnrolls,
     StoredEpisodes,
 )
-from herd.wire.replay_samples import MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
+from herd.wire.replay_samples import MAX_ANSWER_BYTES, MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
 from herd.wire.served_run import ServedRun
 from herd_replay.assembly import Piece
 
@@ -34,13 +35,11 @@ if TYPE_CHECKING:
     from herd.wire.layout import Array, UnrollLayout
     from herd.wire.messages import Message
     from herd.wire.replay_samples import Table
-    from herd_replay.assembly import Assembler, Episode
+    from herd_replay.assembly import Assembler
     from herd_replay.store import EpisodeStore, Stored
     from herd_replay.writers import Writers
 
 Outcome = Literal["inserted", "repeated", "early", "sampled", "empty", "refused", "malformed"]
-MAX_ANSWER_BYTES = 16 << 20
-"""Size limit of packed unrolls in one answer; it may contain fewer unrolls than requested. 256 unrolls of Atari take 1 to 5 MB."""
 
 
 @dataclass(slots=True)
@@ -59,11 +58,20 @@ class Answer:
     num_unrolls: int = 0
     """Inserted."""
     ages: list[int] = field(default_factory=list)
-    """For each sampled part: number of agent steps inserted since its episode."""
+    """For each sampled unroll or episode: number of agent steps inserted since its episode."""
     sampled_steps: int = 0
     """Agent steps of the sampled parts."""
     is_episode: bool = False
-    """Whether the part is a whole episode."""
+    """Whether an episode is sampled in parts."""
+
+
+class _Part(NamedTuple):
+    """Some successive unrolls of an episode."""
+
+    head: np.void
+    """Its row of the table of parts."""
+    pieces: Table
+    packed: memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +101,9 @@ class ReplayHandler:
         store: EpisodeStore,
         writers: Writers,
         random: np.random.Generator,
-        max_episode_bytes: int,
+        part_bytes: int,
     ) -> None:
-        """``layout``: that of sampled unrolls. ``max_episode_bytes``: largest packed size of an episode."""
+        """``layout``: that of sampled unrolls. ``part_bytes``: packed size of a part of an episode."""
         self._run = ServedRun("replay service", "learner.replay", run_id, contract, num_agents)
         self._layout = layout
         self._replica = replica
@@ -103,7 +111,7 @@ class ReplayHandler:
         self._store = store
         self._writers = writers
         self._random = random
-        self._max_episode_bytes = max_episode_bytes
+        self._part_bytes = part_bytes
         self._inserted_layout = inserted_layout(layout)
         self._pieces = PieceLayout(layout)
         self._block = self._inserted_layout.allocate(MAX_UNROLLS_PER_INSERT)
@@ -115,7 +123,7 @@ class ReplayHandler:
             MalformedMessage: the message is not a valid replay request; nothing has changed.
 
         """
-        if not isinstance(message, InsertUnrolls | SampleUnrolls | SampleEpisode):
+        if not isinstance(message, InsertUnrolls | SampleUnrolls | SampleEpisode | SamplePart):
             raise MalformedMessage(f"{message.type} is not a replay request", "unexpected")
         request_id = None if isinstance(message, InsertUnrolls) else message.request_id
         if payload and request_id is not None:
@@ -173,82 +181,79 @@ class ReplayHandler:
             piece = self._piece(arrays, unroll, segment) if segment.num_steps else None
             episode = self._assembler.insert(key, task_id, piece, segment.stop_step if segment.is_end else None)
             if episode is not None:
-                self._keep(episode)
+                self._store.append(episode)
 
     def _piece(self, arrays: dict[str, Array], unroll: int, segment: Segment) -> Piece:
         begin, end = arrays["policy_version"][unroll].tolist()
         return Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), self._pieces.pack(arrays, unroll, segment))
 
-    def _keep(self, episode: Episode) -> None:
-        num_bytes = sum(len(piece.packed) for piece in episode.pieces)
-        if self._store.fits(episode.num_steps) and num_bytes <= self._max_episode_bytes:
-            self._store.append(episode)
-        else:
-            self._assembler.count_discarded("size")
-
     def _sample_unrolls(self, message: SampleUnrolls) -> Answer:
         answer = Answer("sampled", agent=message.agent)
-        parts: list[np.void] = []
-        tables: list[Table] = []
-        packed: list[memoryview] = []
+        parts: list[_Part] = []
         num_bytes = 0
         while self._store.num_episodes and len(parts) < message.num_unrolls and num_bytes < MAX_ANSWER_BYTES:
             stored, first_step = self._store.draw_unroll(self._random)
-            record = self._store.record(stored)
-            part = record.part[0].copy()
-            begin, end = pieces_with_rows(record.pieces["first_step"], *rows_of_unroll(self._layout, first_step))
-            part["first_step"] = first_step
-            part["num_steps"] = min(self._layout.new_steps, stored.num_steps - first_step)
-            part["num_pieces"] = end - begin
-            ends = np.cumsum(record.pieces["num_bytes"][:end])
-            start = int(ends[begin - 1]) if begin else 0
+            part = self._part(stored, first_step, 0)
             parts.append(part)
-            tables.append(record.pieces[begin:end])
-            packed.append(record.packed[start : int(ends[-1])])
-            num_bytes += len(packed[-1])
-            self._count(answer, stored, int(part["num_steps"]))
-        if not parts:
-            return self._empty(message.request_id, answer)
-        table = np.concatenate(tables)
-        answer.frames = [
-            *self._header(message.request_id, len(parts), len(table)),
-            np.stack(parts).tobytes(),
-            table.tobytes(),
-            b"".join(packed),
-        ]
-        return answer
+            num_bytes += len(part.packed)
+            answer.ages.append(self._store.inserted_steps - stored.inserted_steps)
+        return self._answer(message.request_id, answer, parts)
 
-    def _sample_episode(self, message: SampleEpisode) -> Answer:
+    def _sample_episode(self, message: SampleEpisode | SamplePart) -> Answer:
         answer = Answer("sampled", agent=message.agent, is_episode=True)
-        if not self._store.num_episodes:
-            return self._empty(message.request_id, answer)
-        stored = self._store.draw_episode(self._random)
-        record = self._store.record(stored)
-        self._count(answer, stored, stored.num_steps)
-        # Views of stored records: an answer that waits for its reader takes no memory, unless its episode is evicted meanwhile.
+        first_step = 0
+        if isinstance(message, SamplePart):
+            stored, first_step = self._store.find(EpisodeKey(*message.episode)), message.first_step
+        else:
+            stored = self._store.draw_episode(self._random) if self._store.num_episodes else None
+        if stored is None or first_step >= stored.num_steps:
+            return self._answer(message.request_id, answer, [])
+        if not first_step:
+            answer.ages.append(self._store.inserted_steps - stored.inserted_steps)
+        return self._answer(message.request_id, answer, [self._part(stored, first_step, self._part_bytes)])
+
+    def _part(self, stored: Stored, first_step: int, part_bytes: int) -> _Part:
+        """Return the unrolls from ``first_step`` on that take at most ``part_bytes``, but at least one."""
+        record, length = self._store.record(stored), self._layout.new_steps
+        first_steps, ends = record.pieces["first_step"], np.cumsum(record.pieces["num_bytes"])
+        first_row, last_row = rows_of_unroll(self._layout, first_step)
+        begin, end = pieces_with_rows(first_steps, first_row, last_row)
+        start = int(ends[begin - 1]) if begin else 0
+        stop_step = min(first_step + length, stored.num_steps)
+        num_fitting = int(np.searchsorted(ends, start + part_bytes, "right"))
+        if num_fitting >= end:
+            last = record.pieces[num_fitting - 1]
+            stop_step = int(last["first_step"] + last["num_steps"])
+            if stop_step < stored.num_steps:
+                stop_step -= stop_step % length
+            begin, end = pieces_with_rows(first_steps, first_row, stop_step)
+        part = record.part[0].copy()
+        part["first_step"], part["num_steps"], part["num_pieces"] = first_step, stop_step - first_step, end - begin
+        return _Part(part, record.pieces[begin:end], record.packed[start : int(ends[end - 1])])
+
+    def _answer(self, request_id: int, answer: Answer, parts: list[_Part]) -> Answer:
+        if not parts:
+            answer.outcome = "empty"
+        answer.sampled_steps = sum(int(part.head["num_steps"]) for part in parts)
+        # A single part is a view of its record: while it waits for its reader it takes no memory, unless its episode is evicted.
+        packed = parts[0].packed if len(parts) == 1 else b"".join(part.packed for part in parts)
+        num_pieces = sum(len(part.pieces) for part in parts)
         answer.frames = [
-            *self._header(message.request_id, 1, len(record.pieces)),
-            record.part.tobytes(),
-            record.pieces.view(np.uint8).data,
-            record.packed,
+            *encode(Sampled(request_id=request_id, num_parts=len(parts), num_pieces=num_pieces, stored=self._stored())),
+            b"".join(part.head.tobytes() for part in parts),
+            b"".join(part.pieces.tobytes() for part in parts),
+            packed,
         ]
         return answer
-
-    def _empty(self, request_id: int, answer: Answer) -> Answer:
-        answer.outcome = "empty"
-        answer.frames = [*self._header(request_id, 0, 0), b"", b"", b""]
-        return answer
-
-    def _header(self, request_id: int, num_parts: int, num_pieces: int) -> list[Frame]:
-        return encode(Sampled(request_id=request_id, num_parts=num_parts, num_pieces=num_pieces, stored=self._stored()))
-
-    def _count(self, answer: Answer, stored: Stored, num_steps: int) -> None:
-        answer.ages.append(self._store.inserted_steps - stored.inserted_steps)
-        answer.sampled_steps += num_steps
 
     def _stored(self) -> StoredEpisodes:
         store = self._store
-        return StoredEpisodes(num_episodes=store.num_episodes, num_unrolls=store.num_unrolls, num_steps=store.num_steps)
+        return StoredEpisodes(
+            num_episodes=store.num_episodes,
+            num_unrolls=store.num_unrolls,
+            num_steps=store.num_steps,
+            num_discarded=self._assembler.num_discarded.total(),
+        )
 
 
 def _actors(frame: Frame, count: int) -> NDArray[np.int64]:

@@ -10,9 +10,11 @@ from herd.config.replay_service import OPEN_SHARE
 from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
+from herd.telemetry.logs import warn_limited
 from herd.wire.episode_pieces import inserted_layout
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_UNROLLS_PER_INSERT
-from herd.wire.replay_client import MAX_EPISODE_BYTES, WINDOW
+from herd.wire.replay_client import WINDOW
+from herd.wire.replay_samples import PART_BYTES
 from herd.wire.run_layout import run_layout
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
@@ -78,7 +80,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             store=store,
             writers=writers,
             random=np.random.default_rng([settings.seed, own.index]),
-            max_episode_bytes=MAX_EPISODE_BYTES,
+            part_bytes=PART_BYTES,
         )
         meters.watch_episodes(store, assembler, lambda: keeper.age_seconds)
         meters.bounded(capacity_steps=capacity_steps, max_bytes=own.memory_bytes)
@@ -97,7 +99,16 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         )
 
         def answer(_peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+            discarded_before = assembler.num_discarded["open"]
             done = handler.answer(message, payloads)
+            if assembler.num_discarded["open"] > discarded_before:
+                warn_limited(
+                    "open episodes",
+                    "open episodes take too much memory: the one that was silent longest is discarded",
+                    instead="raise replay_service.memory_bytes or replay_service.replicas",
+                    open_agent_steps=assembler.num_steps,
+                    max_bytes=assembler.max_bytes,
+                )
             meters.answered(done)
             return Reply(done.frames, done.refusal, done.malformed)
 

@@ -246,11 +246,9 @@ class SnapshotFolder:
         segment.view[: block.used] = content
         segment.used = block.used
         for offset, record in _records(segment.view[: block.used], block.first):
-            num_steps = int(record.part[0]["num_steps"])
-            if store.fits(num_steps):
-                segment.num_live += 1
-                store.adopt(segment, offset, num_steps)
-                assembler.finished(record.key)
+            segment.num_live += 1
+            store.adopt(segment, offset, record.key, int(record.part[0]["num_steps"]))
+            assembler.finished(record.key)
 
     def _load_open(self, digest: str, assembler: Assembler, lost: list[str]) -> None:
         path = self.directory / OPEN

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from herd.wire.episode_pieces import EpisodeKey
     from herd_replay.assembly import Episode
     from herd_replay.segments import Segment
 
-EPISODE_BYTES = 230
-"""Memory of an episode in addition to its record: `Stored` and an entry of the list of ends."""
+EPISODE_BYTES = 400
+"""Memory of an episode in addition to its record: `Stored`, its key, and entries of the lists."""
 _LEAST_DEAD = 64
 """Number of evicted entries at the head of the lists before the lists are compacted."""
 
@@ -58,6 +59,7 @@ class EpisodeStore:
         self._unroll_length = unroll_length
         self.log = log if log is not None else SegmentLog()
         self._episodes: list[Stored] = []
+        self._by_key: dict[EpisodeKey, Stored] = {}
         self._unrolls_before: list[int] = []
         """For each episode, the number of unrolls of all episodes inserted before it."""
         self._num_dead = 0
@@ -79,23 +81,20 @@ class EpisodeStore:
         """Memory in use."""
         return self.log.resident_bytes + len(self._episodes) * EPISODE_BYTES
 
-    def fits(self, num_steps: int) -> bool:
-        """Return whether an episode of this length can be stored."""
-        return num_steps <= self._capacity_steps
-
     def append(self, episode: Episode) -> None:
-        """Store a complete episode for which ``fits`` is true; the oldest episodes are evicted if necessary."""
+        """Store a complete episode; the oldest episodes are evicted if necessary. One beyond the capacity is stored alone."""
         while self.num_episodes and self.num_steps + episode.num_steps > self._capacity_steps:
             self._evict("capacity")
         segment, offset = self.log.append(record_parts(episode))
-        self.adopt(segment, offset, episode.num_steps)
+        self.adopt(segment, offset, episode.key, episode.num_steps)
 
-    def adopt(self, segment: Segment, offset: int, num_steps: int) -> None:
+    def adopt(self, segment: Segment, offset: int, key: EpisodeKey, num_steps: int) -> None:
         """Store an episode whose record is already in ``segment``; the oldest episodes are evicted if necessary."""
         self.inserted_steps += num_steps
         self.inserted_episodes += 1
         self.num_steps += num_steps
-        self._episodes.append(Stored(segment.number, offset, num_steps, self.inserted_steps))
+        self._by_key[key] = stored = Stored(segment.number, offset, num_steps, self.inserted_steps)
+        self._episodes.append(stored)
         self._unrolls_before.append(self._num_unrolls_ever)
         self._num_unrolls_ever += self._unrolls_of(num_steps)
         while self.num_episodes > 1 and self.num_steps > self._capacity_steps:
@@ -106,6 +105,10 @@ class EpisodeStore:
         """Evict the oldest episodes until the others fit into the memory that is left for them; the newest one stays."""
         while self.num_episodes > 1 and self.num_bytes > self._max_bytes():
             self._evict("memory")
+
+    def find(self, key: EpisodeKey) -> Stored | None:
+        """Return an episode; None if it is not stored, or no longer."""
+        return self._by_key.get(key)
 
     def draw_episode(self, random: np.random.Generator) -> Stored:
         """Draw uniformly over episodes; there must be at least one."""
@@ -140,6 +143,7 @@ class EpisodeStore:
         self._num_dead += 1
         self.num_steps -= oldest.num_steps
         self.num_evicted[reason] += 1
+        self._by_key.pop(self.record(oldest).key, None)
         if self._num_dead >= _LEAST_DEAD and 2 * self._num_dead > len(self._episodes):
             del self._episodes[: self._num_dead], self._unrolls_before[: self._num_dead]
             self._num_dead = 0
