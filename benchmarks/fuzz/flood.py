@@ -23,7 +23,16 @@ from benchmarks.fuzz.hostile_messages import (
 )
 from benchmarks.fuzz.insiders import Insider
 from herd.telemetry.scrape import Samples, total
-from herd.wire.messages import Act, ExchangeTemperatures, InsertUnrolls, MemberReport, SampleEpisode, SampleUnrolls, actor_identity
+from herd.wire.messages import (
+    Act,
+    ExchangeTemperatures,
+    InsertUnrolls,
+    MemberReport,
+    SampleEpisode,
+    SamplePart,
+    SampleUnrolls,
+    actor_identity,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -104,7 +113,7 @@ class Flood:
         if self._name == "bandit":
             return Hostility(self._random, bandit_bases(run.contract), OfAnotherRun(ExchangeTemperatures), MEBIBYTE)
         if self._name == "replay":
-            of_replay = OfAnotherRun(InsertUnrolls, SampleUnrolls, SampleEpisode)
+            of_replay = OfAnotherRun(InsertUnrolls, SampleUnrolls, SampleEpisode, SamplePart)
             return Hostility(self._random, replay_bases(run.contract), of_replay, MEBIBYTE)
         if self._name == "population":
             return Hostility(self._random, population_bases(run.contract), OfAnotherRun(MemberReport), MEBIBYTE)

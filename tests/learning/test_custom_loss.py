@@ -37,8 +37,8 @@ def test_the_documented_custom_loss_trains_and_reports_its_metrics(folder: Path)
     before = {name: tensor.clone() for name, tensor in parts.weights().items()}
     expected, done = whole(batch_of(run_of()), STEP), parts(batch_of(run_of()), STEP)
     assert values_of(done.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
-    assert list(done.losses) == ["loss_total", "loss_policy", "loss_value", "entropy", "clipped_share"]
-    assert done.losses["clipped_share"].value > 0.5  # behaviour and target differ by far more than a thousandth
+    assert list(done.losses) == ["loss_total", "loss_policy", "loss_value", "entropy", "ratios_clipped"]
+    assert done.losses["ratios_clipped"].value > 0.5  # behaviour and target differ by far more than a thousandth
     assert done.losses["entropy"].cost == -0.5
     assert any(not tensor.equal(before[name]) for name, tensor in parts.weights().items())
 
