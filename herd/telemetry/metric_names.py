@@ -49,7 +49,7 @@ REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "refused
 """What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; of no run of ours;
 broken."""
 DISCARDED_EPISODES_BY = ("hole", "open")
-"""Reasons for discarding an episode: an unroll is missing, too many episodes were open, it is too large."""
+"""Reasons for discarding an episode: an unroll is missing, or open episodes took too much memory."""
 DROPPED_PIECES_BY = ("duplicate", "late")
 """Reasons for dropping a piece of an episode: replay already has it, or the episode is over."""
 EVICTED_EPISODES_BY = ("capacity", "memory")
