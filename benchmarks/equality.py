@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from herd_actor.unroll import UnrollBuilder
 from herd_learner.batching import BatchAssembler
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 
+from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
-from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec, make_environments
@@ -86,22 +85,12 @@ def train(settings: RunSettings) -> dict[str, Any]:
     policy = LocalPolicy(agent, seed=SEED, precision=precision)
     environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=SEED, num_threads=1)
     temperatures = _OneForEachGame(num_environments) if settings.loss.draws_temperatures else Temperatures()
-    state = RowState(spec, settings.network, temperatures, num_environments=num_environments)
-    builder = UnrollBuilder(layout, state, task_ids=environments.task_ids, first_slot=0)
-    observation = environments.reset()
+    game = SelfPlay(settings, spec, layout, environments=environments, policy=policy, temperatures=temperatures)
     env_frames = 0
     while len(losses) < UPDATES:
         version = (1, len(losses))
         policy.load(trainer.weights(), version)
-        arrays = layout.allocate(num_environments)
-        builder.begin(arrays, observation)
-        for _ in range(layout.new_steps):
-            step = policy.collect(policy.submit(state.rows(observation)))
-            transition = environments.step(step.actions)
-            state.advance(step, transition)
-            builder.add(step, transition)
-            observation = transition.observation
-        builder.finish()
+        arrays = game.unroll()
         frames = (arrays["row_valid"][:, layout.burn_in :].sum(axis=1) * spec.action_repeat).tolist()
         queue.put([QueuedUnroll(arrays, row, (0, 0), version, 0, frames[row]) for row in range(num_environments)])
         for unrolls in _batches(queue, settings):

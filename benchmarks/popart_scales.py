@@ -108,11 +108,9 @@ def settings_of(variant: str, seed: int, env_frames: int, learning_rate: float) 
 def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run:
     """Train one run: play an unroll, update, load the new weights, until the frames are used up."""
     import torch  # noqa: PLC0415  --help does without
-    from herd_actor.unroll import UnrollBuilder  # noqa: PLC0415
 
+    from benchmarks.self_play import SelfPlay  # noqa: PLC0415
     from herd.acting.policy import LocalPolicy  # noqa: PLC0415
-    from herd.acting.row_state import RowState  # noqa: PLC0415
-    from herd.acting.temperatures import Temperatures  # noqa: PLC0415
     from herd.learning.batch import Slab  # noqa: PLC0415
     from herd.learning.optimizers import rates_at  # noqa: PLC0415
     from herd.learning.trainer import Trainer  # noqa: PLC0415
@@ -125,24 +123,15 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
     spec, layout = boards.spec, run_layout(settings, boards.spec)
     trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
     policy = LocalPolicy(trainer.agent, seed=seed, precision=torch.float32)
-    state = RowState(spec, settings.network, Temperatures(), num_environments=count)
-    builder = UnrollBuilder(layout, state, task_ids=boards.task_ids, first_slot=0)
+    game = SelfPlay(settings, spec, layout, environments=boards, policy=policy)
     slab = Slab(layout, count)
     games: list[tuple[int, int, float]] = []
     started, frames, updates = time.monotonic(), 0, 0
-    observation = boards.reset()
     while frames < env_frames:
-        arrays = layout.allocate(count)
-        builder.begin(arrays, observation)
-        for _ in range(layout.new_steps):
-            step = policy.collect(policy.submit(state.rows(observation)))
-            transition = boards.step(step.actions)
-            state.advance(step, transition)
-            builder.add(step, transition)
-            observation = transition.observation
+        for transition in game.play():
             frames += int(transition.valid.sum())
-            games += [(frames, game.task_id, game.episode_return) for game in transition.finished]
-        unrolls = builder.finish()
+            games += [(frames, each.task_id, each.episode_return) for each in transition.finished]
+        unrolls = game.finish()
         for name, target in slab.arrays.items():
             if name in unrolls:
                 target[...] = unrolls[name]

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from herd_actor.unroll import UnrollBuilder
 
+from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
-from herd.acting.row_state import RowState
-from herd.acting.temperatures import Temperatures
 from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec, make_environments
@@ -46,21 +44,13 @@ def play_and_train(settings: RunSettings, trainer: Trainer, num_updates: int) ->
     spec, num_environments = environment_spec(settings.env), settings.actor.environments
     layout = run_layout(settings, spec)
     environments = make_environments(settings.env, num_environments=num_environments, first_slot=0, seed=settings.seed, num_threads=1)
-    state = RowState(spec, settings.network, Temperatures(), num_environments=num_environments)
-    builder = UnrollBuilder(layout, state, task_ids=environments.task_ids, first_slot=0)
     policy = LocalPolicy(agent_of(settings, spec), seed=settings.seed, precision=torch.float32)
-    observation, unrolls, env_frames = environments.reset(), [], 0
+    game = SelfPlay(settings, spec, layout, environments=environments, policy=policy)
+    unrolls, env_frames = [], 0
     slab = Slab(layout, 2 * num_environments)
     for update in range(num_updates):
         policy.load(trainer.weights(), (1, update))
-        builder.begin(layout.allocate(num_environments), observation)
-        for _ in range(layout.new_steps):
-            step = policy.collect(policy.submit(state.rows(observation)))
-            transition = environments.step(step.actions)
-            state.advance(step, transition)
-            builder.add(step, transition)
-            observation = transition.observation
-        unrolls.append(builder.finish())
+        unrolls.append(game.unroll())
         env_frames += layout.new_steps * num_environments * spec.action_repeat
         write(slab, unrolls[-1], 0, num_environments)
         slab.hold(num_environments, 0)
