@@ -1,8 +1,9 @@
 """How fast a recipe learns: ``python -m benchmarks.learning --suite pong --seeds 3``.
 
-Trains the suite's experiment by ``herd train``, one run after the other, into ``RUNS/<suite>/<label>``; a run that is whole is not trained
-again, so the command goes on where it was interrupted. Then plays every last checkpoint, and writes ``<suite>-<label>.json``, ``.png`` and
-``.md`` and the table of everything tried, ``README.md``, into ``benchmarks/results/learning``.
+Trains the suite's experiment by ``herd train``, one run after the other, into ``RUNS/<suite>/<label>``, and plays each last checkpoint.
+After each run it writes ``<suite>-<label>.json``, ``.png`` and ``.md`` and the table of everything tried, ``README.md``, into
+``benchmarks/results/learning``. A run whose folder or result is there is not trained again, so the command continues where it was
+interrupted, also on another machine.
 
 To search: ``--label wide --set network.width_multiplier=2 --set optimizer.learning_rate=1e-3 --frames 2e6``, or ``--seconds 120`` to bound
 each run by the clock. Nothing else may run beside runs whose minutes are reported.
@@ -17,10 +18,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from benchmarks.learning.picture import draw
-from benchmarks.learning.results import RunResult, as_json, markdown, run_result, tried
+from benchmarks.learning.results import RunResult, as_json, markdown, run_result, run_result_from_json, tried
 from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
 from herd.config.loading import load_settings
@@ -29,7 +32,7 @@ from herd.plots.history import read_run
 from herd.service.machine import describe_hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results/learning"
@@ -51,28 +54,47 @@ def main() -> None:
     overrides = [word for each in options.set for word in _override(each, parser)]
     stop = ["--stop.env_frames", str(frames), *(["--stop.wall_seconds", str(options.seconds)] if options.seconds else [])]
     words = [*overrides, *stop]
-    load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], words, {})  # invalid settings are refused before anything runs
+    path = ROOT / f"experiments/{suite.experiment}.yaml"
+    load_settings([path], words, {})  # invalid settings are refused before anything runs
     runs = options.runs / options.suite / options.label
-    _check_label(runs, suite, words)
+    made_of = {"experiment": yaml.safe_load(path.read_text(encoding="utf-8")), "words": words}
+    _check_label(runs, made_of)
+    results = _earlier(options.output / f"{options.suite}-{options.label}.json", made_of)
+    # All games of a seed come before the next seed, so that existing runs can always be compared.
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    _train_all(runs, suite, seeds, words, frames)
-    results = [_result(runs, game, seed, suite, options.games) for seed in seeds for game in suite.games]
-    _write(results, options, overrides)
-
-
-def _train_all(runs: Path, suite: Suite, seeds: Sequence[int], words: Sequence[str], frames: int) -> None:
-    """Train all games of a seed before the next seed, so that existing runs can always be compared."""
     wanted = [(game, seed) for seed in seeds for game in suite.games]
     for number, (game, seed) in enumerate(wanted, start=1):
         directory = _directory(runs, game, seed)
+        place = f"{number} of {len(wanted)}: {directory.name}"
         if directory.is_dir():
-            print(f"{number} of {len(wanted)}: {directory.name} is there", flush=True)
+            print(f"{place} is there", flush=True)
+        elif (game, seed) in results:
+            print(f"{place} is in the results", flush=True)
             continue
-        started = time.monotonic()
-        own = ["--env.tasks", game, "--name", directory.name, "--seed", str(seed)]
-        experiment = ROOT / f"experiments/{suite.experiment}.yaml"
-        train_whole(directory, experiment, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND)
-        print(f"{number} of {len(wanted)}: {directory.name} took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
+        else:
+            started = time.monotonic()
+            own = ["--env.tasks", game, "--name", directory.name, "--seed", str(seed)]
+            train_whole(directory, path, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND)
+            print(f"{place} took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
+        results[game, seed] = _result(runs, game, seed, suite, options.games)
+        _write(_ordered(results, suite), made_of, options, overrides)
+    stem = options.output / f"{options.suite}-{options.label}"
+    print(stem.with_suffix(".md").read_text(encoding="utf-8"))
+    print(f"results: {stem}.json, .png and .md, and {options.output / 'README.md'}")
+
+
+def _earlier(report: Path, made_of: Mapping[str, Any]) -> dict[tuple[str, int], RunResult]:
+    """Return the results that a report holds, by game and seed."""
+    if not report.is_file():
+        return {}
+    found = json.loads(report.read_text(encoding="utf-8"))
+    if found["made_of"] != made_of:
+        raise SystemExit(f"{report} holds results of other settings: choose another --label, or remove it")
+    return {(run["game"], run["seed"]): run_result_from_json(run) for run in found["runs"]}
+
+
+def _ordered(results: Mapping[tuple[str, int], RunResult], suite: Suite) -> list[RunResult]:
+    return sorted(results.values(), key=lambda result: (result.seed, suite.games.index(result.game)))
 
 
 def _result(runs: Path, game: str, seed: int, suite: Suite, games: int) -> RunResult:
@@ -101,7 +123,7 @@ def _evaluated(directory: Path, games: int, seed: int) -> float:
     return float(json.loads(kept.read_text()))
 
 
-def _write(results: Sequence[RunResult], options: argparse.Namespace, overrides: Sequence[str]) -> None:
+def _write(results: Sequence[RunResult], made_of: Mapping[str, Any], options: argparse.Namespace, overrides: Sequence[str]) -> None:
     hardware = describe_hardware()
     report = as_json(
         results,
@@ -109,6 +131,7 @@ def _write(results: Sequence[RunResult], options: argparse.Namespace, overrides:
         suite=options.suite,
         label=options.label,
         experiment=SUITES[options.suite].experiment,
+        made_of=made_of,
         overrides=[f"{key.removeprefix('--')}={value}" for key, value in zip(overrides[::2], overrides[1::2], strict=True)],
         games_per_evaluation=options.games,
         kept=options.kept,
@@ -120,22 +143,17 @@ def _write(results: Sequence[RunResult], options: argparse.Namespace, overrides:
     options.output.mkdir(parents=True, exist_ok=True)
     stem = options.output / f"{options.suite}-{options.label}"
     stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-    text = markdown(report)
-    stem.with_suffix(".md").write_text(text)
+    stem.with_suffix(".md").write_text(markdown(report))
     draw(results, stem.with_suffix(".png"), title=f"{options.suite}: {options.label}")
     (options.output / "README.md").write_text(tried(options.output))
-    print(text)
-    print(f"wrote {stem}.json, .png and .md, and {options.output / 'README.md'}")
 
 
 def _directory(runs: Path, game: str, seed: int) -> Path:
     return runs / f"{game}-seed{seed}"
 
 
-def _check_label(runs: Path, suite: Suite, words: Sequence[str]) -> None:
+def _check_label(runs: Path, made_of: Mapping[str, Any]) -> None:
     """Check that a label has one meaning: its runs must not be mixed with runs of other settings."""
-    experiment = (ROOT / f"experiments/{suite.experiment}.yaml").read_text(encoding="utf-8")
-    made_of = {"experiment": experiment, "words": list(words)}
     kept = runs / "made-of.json"
     if kept.is_file():
         if json.loads(kept.read_text(encoding="utf-8")) != made_of:

@@ -95,6 +95,13 @@ def run_result(
     )
 
 
+def run_result_from_json(fields: Mapping[str, Any]) -> RunResult:
+    """Return a result of a report that `as_json` made and a file kept."""
+    reached = tuple(Reached(**each) for each in fields["reached"])
+    curve = tuple((frames, minutes, score) for frames, minutes, score in fields["curve"])
+    return RunResult(**{**fields, "reached": reached, "curve": curve})
+
+
 def median_reached(results: Sequence[RunResult], level: float) -> tuple[float | None, float | None, int]:
     """Return the median env frames and minutes to a level, and how many seeds reached it; None if fewer than half of them did.
 

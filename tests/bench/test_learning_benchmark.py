@@ -146,9 +146,20 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
     assert [run["seed"] for run in report["runs"]] == [1, 2]
     assert report["overrides"] == ["optimizer.learning_rate=1e-3"]
     assert "pong | recipe" in (tmp_path / "out" / "README.md").read_text()
-    with pytest.raises(SystemExit, match="choose another --label"):
+    assert report["runs"][0]["curve"] == [[1e6, 2.5, -16.0], [2e6, 5.0, -12.0]]
+    shutil.rmtree(tmp_path / "runs")  # as on another machine, where only the results are
+    run("--seeds", "1", "--first_seed", "3", "--frames", "2e6", "--set", "optimizer.learning_rate=1e-3")
+    run("--seeds", "3", "--frames", "2e6", "--set", "optimizer.learning_rate=1e-3")
+    assert trained[2:] == ["pong-seed3 2000000"]
+    continued = json.loads((tmp_path / "out" / "pong-recipe.json").read_text())["runs"]
+    assert [run["seed"] for run in continued] == [1, 2, 3]
+    assert continued[:2] == report["runs"]
+    with pytest.raises(SystemExit, match="runs of other settings: choose another --label"):
+        run("--seeds", "1", "--frames", "2e6")
+    shutil.rmtree(tmp_path / "runs")
+    with pytest.raises(SystemExit, match="results of other settings: choose another --label"):
         run("--seeds", "1", "--frames", "2e6")
     with pytest.raises(SystemExit):
         run("--seeds", "1", "--set", "learning_rate")
     assert "give section.key=value" in capsys.readouterr().err
-    assert len(trained) == 2
+    assert len(trained) == 3
