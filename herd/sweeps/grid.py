@@ -51,8 +51,8 @@ def combinations(values: Mapping[str, Sequence[str]]) -> list[Combination]:
 
 
 def label(combination: Mapping[str, str]) -> str:
-    """Return a label such as ``learning_rate=3e-4, entropy_cost=0.01``, without section names if they are not needed."""
-    short = Counter(key.rpartition(".")[2] for key in combination)
+    """Return a label such as ``learning_rate=3e-4, value_scaling.kind=popart``: ambiguous names of settings include the section."""
+    short = Counter(setting.dotted.rpartition(".")[2] for setting in setting_keys())
     names = {key: tail if short[tail := key.rpartition(".")[2]] == 1 else key for key in combination}
     return ", ".join(f"{names[key]}={text}" for key, text in combination.items()) or "as it is"
 

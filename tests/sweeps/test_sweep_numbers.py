@@ -57,7 +57,8 @@ def test_every_combination_has_its_own_name_and_folder() -> None:
     assert directory_name(grid[0]) == "entropy_cost=0.1_learning_rate=1e-3"
     assert combinations({}) == [{}]
     assert (label({}), directory_name({})) == ("as it is", "as-it-is")
-    # Sections are added if the last part of the key is ambiguous.
+    # A section is named if other sections have a setting of that name, swept or not.
+    assert label({"loss.entropy_cost": "0.1", "value_scaling.kind": "popart"}) == "entropy_cost=0.1, value_scaling.kind=popart"
     assert label({"actor.port": "1", "learner.port": "2"}) == "actor.port=1, learner.port=2"
     awkward = [{"env.tasks": '["a/b"]'}, {"env.tasks": '["a b"]'}, {"env.tasks": "x" * 300}, {"env.tasks": "x" * 301}]
     names = [directory_name(each) for each in awkward]
