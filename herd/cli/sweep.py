@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _OWN = frozenset({"run_dir", "resume"})
 """Settings that are not compared with those of an existing run."""
+_FILE_COLUMNS = 240
+"""Width of output to a file, so that no line is wrapped."""
 
 
 class _Cell(NamedTuple):
@@ -232,19 +234,23 @@ def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None
 
     several = len({each.what for each in found}) > 1
     table = Table(box=None, pad_edge=False, title="return at the end of training", title_justify="left")
-    for heading, justify in (("settings", "left"), *((("task", "left"),) if several else ()), ("runs", "right"), ("IQM", "right")):
-        table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold")
-    for heading in ("95 % interval", "mean", "lowest", "highest"):
-        table.add_column(heading, justify="right")
+    for heading in ("settings", *(("task",) if several else ())):
+        table.add_column(heading, overflow="fold")
+    for heading in ("runs", "IQM", "95 % interval", "mean", "lowest", "highest"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
         interval = "-" if each.interval_95 is None else f"{_number(each.interval_95[0])} to {_number(each.interval_95[1])}"
         cells = [label(grid[each.combination]), *([each.what] if several else []), str(each.runs), _number(each.interquartile_mean)]
-        table.add_row(*cells, interval, _number(each.mean), _number(min(each.scores)), _number(max(each.scores)))
-    Console().print(table)
+        extremes = (_number(min(each.scores)), _number(max(each.scores))) if each.scores else ("-", "-")
+        table.add_row(*cells, interval, _number(each.mean), *extremes)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_FILE_COLUMNS)
+    console.print(table)
 
 
 def _number(value: float) -> str:
-    return f"{value:,.2f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
 
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:

@@ -57,7 +57,7 @@ class Estimate:
     """Bootstrap interval over runs, resampled within each task; None for a single run."""
     mean: float
     scores: tuple[float, ...]
-    """Score of each run: its return on a task, or its mean human-normalised return over all tasks."""
+    """Return of each run on the task. Empty for `ALL_TASKS`, whose interquartile mean is over the tasks of all runs."""
 
 
 def final_return(env_frames: FloatArray, returns: FloatArray) -> float:
@@ -97,10 +97,8 @@ def _estimate(combination: int, what: str, scores: FloatArray) -> Estimate:
     if num_runs > 1:
         resampled = resampled_run_scores([[run[None] for run in column] for column in scores.T])
         interval = percentiles(interquartile_mean(resampled.reshape(len(resampled), -1)))
-    by_run = scores.mean(axis=1)
-    return Estimate(
-        combination, what, num_runs, float(interquartile_mean(scores.ravel())), interval, float(by_run.mean()), tuple(map(float, by_run))
-    )
+    by_run = tuple(map(float, scores[:, 0])) if what != ALL_TASKS else ()
+    return Estimate(combination, what, num_runs, float(interquartile_mean(scores.ravel())), interval, float(scores.mean()), by_run)
 
 
 def write_json(
