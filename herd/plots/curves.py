@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 _STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
 """Line styles: when all colours are used, they are repeated in the next style."""
 _SUFFIXES = (".png", ".pdf", ".svg")
+_MOST_DIFFERING = 3
+"""Largest number of settings that fit into a label."""
 _PARTS_OF_A_CURVE = 40
 """Numbers of single updates are noisy. They are drawn behind a trailing mean over this fraction (one part in N) of their points."""
 
@@ -122,9 +124,9 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
     directories = _short_names([history.directory for history in histories])
     if grouping == "none":
         return [_Group(name, (history,)) for name, history in zip(directories, histories, strict=True)]
-    members: dict[tuple[str, str], list[int]] = {}
+    members: dict[tuple[str, tuple[tuple[str, str], ...]], list[int]] = {}
     for index, history in enumerate(histories):
-        members.setdefault((history.experiment, history.fingerprint), []).append(index)
+        members.setdefault((history.experiment, tuple(sorted(history.settings.items()))), []).append(index)
     same_name = Counter(experiment for experiment, _ in members)
     num_names = len(same_name)
     groups = []
@@ -135,11 +137,18 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
         elif len(indices) == 1:
             label = first
         elif same_name[experiment] > 1:
-            label = f"{experiment} ({first}, ...)"  # same name, different settings: add a directory
+            others = [dict(settings) for name, settings in members if name == experiment]
+            label = f"{experiment} ({_differing(histories[indices[0]].settings, others) or f'{first}, ...'})"
         else:
             label = experiment
         groups.append(_Group(label, tuple(histories[index] for index in indices)))
     return groups
+
+
+def _differing(settings: Mapping[str, str], groups: Sequence[Mapping[str, str]]) -> str:
+    """Return the values of the settings that all groups have and in which they differ; empty if there are none, or too many to read."""
+    keys = [key for key, value in settings.items() if all(key in each for each in groups) and any(each[key] != value for each in groups)]
+    return ", ".join(f"{key}={settings[key]}" for key in keys) if len(keys) <= _MOST_DIFFERING else ""
 
 
 def _short_names(directories: Sequence[Path]) -> list[str]:

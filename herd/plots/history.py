@@ -30,8 +30,11 @@ Line = TypeVar("Line")
 _MOST_BYTES = 16 << 30
 """Size limit of a file: points of 57 tasks take 0.3 GB a day."""
 
-# Two runs are repeats of one experiment if these sections are equal, except for the seed. Machines and processes do not matter.
-_EXPERIMENT_SECTIONS = ("env", "network", "algorithm", "loss", "optimizer", "replay")
+# Two runs are repeats of one experiment if these settings are equal. Seeds, machines and processes do not matter.
+_EXPERIMENT_SECTIONS = (
+    "population", "env", "network", "algorithm", "loss", "value_scaling", "auxiliary", "optimizer", "replay", "bandit",
+)  # fmt: skip
+_EXPERIMENT_LEARNER = ("batch_size", "sample_reuse")
 # "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
 _SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
 
@@ -51,8 +54,8 @@ class RunHistory:
     suite: str
     sweep: str
     """The swept values of this agent: ``learning_rate 0.0003, entropy_cost 0.01``; empty without a sweep."""
-    fingerprint: str
-    """Equal for two runs that are repeats of one experiment."""
+    settings: dict[str, str]
+    """Settings on which learning depends, by dotted key; equal for two runs that are repeats of one experiment."""
     env_frames: FloatArray
     """Env frames over all tasks, [P]."""
     wall_seconds: FloatArray
@@ -91,7 +94,7 @@ def read_run(directory: Path) -> RunHistory:
         experiment=_experiment(name if isinstance(name, str) else directory.name, directory, config),
         seed=config["seed"] if isinstance(config.get("seed"), int) else None,
         suite=str(env.get("suite", "")),
-        fingerprint=json.dumps([{key: config.get(key) for key in _EXPERIMENT_SECTIONS}, swept], sort_keys=True, default=str),
+        settings=_experiment_settings(config) | {key: _text(value) for key, value in swept.items()},
         sweep=_sweep_label(swept),
         env_frames=np.array([_number(point, "env_frames") for point in points]),
         wall_seconds=np.array([_number(point, "wall_seconds") for point in points]),
@@ -102,6 +105,19 @@ def read_run(directory: Path) -> RunHistory:
         task_scores=_task_scores(points, tasks),
         numbers=_numbers(points),
     )
+
+
+def _experiment_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    sections = {name: config.get(name) for name in _EXPERIMENT_SECTIONS}
+    learner = config.get("learner")
+    sections["learner"] = {key: learner.get(key) for key in _EXPERIMENT_LEARNER} if isinstance(learner, dict) else None
+    return {
+        f"{name}.{key}": _text(value) for name, section in sections.items() if isinstance(section, dict) for key, value in section.items()
+    }
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
 def read_points(directory: Path) -> list[dict[str, Any]]:

@@ -59,9 +59,10 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
     rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():
         rows.append(("losses", str(run_dir / LEARNING)))
+    width = max(_NAME_WIDTH, *(len(name) for name, _ in rows))
     for name, value in rows:
         # Lines instead of a table, because a wrapped path could not be copied.
-        console.print(f"{name:<{_NAME_WIDTH}}  {value}".rstrip(), markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name:<{width}}  {value}".rstrip(), markup=False, highlight=False, soft_wrap=True)
 
 
 def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -85,11 +86,11 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append((name, "no game ended" if mean is None else f"{mean:,.2f} (mean return of {averaged})"))
     tasks = report.get("tasks", {})
     moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
-    rows += [("learned", learned(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
+    rows += [("progress", progress_line(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
     return rows
 
 
-def learned(progress: Mapping[str, float], name: str | None = None) -> str:
+def progress_line(progress: Mapping[str, float], name: str | None = None) -> str:
     """Describe the change of a task's return from a report's ``progress`` in one line, and name random play's if that is known."""
     games = int(progress["games"])
     notes = [f"first and last {games:,} games"] if games > 1 else []

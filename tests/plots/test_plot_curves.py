@@ -67,7 +67,7 @@ def test_runs_of_one_name_with_other_settings_are_not_averaged(tmp_path: Path) -
     data = tmp_path / "curve.csv"
     plot_runs(runs, tmp_path / "curve.png", data=data)
     means = {row["curve"]: float(row["mean"]) for row in rows_of(data) if row["panel"] == "pong" and row["num_runs"] == "2"}
-    assert means == {"pong (1.0/1, ...)": 5.0, "pong (2.0/1, ...)": 10.0}
+    assert means == {"pong (optimizer.learning_rate=1.0)": 5.0, "pong (optimizer.learning_rate=2.0)": 10.0}
 
 
 def test_ungrouped_runs_are_drawn_individually(tmp_path: Path) -> None:

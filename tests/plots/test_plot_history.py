@@ -62,14 +62,20 @@ def test_several_tasks_are_read_by_name(tmp_path: Path) -> None:
     assert np.isnan(run.episode_returns["qbert"]).all()
 
 
-def test_the_fingerprint_ignores_seed_name_and_actor_count(tmp_path: Path) -> None:
-    def fingerprint(folder: str, **config: object) -> str:
+def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: Path) -> None:
+    def settings(folder: str, **config: object) -> dict[str, str]:
         (tmp_path / folder).mkdir()
-        return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).fingerprint
+        return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).settings
 
-    first = fingerprint("a", optimizer={"learning_rate": 1e-3})
-    assert first == fingerprint("b", optimizer={"learning_rate": 1e-3}, seed=8, name="other", actor={"count": 9})
-    assert first != fingerprint("c", optimizer={"learning_rate": 2e-3})
+    sections = {"optimizer": {"learning_rate": 1e-3}, "value_scaling": {"kind": "none"}, "learner": {"batch_size": 4, "port": 0}}
+    first = settings("a", **sections)
+    assert {"optimizer.learning_rate": "0.001", "value_scaling.kind": "none", "learner.batch_size": "4"}.items() <= first.items()
+    assert first == settings("b", **sections, seed=8, name="other", actor={"count": 9})
+    assert first == settings("c", **{**sections, "learner": {"batch_size": 4, "port": 9}})
+    for number, (section, other) in enumerate(
+        {"optimizer": {"learning_rate": 2e-3}, "value_scaling": {"kind": "popart"}, "learner": {"batch_size": 8}}.items()
+    ):
+        assert first != settings(f"other{number}", **{**sections, section: other})
 
 
 def test_unreadable_runs_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     print_summary(Console(file=output, width=60), tmp_path, None)
     text = output.getvalue()
     for part in (
-        "learned           return -20.50 -> -18.25 (first and last 15 games; random play: -20.70)\n",
+        "progress          return -20.50 -> -18.25 (first and last 15 games; random play: -20.70)\n",
         "1.25 M in 02:05",
         "15,432 (420 updates)",
         "1.8 updates",
