@@ -136,7 +136,7 @@ def _write(results: Sequence[RunResult], made_of: Mapping[str, Any], options: ar
         games_per_evaluation=options.games,
         kept=options.kept,
         date=time.strftime("%Y-%m-%d"),
-        command=" ".join(["python", "-m", "benchmarks.learning", *sys.argv[1:]]),
+        command=" ".join(["python", "-m", "benchmarks.learning", *_without_folders(sys.argv[1:])]),
         hardware=hardware,
         processor=str(hardware.get("processor", "unknown processor")),
     )
@@ -161,6 +161,14 @@ def _check_label(runs: Path, made_of: Mapping[str, Any]) -> None:
         return
     runs.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(made_of, indent=1) + "\n")
+
+
+def _without_folders(words: Sequence[str]) -> list[str]:
+    """Leave out the folders of one machine, which say nothing about the results."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=True)
+    parser.add_argument("--runs")
+    parser.add_argument("--output")
+    return parser.parse_known_args(words)[1]
 
 
 def _override(text: str, parser: argparse.ArgumentParser) -> tuple[str, str]:

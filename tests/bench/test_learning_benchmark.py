@@ -145,6 +145,7 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
     report = json.loads((tmp_path / "out" / "pong-recipe.json").read_text())
     assert [run["seed"] for run in report["runs"]] == [1, 2]
     assert report["overrides"] == ["optimizer.learning_rate=1e-3"]
+    assert str(tmp_path) not in (tmp_path / "out" / "pong-recipe.json").read_text()
     assert "pong | recipe" in (tmp_path / "out" / "README.md").read_text()
     assert report["runs"][0]["curve"] == [[1e6, 2.5, -16.0], [2e6, 5.0, -12.0]]
     shutil.rmtree(tmp_path / "runs")  # as on another machine, where only the results are
