@@ -48,6 +48,8 @@ def main() -> None:
     suite = SUITES[options.suite]
     if not _LABEL.fullmatch(options.label):
         parser.error("--label: small letters, digits, dots and dashes")
+    if options.only not in (None, *suite.games):
+        parser.error(f"--only: {options.suite} has {', '.join(suite.games)}")
     # So that SIGTERM also ends the current run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     frames = int(options.frames) if options.frames else suite.frames
@@ -62,7 +64,7 @@ def main() -> None:
     results = _earlier(options.output / f"{options.suite}-{options.label}.json", made_of)
     # All games of a seed come before the next seed, so that existing runs can always be compared.
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    wanted = [(game, seed) for seed in seeds for game in suite.games]
+    wanted = [(game, seed) for seed in seeds for game in suite.games if options.only in (None, game)]
     for number, (game, seed) in enumerate(wanted, start=1):
         directory = _directory(runs, game, seed)
         place = f"{number} of {len(wanted)}: {directory.name}"
@@ -185,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--suite", choices=list(SUITES), required=True)
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (3)")
     parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="the first of them (1)")
+    parser.add_argument("--only", metavar="GAME", help="train this game of the suite (all)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting that differs from the experiment's")
     parser.add_argument("--label", default="recipe", help="names what is tried (recipe: the experiment as it is)")
     parser.add_argument("--frames", type=float, metavar="F", help="env frames of each run; the learning rate's schedule stays")
