@@ -35,6 +35,8 @@ _OWN = frozenset({"run_dir", "resume"})
 """Settings that are not compared with those of an existing run."""
 _FILE_COLUMNS = 240
 """Width of output to a file, so that no line is wrapped."""
+_LARGE = 1000.0
+"""Results of this size are printed without decimals."""
 
 
 class _Cell(NamedTuple):
@@ -239,18 +241,26 @@ def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None
     for heading in ("runs", "IQM", "95 % interval", "mean", "lowest", "highest"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
-        interval = "-" if each.interval_95 is None else f"{_number(each.interval_95[0])} to {_number(each.interval_95[1])}"
-        cells = [label(grid[each.combination]), *([each.what] if several else []), str(each.runs), _number(each.interquartile_mean)]
-        extremes = (_number(min(each.scores)), _number(max(each.scores))) if each.scores else ("-", "-")
-        table.add_row(*cells, interval, _number(each.mean), *extremes)
+        cells = [label(grid[each.combination]), *([each.what] if several else []), str(each.runs)]
+        table.add_row(*cells, *_numbers(each))
     console = Console()
     if not console.is_terminal:
         console = Console(width=_FILE_COLUMNS)
     console.print(table)
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
+def _numbers(found: Estimate) -> list[str]:
+    """Return the interquartile mean, its interval, the mean, the lowest and the highest result; a dash for what is not known."""
+    extremes = (min(found.scores), max(found.scores)) if found.scores else None
+    values = [found.interquartile_mean, found.mean, *(found.interval_95 or ()), *(extremes or ())]
+    decimals = 0 if max(map(abs, values)) >= _LARGE else 2
+
+    def texts(numbers: tuple[float, ...] | None) -> list[str]:
+        return ["-", "-"] if numbers is None else [f"{number:,.{decimals}f}" for number in numbers]
+
+    interval = "-" if found.interval_95 is None else " to ".join(texts(found.interval_95))
+    centre, mean = texts((found.interquartile_mean, found.mean))
+    return [centre, interval, mean, *texts(extremes)]
 
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:

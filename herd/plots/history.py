@@ -35,6 +35,8 @@ _EXPERIMENT_SECTIONS = (
     "population", "env", "network", "algorithm", "loss", "value_scaling", "auxiliary", "optimizer", "replay", "bandit",
 )  # fmt: skip
 _EXPERIMENT_LEARNER = ("batch_size", "sample_reuse")
+_MACHINE_SETTINGS = ("host", "port", "interval_seconds")
+"""Ends of the names of settings that say where a service listens and how often it writes."""
 # "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
 _SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
 
@@ -112,7 +114,11 @@ def _experiment_settings(config: Mapping[str, Any]) -> dict[str, str]:
     learner = config.get("learner")
     sections["learner"] = {key: learner.get(key) for key in _EXPERIMENT_LEARNER} if isinstance(learner, dict) else None
     return {
-        f"{name}.{key}": _text(value) for name, section in sections.items() if isinstance(section, dict) for key, value in section.items()
+        f"{name}.{key}": _text(value)
+        for name, section in sections.items()
+        if isinstance(section, dict)
+        for key, value in section.items()
+        if not str(key).endswith(_MACHINE_SETTINGS)
     }
 
 

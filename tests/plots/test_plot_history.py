@@ -68,14 +68,20 @@ def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: P
         return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).settings
 
     sections = {"optimizer": {"learning_rate": 1e-3}, "value_scaling": {"kind": "none"}, "learner": {"batch_size": 4, "port": 0}}
+    sections["bandit"] = {"ucb_scale": 1.0, "port": 7300}
     first = settings("a", **sections)
     assert {"optimizer.learning_rate": "0.001", "value_scaling.kind": "none", "learner.batch_size": "4"}.items() <= first.items()
     assert first == settings("b", **sections, seed=8, name="other", actor={"count": 9})
-    assert first == settings("c", **{**sections, "learner": {"batch_size": 4, "port": 9}})
-    for number, (section, other) in enumerate(
-        {"optimizer": {"learning_rate": 2e-3}, "value_scaling": {"kind": "popart"}, "learner": {"batch_size": 8}}.items()
-    ):
-        assert first != settings(f"other{number}", **{**sections, section: other})
+    elsewhere = {"learner": {"batch_size": 4, "port": 9}, "bandit": {"ucb_scale": 1.0, "port": 0}}
+    assert first == settings("c", **{**sections, **elsewhere})
+    others: dict[str, dict[str, object]] = {
+        "optimizer": {"learning_rate": 2e-3},
+        "value_scaling": {"kind": "popart"},
+        "learner": {"batch_size": 8},
+        "bandit": {"ucb_scale": 6.0},
+    }
+    for section, other in others.items():
+        assert first != settings(section, **{**sections, section: other})
 
 
 def test_unreadable_runs_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from herd.cli.sweep import _numbers
 from herd.config.layers import SettingsError
 from herd.envs.scores import ReferenceScores
 from herd.plots.sweep import Row, draw_sweep
 from herd.sweeps.grid import combinations, directory_name, label, parse_values
-from herd.sweeps.summary import ALL_TASKS, RunScore, estimates, final_return, write_csv, write_json
+from herd.sweeps.summary import ALL_TASKS, Estimate, RunScore, estimates, final_return, write_csv, write_json
 
 NAN = float("nan")
 REFERENCES = {
@@ -130,3 +131,10 @@ def test_results_are_written_and_drawn(tmp_path: Path) -> None:
     ]
     draw_sweep({"easy": [Row("a", 1.0, (0.5, 2.0), (0.5, 1.5)), Row("b", 5.0, None, (5.0,))]}, tmp_path / "sweep.png", title="sweep")
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_numbers_of_a_row_have_equal_decimals() -> None:
+    large = Estimate(0, "kung_fu_master", 3, 1187.9, (377.0, 1864.1), 1187.9, (1322.6, 377.0, 1864.1))
+    assert _numbers(large) == ["1,188", "377 to 1,864", "1,188", "377", "1,864"]
+    assert _numbers(Estimate(0, ALL_TASKS, 3, 0.333, (0.32, 0.381), 0.519, ())) == ["0.33", "0.32 to 0.38", "0.52", "-", "-"]
+    assert _numbers(Estimate(0, "pong", 1, -20.0, None, -20.0, (-20.0,))) == ["-20.00", "-", "-20.00", "-20.00", "-20.00"]
