@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,21 +123,20 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
     directories = _short_names([history.directory for history in histories])
     if grouping == "none":
         return [_Group(name, (history,)) for name, history in zip(directories, histories, strict=True)]
-    members: dict[tuple[str, tuple[tuple[str, str], ...]], list[int]] = {}
+    members: dict[tuple[str, frozenset[tuple[str, str]]], list[int]] = {}
     for index, history in enumerate(histories):
-        members.setdefault((history.experiment, tuple(sorted(history.settings.items()))), []).append(index)
-    same_name = Counter(experiment for experiment, _ in members)
-    num_names = len(same_name)
+        members.setdefault((history.experiment, frozenset(history.settings.items())), []).append(index)
+    num_names = len({experiment for experiment, _ in members})
     groups = []
     for (experiment, _), indices in members.items():
         first, swept = directories[indices[0]], histories[indices[0]].sweep
+        same_name = [histories[others[0]].settings for (name, _), others in members.items() if name == experiment]
         if swept:
             label = swept if num_names == 1 else f"{experiment}: {swept}"
         elif len(indices) == 1:
             label = first
-        elif same_name[experiment] > 1:
-            others = [dict(settings) for name, settings in members if name == experiment]
-            label = f"{experiment} ({_differing(histories[indices[0]].settings, others) or f'{first}, ...'})"
+        elif len(same_name) > 1:
+            label = f"{experiment} ({_differing(histories[indices[0]].settings, same_name) or f'{first}, ...'})"
         else:
             label = experiment
         groups.append(_Group(label, tuple(histories[index] for index in indices)))
@@ -146,9 +144,14 @@ def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]
 
 
 def _differing(settings: Mapping[str, str], groups: Sequence[Mapping[str, str]]) -> str:
-    """Return the values of the settings that all groups have and in which they differ; empty if there are none, or too many to read."""
+    """Return the values of the settings that all groups have and in which they differ.
+
+    Empty if they are too many to read, or if two groups have the same values.
+    """
     keys = [key for key, value in settings.items() if all(key in each for each in groups) and any(each[key] != value for each in groups)]
-    return ", ".join(f"{key}={settings[key]}" for key in keys) if len(keys) <= _MOST_DIFFERING else ""
+    if len(keys) > _MOST_DIFFERING or len({tuple(each[key] for key in keys) for each in groups}) < len(groups):
+        return ""
+    return ", ".join(f"{key}={settings[key]}" for key in keys)
 
 
 def _short_names(directories: Sequence[Path]) -> list[str]:

@@ -18,11 +18,19 @@ from herd.plots.panels import SPEED
 
 
 def make_run(
-    tmp_path: Path, directory: str, *, name: str, seed: int, score: float, tasks: tuple[str, ...] = ("pong",), lr: float = 1.0
+    tmp_path: Path,
+    directory: str,
+    *,
+    name: str,
+    seed: int,
+    score: float,
+    tasks: tuple[str, ...] = ("pong",),
+    lr: float = 1.0,
+    **sections: object,
 ) -> Path:
     path = tmp_path / directory
     path.mkdir(parents=True)
-    config = {"name": name, "seed": seed, "env": {"suite": "atari", "tasks": list(tasks)}, "optimizer": {"learning_rate": lr}}
+    config = {"name": name, "seed": seed, "env": {"suite": "atari", "tasks": list(tasks)}, "optimizer": {"learning_rate": lr}, **sections}
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     points = [
         {
@@ -68,6 +76,19 @@ def test_runs_of_one_name_with_other_settings_are_not_averaged(tmp_path: Path) -
     plot_runs(runs, tmp_path / "curve.png", data=data)
     means = {row["curve"]: float(row["mean"]) for row in rows_of(data) if row["panel"] == "pong" and row["num_runs"] == "2"}
     assert means == {"pong (optimizer.learning_rate=1.0)": 5.0, "pong (optimizer.learning_rate=2.0)": 10.0}
+
+
+def test_labels_name_folders_where_common_settings_do_not_tell_groups_apart(tmp_path: Path) -> None:
+    kinds = {"none": {"kind": "none"}, "slow": {"kind": "popart", "rate": 1e-4}, "fast": {"kind": "popart", "rate": 1e-3}}
+    runs = [
+        make_run(tmp_path, f"{folder}/{seed}", name="pong", seed=seed, score=1.0, value_scaling=section)
+        for folder, section in kinds.items()
+        for seed in (1, 2)
+    ]
+    data = tmp_path / "curve.csv"
+    plot_runs(runs, tmp_path / "curve.png", data=data)
+    curves = {row["curve"] for row in rows_of(data) if row["panel"] == "pong" and row["num_runs"] == "2"}
+    assert curves == {"pong (none/1, ...)", "pong (slow/1, ...)", "pong (fast/1, ...)"}
 
 
 def test_ungrouped_runs_are_drawn_individually(tmp_path: Path) -> None:
