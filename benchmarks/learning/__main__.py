@@ -56,33 +56,43 @@ def main() -> None:
     overrides = [word for each in options.set for word in _override(each, parser)]
     stop = ["--stop.env_frames", str(frames), *(["--stop.wall_seconds", str(options.seconds)] if options.seconds else [])]
     words = [*overrides, *stop]
-    path = ROOT / f"experiments/{suite.experiment}.yaml"
-    load_settings([path], words, {})  # invalid settings are refused before anything runs
+    experiment = ROOT / f"experiments/{suite.experiment}.yaml"
+    load_settings([experiment], words, {})  # invalid settings are refused before anything runs
+    made_of = {"experiment": yaml.safe_load(experiment.read_text(encoding="utf-8")), "words": words}
     runs = options.runs / options.suite / options.label
-    made_of = {"experiment": yaml.safe_load(path.read_text(encoding="utf-8")), "words": words}
+    stem = options.output / f"{options.suite}-{options.label}"
     _check_label(runs, made_of)
-    results = _earlier(options.output / f"{options.suite}-{options.label}.json", made_of)
+    results = _earlier(stem.with_suffix(".json"), made_of)
     # All games of a seed come before the next seed, so that existing runs can always be compared.
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     wanted = [(game, seed) for seed in seeds for game in suite.games if options.only in (None, game)]
     for number, (game, seed) in enumerate(wanted, start=1):
-        directory = _directory(runs, game, seed)
+        directory = runs / f"{game}-seed{seed}"
         place = f"{number} of {len(wanted)}: {directory.name}"
-        if directory.is_dir():
-            print(f"{place} is there", flush=True)
-        elif (game, seed) in results:
+        if (game, seed) in results and not directory.is_dir():
             print(f"{place} is in the results", flush=True)
             continue
+        if directory.is_dir():
+            print(f"{place} is there", flush=True)
         else:
             started = time.monotonic()
             own = ["--env.tasks", game, "--name", directory.name, "--seed", str(seed)]
-            train_whole(directory, path, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND)
+            train_whole(directory, experiment, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND)
             print(f"{place} took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
-        results[game, seed] = _result(runs, game, seed, suite, options.games)
-        _write(_ordered(results, suite), made_of, options, overrides)
-    stem = options.output / f"{options.suite}-{options.label}"
+        results[game, seed] = _result(directory, game, seed, suite, options.games)
+        _write(_ordered(results, suite), stem, made_of, options, overrides)
     print(stem.with_suffix(".md").read_text(encoding="utf-8"))
     print(f"results: {stem}.json, .png and .md, and {options.output / 'README.md'}")
+
+
+def _check_label(runs: Path, made_of: Mapping[str, Any]) -> None:
+    """Check that a label has one meaning: its runs must not be mixed with runs of other settings."""
+    kept = runs / "made-of.json"
+    if kept.is_file():
+        _check_equal(json.loads(kept.read_text(encoding="utf-8")), made_of, f"{runs} holds runs")
+        return
+    runs.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(made_of, indent=1) + "\n")
 
 
 def _earlier(report: Path, made_of: Mapping[str, Any]) -> dict[tuple[str, int], RunResult]:
@@ -90,17 +100,20 @@ def _earlier(report: Path, made_of: Mapping[str, Any]) -> dict[tuple[str, int], 
     if not report.is_file():
         return {}
     found = json.loads(report.read_text(encoding="utf-8"))
-    if found["made_of"] != made_of:
-        raise SystemExit(f"{report} holds results of other settings: choose another --label, or remove it")
+    _check_equal(found["made_of"], made_of, f"{report} holds results")
     return {(run["game"], run["seed"]): run_result_from_json(run) for run in found["runs"]}
+
+
+def _check_equal(found: Mapping[str, Any], made_of: Mapping[str, Any], holds: str) -> None:
+    if found != made_of:
+        raise SystemExit(f"{holds} of other settings: choose another --label, or remove it")
 
 
 def _ordered(results: Mapping[tuple[str, int], RunResult], suite: Suite) -> list[RunResult]:
     return sorted(results.values(), key=lambda result: (result.seed, suite.games.index(result.game)))
 
 
-def _result(runs: Path, game: str, seed: int, suite: Suite, games: int) -> RunResult:
-    directory = _directory(runs, game, seed)
+def _result(directory: Path, game: str, seed: int, suite: Suite, games: int) -> RunResult:
     history = read_run(directory)
     return run_result(
         game,
@@ -125,7 +138,9 @@ def _evaluated(directory: Path, games: int, seed: int) -> float:
     return float(json.loads(kept.read_text()))
 
 
-def _write(results: Sequence[RunResult], made_of: Mapping[str, Any], options: argparse.Namespace, overrides: Sequence[str]) -> None:
+def _write(
+    results: Sequence[RunResult], stem: Path, made_of: Mapping[str, Any], options: argparse.Namespace, overrides: Sequence[str]
+) -> None:
     hardware = describe_hardware()
     report = as_json(
         results,
@@ -143,31 +158,15 @@ def _write(results: Sequence[RunResult], made_of: Mapping[str, Any], options: ar
         processor=str(hardware.get("processor", "unknown processor")),
     )
     options.output.mkdir(parents=True, exist_ok=True)
-    stem = options.output / f"{options.suite}-{options.label}"
     stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
     stem.with_suffix(".md").write_text(markdown(report))
     draw(results, stem.with_suffix(".png"), title=f"{options.suite}: {options.label}")
     (options.output / "README.md").write_text(tried(options.output))
 
 
-def _directory(runs: Path, game: str, seed: int) -> Path:
-    return runs / f"{game}-seed{seed}"
-
-
-def _check_label(runs: Path, made_of: Mapping[str, Any]) -> None:
-    """Check that a label has one meaning: its runs must not be mixed with runs of other settings."""
-    kept = runs / "made-of.json"
-    if kept.is_file():
-        if json.loads(kept.read_text(encoding="utf-8")) != made_of:
-            raise SystemExit(f"{runs} holds runs of other settings: choose another --label, or remove it")
-        return
-    runs.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(made_of, indent=1) + "\n")
-
-
 def _without_folders(words: Sequence[str]) -> list[str]:
     """Leave out the folders of one machine, which say nothing about the results."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=True)
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--runs")
     parser.add_argument("--output")
     return parser.parse_known_args(words)[1]

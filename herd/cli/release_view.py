@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from herd.cli.consoles import table_console
 from herd.kube.pods import worst_first
 from herd.supervisor.view import facts, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from herd.cli.release_picture import ComponentRow, MemberRow, PodRow, ReleasePicture, Version
 
 _MOST_PODS = 12
 """Largest number of pods of a component that are listed one by one."""
-_FILE_COLUMNS = 240
-"""Width of output to a file, so that no line is wrapped."""
 
 
 def print_release(picture: ReleasePicture, *, show_all: bool, console: Console | None = None) -> None:
     """Print a picture. ``show_all``: list every pod; otherwise a selection that begins with pods in trouble."""
-    console = console or Console()
-    if not console.is_terminal:
-        console = Console(width=_FILE_COLUMNS, file=console.file)
+    console = table_console(console)
     release = picture.release
     console.print(Text.assemble((release.name, "bold"), f" in namespace {release.namespace}"))
     if picture.learners_answer:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 _OWN = frozenset({"run_dir", "resume"})
 """Settings that are not compared with those of an existing run."""
-_FILE_COLUMNS = 240
-"""Width of output to a file, so that no line is wrapped."""
 _LARGE = 1000.0
 """Results of this size are printed without decimals."""
 
@@ -231,8 +229,9 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
 
 
 def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None:
-    from rich.console import Console  # noqa: PLC0415  not needed for --help
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415  not needed for --help
+
+    from herd.cli.consoles import table_console  # noqa: PLC0415
 
     several = len({each.what for each in found}) > 1
     table = Table(box=None, pad_edge=False, title="return at the end of training", title_justify="left")
@@ -243,10 +242,7 @@ def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None
     for each in found:
         cells = [label(grid[each.combination]), *([each.what] if several else []), str(each.runs)]
         table.add_row(*cells, *_numbers(each))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_FILE_COLUMNS)
-    console.print(table)
+    table_console().print(table)
 
 
 def _numbers(found: Estimate) -> list[str]:
