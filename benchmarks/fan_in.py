@@ -276,6 +276,18 @@ def thread_cpu_seconds() -> dict[str, float]:
     return seconds
 
 
+def finished(crowds: list[Child], deadline: float) -> list[Line]:
+    """Return the crowds' results when all are done, or at ``deadline``.
+
+    Every crowd is asked each time, because the finished actors of one may hold the credit that another's need.
+    """
+    while True:
+        results = [crowd.ask("result") for crowd in crowds]
+        if all(result["is_done"] for result in results) or time.monotonic() >= deadline:
+            return results
+        wait(0.1)
+
+
 def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any]:
     """Run simulated actors against the real ingest; return the report, ready for JSON."""
     allow_connections(options.actors, servers=1, processes=options.processes)
@@ -312,9 +324,7 @@ def measure_at(settings: RunSettings, options: argparse.Namespace, port: int) ->
         for crowd in crowds:
             crowd.ask("stop")
         deadline = time.monotonic() + FINISH_SECONDS
-        while not all(crowd.ask("result")["is_done"] for crowd in crowds) and time.monotonic() < deadline:
-            wait(0.1)
-        results = [crowd.ask("result") for crowd in crowds]
+        results = finished(crowds, deadline)
         sent = {name: sum(result[name] for result in results) for name in results[0]}
         receiver.ask("drain")
         while (last := receiver.ask("status"))["consumed"] < sent["unrolls"] and time.monotonic() < deadline:

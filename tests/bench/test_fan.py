@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from benchmarks.fan_in import finished
 from benchmarks.fan_out import is_whole, marked
 from herd.bench.plan_figures import package_figures, with_own_figures
 from herd.wire.weights_client import WeightsFrame
 from tests.patience import patient
+
+if TYPE_CHECKING:
+    from benchmarks.fan import Child
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +43,22 @@ def test_fifty_actors_lose_no_unroll_over_broken_connections(tmp_path: Path) -> 
     assert 0 < report["receiver"]["queue_bytes"] <= report["receiver"]["queue_bound_bytes"]
     ingest = with_own_figures(package_figures(), [tmp_path / "figures.json"]).ingest
     assert ingest.microseconds_per_unroll == report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"]
+
+
+def test_credit_that_finished_actors_hold_goes_to_those_that_must_send_again() -> None:
+    class Crowd:
+        """Done once its actors have the credit that ``holder`` returns when it is asked."""
+
+        def __init__(self, holder: Crowd | None) -> None:
+            self.holder, self.was_asked = holder, False
+
+        def ask(self, do: str) -> dict[str, Any]:
+            self.was_asked = True
+            return {"is_done": self.holder is None or self.holder.was_asked, "asked": do}
+
+    holder = Crowd(None)
+    results = finished(cast("list[Child]", [Crowd(holder), holder]), time.monotonic() + patient(5))
+    assert results == [{"is_done": True, "asked": "result"}] * 2
 
 
 @pytest.mark.processes
