@@ -138,6 +138,8 @@ class ClientConnection:
 
         With ``is_name`` the host may have addresses of both versions of IP.
         """
+        self.num_connections = 0
+        """Number of handshakes that have succeeded."""
         self._endpoint = endpoint
         self._key_name = key_name
         self._clock = clock
@@ -164,6 +166,7 @@ class ClientConnection:
             self._version_seconds = FIRST_VERSION_SECONDS
             return False
         if handshake is Handshake.SUCCEEDED:
+            self.num_connections += 1
             self._down_since = self._failure = self._connect_at = None
             self._num_closed = 0
             self._delay = FIRST_DELAY_SECONDS

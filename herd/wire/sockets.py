@@ -467,6 +467,11 @@ class Dealer(_Socket):
         return self._connection.connected
 
     @property
+    def num_connections(self) -> int:
+        """Number of connections made, at the last ``receive``, since the socket was opened or restarted."""
+        return self._connection.num_connections
+
+    @property
     def trouble(self) -> str | None:
         """Why there is no connection and what to check; None while connected or too early to tell."""
         return self._connection.trouble

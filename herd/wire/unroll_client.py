@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from herd.wire.layout import Arrays, UnrollLayout
 
 KEEP_ALIVE_SECONDS = 5.0
-"""A twelfth of the credit's default expiry of 60 s; also the longest time before an idle actor notices a restarted learner."""
-ASK_AGAIN_SECONDS = 1.0
-"""Interval of requests while waiting for credit. It finds a restarted learner soon; 4,000 actors use 4,000 of 430,000 messages/s."""
+"""A twelfth of the credit's default expiry of 60 s; also the longest time before an actor notices a learner that went away silently."""
+LONGEST_WAIT_SECONDS = 1.0
+"""Longest single wait for credit; bounds the delay before a new connection is used."""
 HELLO_INTERVAL_SECONDS = 0.1
 """If the learner requests another hello sooner than this after the last one, it is sent with back-off."""
 FAREWELL_SECONDS = 0.2
@@ -114,6 +114,7 @@ class UnrollClient:
         self._generated_frames = 0
         self._num_wanted = 0  # unrolls of the next new message for which credit is requested
         self._asked_unrolls = 0  # in the session, cumulative
+        self._asked_over = 0  # the number of the connection
         self._last_sent = self._last_hello = clock()
 
     @property
@@ -273,7 +274,7 @@ class UnrollClient:
             if remaining <= 0.0:
                 return False
             waits_for_answer = self._outbox.welcomed or self._hello.is_sent
-            self.poll(min(remaining, ASK_AGAIN_SECONDS if waits_for_answer else WAIT_SECONDS))
+            self.poll(min(remaining, LONGEST_WAIT_SECONDS if waits_for_answer else WAIT_SECONDS))
         return True
 
     def _receive(self) -> bool:
@@ -331,8 +332,9 @@ class UnrollClient:
     def _ask_for_credit(self) -> None:
         lacks = bool(self._outbox.num_unsent or self._num_wanted) and not self._outbox.can_send(self._num_wanted)
         wanted = self._outbox.wanted_unrolls(self._num_wanted) if lacks else self._asked_unrolls
-        silent = self._clock() - self._last_sent
-        if wanted > self._asked_unrolls or silent >= (ASK_AGAIN_SECONDS if lacks else KEEP_ALIVE_SECONDS):
+        # A new connection may lead to a restarted learner, which has forgotten the session.
+        is_new, self._asked_over = self._asked_over != self._dealer.num_connections, self._dealer.num_connections
+        if wanted > self._asked_unrolls or is_new or self._clock() - self._last_sent >= KEEP_ALIVE_SECONDS:
             self._asked_unrolls = max(self._asked_unrolls, wanted)
             if self._send(CreditRequest(wanted_unrolls=self._asked_unrolls)):
                 self._hello.await_answer()

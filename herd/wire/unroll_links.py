@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herd.wire.layout import LINK_BITS
 from herd.wire.sockets import Poller
-from herd.wire.unroll_client import ASK_AGAIN_SECONDS, UnrollClient
+from herd.wire.unroll_client import LONGEST_WAIT_SECONDS, UnrollClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,7 +137,7 @@ class UnrollLinks:
             if asks_all:
                 for client in self._clients:
                     client.request_credit(num_unrolls)
-            limit = ASK_AGAIN_SECONDS if asks_all else ASK_OTHERS_SECONDS - waited
+            limit = LONGEST_WAIT_SECONDS if asks_all else ASK_OTHERS_SECONDS - waited
             self._poller.poll(min(limit, timeout_seconds - waited))
             self.poll()
         self.blocked_seconds += self._clock() - start

@@ -333,6 +333,45 @@ def test_an_expired_session_is_reopened_without_loss(learner: Learner, context: 
     client.close()
 
 
+def test_a_waiting_actor_notices_a_restarted_learner_by_its_new_connection(learner: Learner, context: Context) -> None:
+    now = [0.0]
+    client = connect(context, learner.endpoint, clock=lambda: now[0])
+    greet(client, learner, now)  # from here on the clock stands still, so no timeout can help
+    for value in range(2):
+        send(value, client, learner)
+    until(lambda: client.num_unacked == 0, learner, client)
+    client.request_credit(E)
+    until(lambda: learner.pool.num_waiting == 1, learner, client)
+    now[0] += 0.2  # the shortest interval of hellos
+    learner.restart()
+    until(lambda: client.has_credit(E), learner, client)
+    assert client.num_sessions == 2
+    client.close()
+
+
+def test_a_waiting_actor_repeats_its_request_every_five_seconds(learner: Learner, context: Context) -> None:
+    now = [0.0]
+    client = connect(context, learner.endpoint, clock=lambda: now[0])
+    greet(client, learner, now)
+    for value in range(2):
+        send(value, client, learner)
+    until(lambda: client.num_unacked == 0, learner, client)
+    client.request_credit(E)
+    until(lambda: learner.pool.num_waiting == 1 and client.socket.num_connections == 1, learner, client)
+
+    def requests_after(seconds: float) -> int:
+        now[0] += seconds
+        before = len(learner.seen)
+        for _ in range(20):
+            client.poll(0.001)
+            learner.pump()
+        return learner.seen[before:].count("credit_request")
+
+    requests_after(0.0)  # perhaps one more, because the connection was new
+    assert [requests_after(seconds) for seconds in (4.9, 0.2, 4.9, 0.2)] == [0, 1, 0, 1]
+    client.close()
+
+
 def test_repeated_hello_required_answers_do_not_cause_a_loop(learner: Learner, context: Context) -> None:
     now = [0.0]
     client = connect(context, learner.endpoint, clock=lambda: now[0])
