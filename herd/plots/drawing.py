@@ -159,26 +159,24 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 
     low, high = axes.get_ylim()
+    halo = [withStroke(linewidth=3, foreground=axes.get_facecolor())]  # a curve may lie behind a label
+    far_above = []
     # Labels are placed away from a rising curve: the human score at its beginning, the random score at its end.
     for name, score, at, side in zip(("random", "human"), references, (0.99, 0.01), ("right", "left"), strict=True):
         new_low, new_high = min(low, score), max(high, score)
         text = f"{name} {tick_text(score)}"
         if new_high - new_low > _LONGEST_STRETCH * (high - low):
-            above = score > high
-            axes.text(
-                *(at, 0.98 if above else 0.02),
-                f"{text} {'↑' if above else '↓'}",
-                transform=axes.transAxes,
-                ha=side,
-                va="top" if above else "bottom",
-                color="0.35",
-                fontsize=8,
-            )
+            if score > high:
+                far_above.append(f"{text} ↑")
+            else:
+                axes.text(
+                    *(at, 0.02), f"{text} ↓", transform=axes.transAxes, ha=side, va="bottom", color="0.35", fontsize=8, path_effects=halo
+                )
             continue
         margin = 0.06 * (new_high - new_low)
         axes.set_ylim(min(axes.get_ylim()[0], score - margin), max(axes.get_ylim()[1], score + margin))
         axes.axhline(score, color="0.45", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.5)
-        label = axes.annotate(
+        axes.annotate(
             text,
             (at, score),
             xycoords=axes.get_yaxis_transform(),
@@ -188,8 +186,10 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
             va="bottom",
             color="0.35",
             fontsize=8,
+            path_effects=halo,
         )
-        label.set_path_effects([withStroke(linewidth=3, foreground=axes.get_facecolor())])  # the curve may lie behind it
+    if far_above:  # beside the title, where no curve is
+        axes.text(1.0, 1.02, "  ".join(far_above), transform=axes.transAxes, ha="right", va="bottom", color="0.35", fontsize=8)
 
 
 def _draw_legend(figure: Figure, lines: Sequence[Line]) -> None:

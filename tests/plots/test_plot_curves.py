@@ -117,6 +117,17 @@ def test_a_flat_curve_is_not_drawn_on_the_edge() -> None:
     assert high >= 1.05 * 2320.0
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "beyond"), [(25.0, 29.0, []), (0.0, 0.9, ["human 30.5 ↑"]), (-0.9, -0.8, ["random 1.7 ↑  human 30.5 ↑"])]
+)
+def test_a_score_far_above_the_curves_is_written_where_no_curve_is(low: float, high: float, beyond: list[str]) -> None:
+    axes = Figure(figsize=(4.0, 3.0)).add_subplot()
+    axes.set_ylim(low, high)
+    drawing._draw_references(axes, (1.7, 30.5))
+    texts = [text.get_text() for text in axes.texts if text.get_window_extent().y0 >= axes.get_window_extent().y1]
+    assert texts == beyond
+
+
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.9), (1.5, 9.0), (25.0, 29.0), (32.0, 900.0)])
 def test_labels_of_reference_scores_do_not_overlap(low: float, high: float) -> None:
     """The range is below both scores, between them, or above both: each may be a line or lie beyond the edge."""
