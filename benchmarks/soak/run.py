@@ -25,7 +25,7 @@ from benchmarks.soak.report import Circumstances, as_text, exit_code, make_repor
 from benchmarks.soak.soak import Plan, Soak
 from herd.config.loading import load_settings
 from herd.topology import SERVERS
-from herd.wire.sockets import HEARTBEAT_TIMEOUT_MILLISECONDS
+from herd.wire.sockets import SILENCE_MILLISECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 def long_stop_seconds(settings: RunSettings) -> float:
     """Return a duration longer than every timeout of a silent process."""
     timeouts = (
-        HEARTBEAT_TIMEOUT_MILLISECONDS / 1000,
+        SILENCE_MILLISECONDS / 1000,
         settings.learner.credit_expires_seconds,
         settings.paramserver.index_lease_seconds,
     )

@@ -42,7 +42,12 @@ if TYPE_CHECKING:
 RECONNECT_MILLISECONDS = 100
 RECONNECT_MAX_MILLISECONDS = 5_000  # an actor reconnects to a restarted learner within this time, and 4,000 actors do not overload it
 HEARTBEAT_MILLISECONDS = 5_000
-HEARTBEAT_TIMEOUT_MILLISECONDS = 30_000  # six heartbeats; a heartbeat queues behind a frame, and 4.7 MB take this long at 0.16 MB/s
+"""Interval of a client's heartbeats. A server sends none: libzmq searches all its timers at each answer, which with 5,000 connections takes
+two thirds of its thread. The kernel finds a server's dead connections (``KEEP_ALIVE``)."""
+SILENCE_MILLISECONDS = 30_000
+"""A connection ends after this long without an answer. A heartbeat queues behind a frame, and 4.7 MB take this long at 0.16 MB/s."""
+KEEP_ALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 4}
+"""Probes of the kernel, in seconds: the first after 10 without traffic, then four; ``SILENCE_MILLISECONDS`` together."""
 HANDSHAKE_MILLISECONDS = 10_000  # three round trips and 1 ms of work, while 4,000 actors reconnect at once
 LOOK_SECONDS = 0.1
 """Interval between checks of handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
@@ -169,15 +174,12 @@ class _Socket:
         self._socket: zmq.Socket[bytes] = context.open(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, high_water_mark)
-        # A full queue stops libzmq from reading. If that peer then disconnects, the next heartbeat aborts our process ("!_io_error",
+        # A full queue stops libzmq from reading. If that peer then disconnects, our next heartbeat aborts our process ("!_io_error",
         # libzmq 4.3.5, issues 3937 and 4767). So no queue is ever full: servers close connections that send more than can be read, and
         # a client never has more waiting answers than requests.
         self._socket.setsockopt(zmq.RCVHWM, 0 if connections is None or kernel_tells() else high_water_mark)
         overhead = MESSAGE_OVERHEAD_BYTES if context.curve else 0
         self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame_bytes, MAX_HEADER_BYTES) + overhead)
-        self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
-        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MILLISECONDS)
-        self._socket.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MILLISECONDS)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MILLISECONDS)
         self._monitor = HandshakeMonitor(self._socket, connections)
 
@@ -290,7 +292,9 @@ class Router(_Socket):
         self._role: KeyRole | None = None
         super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
         # A peer that sends but does not read keeps its connection alive and its answers in our memory.
-        self._socket.setsockopt(zmq.TCP_MAXRT, HEARTBEAT_TIMEOUT_MILLISECONDS)
+        self._socket.setsockopt(zmq.TCP_MAXRT, SILENCE_MILLISECONDS)
+        for option, value in KEEP_ALIVE.items():
+            self._socket.setsockopt(option, value)
         # No ROUTER_HANDOVER: it leaves the older connection without a queue, which causes the same abort as a full one.
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
@@ -446,6 +450,8 @@ class Dealer(_Socket):
         # Not as ZeroMQ's own identity, because two connections with one identity cannot be distinguished (see Router).
         self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._routing_id)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MILLISECONDS)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MILLISECONDS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MILLISECONDS)
         self._socket.setsockopt(zmq.IPV6, self._ipv6)

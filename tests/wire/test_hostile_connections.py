@@ -282,7 +282,7 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
 
 
 def test_a_peer_that_never_reads_its_answers_is_disconnected(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets_module, "HEARTBEAT_TIMEOUT_MILLISECONDS", 1000)
+    monkeypatch.setattr(sockets_module, "SILENCE_MILLISECONDS", 1000)
     with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
         peer.setblocking(False)
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -296,6 +296,31 @@ def test_a_peer_that_never_reads_its_answers_is_disconnected(context: Context, m
             Poller(router).poll(0.01)
             while (received := router.receive()) is not None:
                 router.send(received[0], [bytes(MEBIBYTE)])
+
+
+def test_a_server_answers_heartbeats_and_sends_none(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets_module, "HEARTBEAT_MILLISECONDS", 20)
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as idle:
+        until(lambda: len(router.connections) == 1, router)
+        (descriptor,) = router.connections._connections
+        sent = probe(descriptor).sent  # type: ignore[union-attr]
+        with Dealer(context, router.endpoint, routing_id="client", max_frame_bytes=MEBIBYTE):
+            until(lambda: len(router.connections) == 2, router)
+            *_, client = router.connections._connections
+            answered = probe(client).sent + 100  # type: ignore[union-attr]  # a dozen answers
+            until(lambda: probe(client).sent > answered, router)  # type: ignore[union-attr]
+        assert probe(descriptor).sent == sent  # type: ignore[union-attr]
+        assert not select.select([idle], [], [], 0.0)[0]
+
+
+def test_the_kernel_probes_the_idle_connections_of_a_server(context: Context) -> None:
+    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router):
+        until(lambda: len(router.connections) == 1, router)
+        with socket.socket(fileno=os.dup(next(iter(router.connections._connections)))) as ours:
+            options = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+            idle, interval, count = (ours.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+            assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert (idle + count * interval) * 1000 == sockets_module.SILENCE_MILLISECONDS
 
 
 def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
