@@ -11,7 +11,7 @@ from jsonschema import Draft7Validator
 from rich.console import Console
 
 from herd.bench.plan import PlanOptions, make_plan
-from herd.bench.plan_figures import package_figures
+from herd.bench.plan_figures import package_figures, with_own_figures
 from herd.bench.plan_output import print_plan
 from herd.cli.main import main
 from herd.config.settings import RunSettings
@@ -58,6 +58,19 @@ def test_a_given_learner_rate_gives_no_note_about_gpus(capsys: pytest.CaptureFix
     report = plan_json(["--frames_per_second", "250000", "--learner_frames_per_second", "125000"], capsys)
     assert report["learners"]["shards"] == 3  # 250,000 / (125,000 x 0.875)
     assert not any("No GPU learner was measured" in note for note in report["notes"])
+
+
+def test_figures_of_the_package_are_those_of_the_measurements_that_they_name() -> None:
+    package = package_figures()
+    measured = with_own_figures(package, [RESULTS / "inference" / "local-and-remote.json"]).inference
+    assert {name: round(found.lowest_ratio, 3) for name, found in measured.items()} == {
+        name: found.lowest_ratio for name, found in package.inference.items()
+    }
+    for name, unrolls in (("fan-in.json", 1), ("fan-in-32.json", 32)):
+        report = json.loads((RESULTS / "fan" / name).read_text())
+        spent = report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"]
+        planned = package.ingest.microseconds_per_message / unrolls + package.ingest.microseconds_per_unroll
+        assert planned == pytest.approx(spent, rel=0.01)
 
 
 def test_given_figures_replace_those_of_the_package(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
