@@ -44,7 +44,7 @@ class Wire:
     """Stands in for a DEALER and its connection. Both directions are first-in-first-out; a break loses the newest messages in flight."""
 
     def __init__(self, context: dict[bytes, Wire], _endpoint: str, *, routing_id: str, **_: int) -> None:
-        self.connected = True
+        self.connected, self.num_connections = True, 1
         self.to_learner: deque[Message] = deque()
         self.to_actor: deque[Message] = deque()
         self.bytes_in = self.bytes_out = 0
@@ -60,6 +60,11 @@ class Wire:
 
     def close(self) -> None:
         self.connected = False
+
+    def connect(self) -> None:
+        """Replace the connection by a new one."""
+        self.connected = True
+        self.num_connections += 1
 
     def lose(self, queue: deque[Message], num_kept: int) -> None:
         while len(queue) > num_kept:
@@ -189,11 +194,14 @@ class Simulation(RuleBasedStateMachine):
         wire = self._wire(draw(st.sampled_from(self.actors)))
         for queue in (wire.to_learner, wire.to_actor):
             wire.lose(queue, draw(st.integers(0, len(queue))))
-        wire.connected = draw(st.booleans())
+        wire.connected = False
+        if draw(st.booleans()):
+            wire.connect()
 
     def connections_return(self, _draw: Draw | None = None) -> None:
         for actor in self.actors:
-            self._wire(actor).connected = True
+            if not self._wire(actor).connected:
+                self._wire(actor).connect()
 
     def _wire(self, actor: Actor) -> Wire:
         return self.wires[f"actor/{actor.key[0]}/{actor.key[1]:x}".encode()]
@@ -214,6 +222,8 @@ class Simulation(RuleBasedStateMachine):
         for wire in self.wires.values():
             wire.lose(wire.to_actor, draw(st.integers(0, len(wire.to_actor))))
             wire.lose(wire.to_learner, draw(st.integers(0, len(wire.to_learner))))
+            if wire.connected:
+                wire.connect()
         state, consumed = self.checkpoint
         self.consumed = list(consumed)
         self._start_learner(Ledger(LedgerSnapshot.from_json(json.loads(state)) if state else None))
