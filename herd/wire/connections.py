@@ -34,7 +34,7 @@ UNREAD_SLACK_BYTES = 8 << 20
 """Beyond what messages may hold: small ones of 4,000 peers take 1 MB, and the kernel keeps up to 6 MB for one that sends much. Every
 byte of it can cost 30 of memory: a frame of 1 byte takes 3 on the wire, and 64 to 96 in libzmq."""
 UNREAD_PER_CONNECTION_BYTES = 4096
-"""A well-behaved connection sends at most this much during a minute in which it is not read: 60 credit requests. Its unrolls are counted
+"""A well-behaved connection sends less than this during a minute in which it is not read: 12 credit requests. Its unrolls are counted
 separately."""
 GREETING_BYTES = 8192
 """Limit of a connection that has not authenticated yet; a well-behaved client sends less than 1 kB before that."""

@@ -333,8 +333,10 @@ class UnrollClient:
         lacks = bool(self._outbox.num_unsent or self._num_wanted) and not self._outbox.can_send(self._num_wanted)
         wanted = self._outbox.wanted_unrolls(self._num_wanted) if lacks else self._asked_unrolls
         # A new connection may lead to a restarted learner, which has forgotten the session.
-        is_new, self._asked_over = self._asked_over != self._dealer.num_connections, self._dealer.num_connections
-        if wanted > self._asked_unrolls or is_new or self._clock() - self._last_sent >= KEEP_ALIVE_SECONDS:
+        connection = self._dealer.num_connections
+        is_due = connection != self._asked_over or self._clock() - self._last_sent >= KEEP_ALIVE_SECONDS
+        if wanted > self._asked_unrolls or is_due:
+            self._asked_over = connection
             self._asked_unrolls = max(self._asked_unrolls, wanted)
             if self._send(CreditRequest(wanted_unrolls=self._asked_unrolls)):
                 self._hello.await_answer()

@@ -333,15 +333,21 @@ def test_an_expired_session_is_reopened_without_loss(learner: Learner, context: 
     client.close()
 
 
-def test_a_waiting_actor_notices_a_restarted_learner_by_its_new_connection(learner: Learner, context: Context) -> None:
-    now = [0.0]
+def waiting(learner: Learner, context: Context, now: list[float]) -> UnrollClient:
+    """Return a client that waits for credit, all of which is held. The clock stands still, so no timeout can help."""
     client = connect(context, learner.endpoint, clock=lambda: now[0])
-    greet(client, learner, now)  # from here on the clock stands still, so no timeout can help
+    greet(client, learner, now)
     for value in range(2):
         send(value, client, learner)
     until(lambda: client.num_unacked == 0, learner, client)
     client.request_credit(E)
     until(lambda: learner.pool.num_waiting == 1, learner, client)
+    return client
+
+
+def test_a_waiting_actor_notices_a_restarted_learner_by_its_new_connection(learner: Learner, context: Context) -> None:
+    now = [0.0]
+    client = waiting(learner, context, now)
     now[0] += 0.2  # the shortest interval of hellos
     learner.restart()
     until(lambda: client.has_credit(E), learner, client)
@@ -351,13 +357,8 @@ def test_a_waiting_actor_notices_a_restarted_learner_by_its_new_connection(learn
 
 def test_a_waiting_actor_repeats_its_request_every_five_seconds(learner: Learner, context: Context) -> None:
     now = [0.0]
-    client = connect(context, learner.endpoint, clock=lambda: now[0])
-    greet(client, learner, now)
-    for value in range(2):
-        send(value, client, learner)
-    until(lambda: client.num_unacked == 0, learner, client)
-    client.request_credit(E)
-    until(lambda: learner.pool.num_waiting == 1 and client.socket.num_connections == 1, learner, client)
+    client = waiting(learner, context, now)
+    until(lambda: client.socket.num_connections == 1, learner, client)
 
     def requests_after(seconds: float) -> int:
         now[0] += seconds
