@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results/learning"
 SLOWEST_FRAMES_PER_SECOND = 500.0
 """A slower run hangs and is ended."""
-_LABEL = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+_LABEL = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
     options = parser.parse_args()
     suite = SUITES[options.suite]
     if not _LABEL.fullmatch(options.label):
-        parser.error("--label: small letters, digits, dots and dashes")
+        parser.error("--label: small letters, digits and dashes")
     if options.only not in (None, *suite.games):
         parser.error(f"--only: {options.suite} has {', '.join(suite.games)}")
     # So that SIGTERM also ends the current run.

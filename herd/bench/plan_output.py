@@ -41,12 +41,10 @@ def as_json(plan: Plan) -> dict[str, object]:
     }
 
 
-def print_plan(plan: Plan, console: Console | None = None) -> None:
+def print_plan(plan: Plan, console: Console) -> None:
     """Print the arithmetic, the pods and the notes."""
-    from rich.console import Console  # noqa: PLC0415  values and JSON do without
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415  values and JSON do without
 
-    console = console if console is not None else Console()
     arithmetic = Table("", "quantity", "arithmetic", box=None, pad_edge=False)
     arithmetic.add_column("result", justify="right", no_wrap=True)
     section = ""

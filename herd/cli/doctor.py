@@ -39,9 +39,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _print_table(checks: Sequence[Check], missing: Sequence[Check]) -> None:
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
+
+    from herd.cli.consoles import table_console  # noqa: PLC0415
 
     table = Table("", "what", "found", "what to do", box=None, pad_edge=False)
     for check in checks:
@@ -49,7 +50,7 @@ def _print_table(checks: Sequence[Check], missing: Sequence[Check]) -> None:
             Text("OK", style="green") if check.ok else Text("MISSING", style="red") if check.required else Text("optional", style="yellow")
         )
         table.add_row(mark, check.name, Text(check.found), Text("" if check.ok else check.advice))
-    console = Console()
+    console = table_console()
     console.print(table, highlight=False)
     verdict = "nothing that training needs is missing" if not missing else f"missing: {', '.join(check.name for check in missing)}"
     console.print(f"\n{verdict}", highlight=False)

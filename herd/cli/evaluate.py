@@ -65,6 +65,7 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
+    from herd.cli.consoles import table_console  # noqa: PLC0415
     from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
     from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  loads numpy
     from herd.evaluation.protocols import protocol_named  # noqa: PLC0415
@@ -85,7 +86,7 @@ def run(argv: Sequence[str]) -> int:
     if options.json:
         sys.stdout.write(written[0].read_text(encoding="utf-8"))
     else:
-        print_report(report)
+        print_report(report, table_console())
         print(*written, sep="\n")
     return 0
 

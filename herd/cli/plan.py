@@ -47,7 +47,9 @@ def run(argv: Sequence[str]) -> int:
     elif options.json:
         print(json.dumps(as_json(plan), indent=2))
     else:
-        print_plan(plan)
+        from herd.cli.consoles import table_console  # noqa: PLC0415  values and JSON do without
+
+        print_plan(plan, table_console())
     return 0
 
 

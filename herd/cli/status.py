@@ -222,20 +222,21 @@ def _name_within_run(agent: RunStatus) -> str:
 
 
 def _print_processes(status: RunStatus) -> None:
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
+
+    from herd.cli.consoles import table_console  # noqa: PLC0415
 
     table = Table("process", "state", "pid", box=None, pad_edge=False, title_justify="left")
     for name, state in status.processes.items():
         table.add_row(name, state, str(status.pids.get(name, "-")))
     print()
-    Console().print(table, highlight=False)
+    table_console().print(table, highlight=False)
 
 
 def _print_table(statuses: Sequence[RunStatus]) -> None:
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    from herd.cli.consoles import table_console  # noqa: PLC0415
     from herd.supervisor.view import count  # noqa: PLC0415
 
     table = Table("run", "state", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
@@ -252,4 +253,4 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
             _returns(status),
             "-" if status.checkpoint is None else f"{status.checkpoint}{' damaged' * (status.checkpoint_problem is not None)}",
         )
-    Console().print(table, highlight=False)
+    table_console().print(table, highlight=False)

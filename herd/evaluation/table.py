@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from herd.envs.make import suite_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from rich.console import Console
 
     from herd.evaluation.intervals import Interval
     from herd.evaluation.report import Estimate, EvaluationReport, TaskResult
@@ -27,9 +28,8 @@ AGGREGATES = {
 """Headings of `herd.envs.scores.aggregates`, in the printed order."""
 
 
-def print_report(report: EvaluationReport, console: Console | None = None) -> None:
+def print_report(report: EvaluationReport, console: Console) -> None:
     """Print one row per task, the aggregates with their intervals, and how they were measured."""
-    console = console if console is not None else Console()
     tasks = report.tasks
     several = len(report.runs) > 1
     with_human = any(task.human_normalised is not None for task in tasks)

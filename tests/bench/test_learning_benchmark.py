@@ -166,4 +166,7 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
     with pytest.raises(SystemExit):
         run("--only", "qbert")
     assert "--only: pong has pong" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("--label", "rate-2.5e-4")  # a dot would end the name of the report's files
+    assert "--label: small letters, digits and dashes" in capsys.readouterr().err
     assert len(trained) == 3

@@ -76,7 +76,9 @@ def test_a_damaged_checkpoint_is_reported(tmp_path: Path, capsys: pytest.Capture
     assert status.checkpoint_problem is not None
     assert "model.safetensors is damaged" in status.checkpoint_problem
     assert main(["status", str(tmp_path)]) == 0
-    assert "model.safetensors is damaged" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "model.safetensors is damaged" in out
+    assert any(str(tmp_path) in line and "000000000042 damaged" in line for line in out.splitlines())  # not wrapped
 
 
 def test_the_processes_of_a_running_run_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
