@@ -171,11 +171,14 @@ def markdown(report: Mapping[str, Any]) -> str:
     lines = [f"# {report['suite']}, {report['label']}", ""]
     lines += [f"{report['date']}, {report['processor']}, `{report['command']}`. Changed settings: {_changes(report)}.", ""]
     levels = [f"{level:g}" for level in SUITES[report["suite"]].levels]
-    head = ["game", "seeds", "return at the end, median", "minutes", "frames/s", *(f"{level} reached" for level in levels)]
+    head = ["game", "seeds", "return at the end, median", "evaluation, median", "minutes", "frames/s"]
+    head += [f"{level} reached" for level in levels]
     lines += [_row(head), _row(["---"] * len(head))]
     for game, one in report["games"].items():
         reached = [_reached(one["reached"][level], one["seeds"]) for level in levels]
-        cells = [f"{one['median_last_return']:,.1f}", f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
+        played = [run["evaluation"] for run in report["runs"] if run["game"] == game and run["evaluation"] is not None]
+        cells = [f"{one['median_last_return']:,.1f}", f"{statistics.median(played):,.1f}" if played else "-"]
+        cells += [f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
         lines.append(_row([game, str(one["seeds"]), *cells, *reached]))
     for game, one in report["games"].items():
         others = [f"{name} {value:,.1f}" for name, value in one["others_at_equal_frames"].items()]

@@ -90,15 +90,17 @@ def report_of(label: str, overrides: list[str], *results: RunResult) -> dict[str
 
 
 def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
-    report = report_of(
-        "wide", ["network.width_multiplier=2"], result(seed=1, reach=0.25), result(seed=2, reach=0.75), result(seed=3, reach=9)
-    )
+    runs = [replace(result(seed=seed, reach=reach), evaluation=10.0 * seed) for seed, reach in ((1, 0.25), (2, 0.75), (3, 9))]
+    report = report_of("wide", ["network.width_multiplier=2"], *runs)
     text = markdown(report)
+    assert "| pong | 3 | 18.0 | 20.0 | 8.0 |" in text
     assert "`network.width_multiplier=2`" in text
     assert "3.0 M, 6.0 min (2 of 3)" in text
     assert "PPO 18 at 3.4 M" in text
     (tmp_path / "pong-wide.json").write_text(json.dumps(report))
-    (tmp_path / "pong-a.json").write_text(json.dumps(report_of("a", [], result(reach=9))))
+    unplayed = report_of("a", [], result(reach=9))
+    assert "| pong | 1 | 5.0 | - | 8.0 |" in markdown(unplayed)
+    (tmp_path / "pong-a.json").write_text(json.dumps(unplayed))
     rows = [line for line in tried(tmp_path).splitlines() if line.startswith("| pong")]
     assert [row.split(" | ")[1:3] for row in rows] == [["a", "none"], ["wide", "`network.width_multiplier=2`"]]
     assert "18: 0 of 1" in rows[0]
