@@ -96,7 +96,7 @@ class LossTerms(NamedTuple):
     value: Tensor
     """``1/2 sum (v - V(x))^2``: its gradient is section 4.2's ``(v - V) grad V``, without a factor 2."""
     entropy: Tensor
-    """The policy's entropy in nats, before its cost; over the online ones of the accepted rows (LASER, section 5.1)."""
+    """The policy's entropy in nats, before its cost; over the accepted rows that have the bonus."""
     rhos: Tensor
     """``min(rho-bar, pi/mu)``, [T, B], of the valid rows, 0 at others. Its mean is a sample of Theorem 1's ``E_mu rho_0``: 1 on-policy,
     less the more off-policy the data is."""
@@ -117,10 +117,10 @@ def actor_critic_loss(
     row_valid: Tensor,
     discount: float,
     algorithm: ActorCriticSettings,
-    is_replayed: Tensor | None = None,
+    has_entropy_bonus: Tensor | None = None,
     value_scale: Tensor | None = None,
 ) -> LossTerms:
-    """Compute the policy gradient and value regression over the accepted rows, and an entropy bonus over the accepted online rows.
+    """Compute the policy gradient and value regression over the accepted rows, and an entropy bonus over those of them that have it.
 
     Args:
         target_logits: of the policy being trained, ``[T, B, A]`` float32 with gradient (float64 throughout works too).
@@ -133,7 +133,7 @@ def actor_critic_loss(
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
         algorithm: the settings read here.
-        is_replayed: ``[B]`` bool, rows without the entropy bonus. None: there are none.
+        has_entropy_bonus: ``[B]`` bool, the unrolls with the entropy bonus (online ones: LASER, section 5.1). None: all.
         value_scale: PopArt's scale of each unroll's task, ``[B]``: divides the values' errors and the advantages, so that the losses are
             those of normalised values. None: 1.
 
@@ -177,7 +177,7 @@ def actor_critic_loss(
     policy = -(pg_advantages * policy_log_probs).sum()
     value = 0.5 * errors.square().sum()
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
-    entropy = row_entropy.masked_fill(~(accepted if is_replayed is None else accepted & ~is_replayed), 0.0).sum()
+    entropy = row_entropy.masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
     total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
 
     rhos = log_ratios.exp().clamp(max=algorithm.clip_rho_threshold)

@@ -70,7 +70,7 @@ class DiceTerms(NamedTuple):
     q: Tensor
     """``1/2 sum (Q~ - Q(x, a))^2``."""
     entropy: Tensor
-    """Entropy in nats of the target policy at the row's temperature; over the online ones of the accepted rows."""
+    """Entropy in nats of the target policy at the row's temperature; over the accepted rows that have the bonus."""
     rhos: Tensor
     """``min(rho-bar, pi/mu)``, [T, B], of the valid rows, 0 at others."""
     targets: Tensor
@@ -107,7 +107,7 @@ def dice_loss(
     row_valid: Tensor,
     discount: float,
     algorithm: DiceSettings,
-    is_replayed: Tensor | None = None,
+    has_entropy_bonus: Tensor | None = None,
 ) -> DiceTerms:
     """Compute the losses of V (V-trace) and Q (Retrace) and the policy gradient times tau, over the accepted rows.
 
@@ -127,7 +127,7 @@ def dice_loss(
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
         algorithm: the settings read here.
-        is_replayed: ``[B]`` bool, rows without the ablation's entropy bonus. None: there are none.
+        has_entropy_bonus: ``[B]`` bool, the unrolls with the ablation's entropy bonus. None: all.
 
     Raises:
         ValueError: a shape or dtype does not fit, or a setting is unknown.
@@ -183,7 +183,7 @@ def dice_loss(
     value = 0.5 * (vs - values[:-1]).square().sum()
     q = 0.5 * (q_targets - q_values).square().sum()
     row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
-    entropy = row_entropy.masked_fill(~(accepted if is_replayed is None else accepted & ~is_replayed), 0.0).sum()
+    entropy = row_entropy.masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
     total = algorithm.policy_cost * policy + algorithm.baseline_cost * value + algorithm.q_cost * q
     if algorithm.ablation == "entropy":
         total = total - ENTROPY_ABLATION_COST * entropy

@@ -18,6 +18,7 @@ class NoReplay(Section):
     """No replay: batches contain online unrolls only."""
 
     fraction: ClassVar[float] = 0.0
+    train_online: ClassVar[bool] = True
 
 
 class UniformReplay(Section):
@@ -32,6 +33,8 @@ class UniformReplay(Section):
     minimum_fill_unrolls: PositiveInt = 1_000
     """Number of unrolls, over all shards, that must be held before any is replayed. Until then batches contain online unrolls only, so that
     the first unrolls are not replayed over and over."""
+
+    train_online: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _the_minimum_fits(self) -> Self:
@@ -48,6 +51,9 @@ class SharedReplay(Section):
     newest weights. Other agents draw single unrolls."""
     fraction: ReplayedShare = 0.875
     """Share of each batch that is replayed, rounded to whole unrolls. The paper uses 7/8, and 128 of 160 on Atari."""
+    train_online: bool = True
+    """False: learn from replay alone, the ablation of LASER's Figure 2. Online unrolls then enter replay but no loss, and the entropy bonus
+    is that of replayed rows. Batches without replayed unrolls, as before the minimum fill, are trained on nevertheless."""
     capacity_agent_steps: PositiveInt = 1_000_000
     """Capacity in agent steps of complete episodes, over all replicas. The oldest episodes are dropped first. The paper uses 10 and 15
     million."""

@@ -537,8 +537,6 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")
-        if isinstance(self.value_scaling, PopArtSettings) and self.value_scaling.replayed and self.replay.kind == "none":
-            raise ValueError("value_scaling.replayed needs a replay.kind other than none")
         if (objection := self.env.objection(self.network)) is not None:
             raise ValueError(objection)
         if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
@@ -546,12 +544,7 @@ class RunSettings(Section):
                 f"inference.max_environments {self.inference.max_environments} must be at least actor.environments, which is "
                 f"{self.actor.environments}: the service keeps the states of all environments of an actor"
             )
-        if self.num_online_unrolls < 1:
-            raise ValueError("replay.fraction is too large: a batch of learner.batch_size needs at least one online unroll")
-        if self.replay.fraction and self.num_replayed_unrolls < 1:
-            raise ValueError(
-                f"replay.fraction {self.replay.fraction:g} of learner.batch_size {self.learner.batch_size} is not a whole number of unrolls"
-            )
+        self._check_replay()
         if self.num_online_unrolls < self.learner.shards or 0 < self.num_replayed_unrolls < self.learner.shards:
             raise ValueError(
                 f"learner.shards {self.learner.shards} is too large: each shard needs an online unroll of every batch, and a replayed one "
@@ -566,6 +559,21 @@ class RunSettings(Section):
             raise ValueError(
                 f"{bound} x {self.num_online_unrolls} online unrolls per batch leaves room for {self.credit_capacity} unrolls, but "
                 f"messages of actor.environments = {self.actor.environments} unrolls need {needed}: increase {bound}"
+            )
+
+    def _check_replay(self) -> None:
+        if isinstance(self.value_scaling, PopArtSettings):
+            if self.value_scaling.replayed and self.replay.kind == "none":
+                raise ValueError("value_scaling.replayed needs a replay.kind other than none")
+            if not self.value_scaling.replayed and not self.replay.train_online:
+                raise ValueError("replay.train_online false needs value_scaling.replayed true: PopArt's statistics would never change")
+        if self.optimizer.target_kl is not None and not self.replay.train_online:
+            raise ValueError("replay.train_online false needs optimizer.target_kl null, which is measured on online unrolls")
+        if self.num_online_unrolls < 1:
+            raise ValueError("replay.fraction is too large: a batch of learner.batch_size needs at least one online unroll")
+        if self.replay.fraction and self.num_replayed_unrolls < 1:
+            raise ValueError(
+                f"replay.fraction {self.replay.fraction:g} of learner.batch_size {self.learner.batch_size} is not a whole number of unrolls"
             )
 
     @model_validator(mode="after")

@@ -79,6 +79,8 @@ class Forward:
     """bool [B]."""
     has_replay: bool
     """Whether batches of this run may hold replayed unrolls."""
+    has_entropy_bonus: Tensor
+    """bool [B]: online unrolls (LASER, section 5.1), or all if only replayed ones are trained on."""
     task_ids: Tensor
     """int64 [B]."""
     discount: float
@@ -99,11 +101,12 @@ def run_forward(
     statistics: Statistics,
     num_trained: Tensor,
     has_replay: bool = False,
+    trains_online: bool = True,
 ) -> Forward:
     """Stack frames, shape rewards, update the core's state over the burn-in, then run the network over the other rows.
 
     ``network`` is ``agent``, with the auxiliary head if there is one, as called by the shards. ``statistics`` are those of
-    ``value_scaling``.
+    ``value_scaling``. ``has_replay`` and ``trains_online`` say what batches of this run hold and train on.
     """
     core_reset = batch.core_reset
     rewards = shape_rewards(batch.rewards, algorithm.reward_shaping)
@@ -154,6 +157,7 @@ def run_forward(
         trained=batch.trained,
         is_replayed=batch.is_replayed,
         has_replay=has_replay,
+        has_entropy_bonus=~batch.is_replayed if trains_online else torch.ones_like(batch.is_replayed),
         task_ids=task_ids,
         discount=algorithm.discount,
         next_core_state=next_core_state.detach(),

@@ -113,6 +113,7 @@ class Trainer:
         self._kl_interval = None if settings.optimizer.target_kl is None else settings.optimizer.kl_interval_updates
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
+        self._trains_online = settings.replay.train_online
         self._num_replayed = 0
         """Unrolls of the batch that was begun."""
         replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
@@ -372,6 +373,7 @@ class Trainer:
             statistics=statistics,
             num_trained=num_trained,
             has_replay=self._has_replay,
+            trains_online=self._trains_online,
         )
 
     def _look(self, batch: TrainBatch) -> Look | None:

@@ -98,7 +98,7 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
             seen = call.kwargs
             target = log_prob(seen["target_logits"].detach(), seen["actions"])
             ratio = (target - log_prob(seen["behaviour_logits"], seen["actions"])).exp()
-            ratios.append(ratio[seen["row_valid"] & seen["is_replayed"]])
+            ratios.append(ratio[seen["row_valid"] & ~seen["has_entropy_bonus"]])
 
 
 @pytest.mark.parametrize("case", CASES)

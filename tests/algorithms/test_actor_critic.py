@@ -54,7 +54,7 @@ def loss_by_herd(
     costs: Costs,
     *,
     columns: slice = slice(None),
-    is_replayed: torch.Tensor | None = None,
+    has_entropy_bonus: torch.Tensor | None = None,
     value_scale: torch.Tensor | None = None,
 ) -> tuple[LossTerms, torch.Tensor, torch.Tensor]:
     """The loss of some columns, and its gradients with respect to the whole batch's logits and values."""
@@ -70,7 +70,7 @@ def loss_by_herd(
         row_valid=torch.tensor(batch.row_valid)[:, columns],
         discount=DISCOUNT,
         algorithm=costs,
-        is_replayed=is_replayed,
+        has_entropy_bonus=has_entropy_bonus,
         value_scale=value_scale,
     )
     terms.total.backward()

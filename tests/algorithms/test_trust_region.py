@@ -144,7 +144,7 @@ def test_rejected_steps_do_not_affect_the_actor_critic_loss(
     censored = replace(BATCH, row_valid=laser.accepted(BATCH.row_valid, divergence, costs.trust_region_threshold))
     is_replayed = np.array([False, True, True, False, True])
     targets, advantages = ac.targets_and_advantages(censored, DISCOUNT, costs)
-    terms, by_logits, by_values = loss_by_herd(BATCH, costs, is_replayed=torch.tensor(is_replayed))
+    terms, by_logits, by_values = loss_by_herd(BATCH, costs, has_entropy_bonus=torch.tensor(~is_replayed))
 
     online = replace(censored, row_valid=censored.row_valid & ~is_replayed)
     nothing = np.zeros_like(advantages)
@@ -221,7 +221,6 @@ def _preference(num_online: int, num_replayed: int, trust_region: Literal["none"
         row_valid=torch.ones(1, len(is_replayed), dtype=torch.bool),
         discount=1.0,
         algorithm=ImpalaSettings(trust_region=trust_region, entropy_cost=0.0),
-        is_replayed=is_replayed,
     )
     terms.policy.requires_grad_()
     (gradient,) = torch.autograd.grad(terms.total, logits)

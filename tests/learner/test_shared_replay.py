@@ -52,6 +52,7 @@ class FakeUnroll:
             raise MalformedMessage("torn", "array")
         for name in ("actions", "rewards"):
             arrays[name][row] = self.number
+        arrays["row_valid"][row] = True
 
 
 @dataclass(eq=False)
@@ -91,6 +92,8 @@ class FakeClient:
     refused: str | None = None
     is_closed: bool = False
     inserted: list[tuple[list[int], list[list[int]]]] = field(default_factory=list)
+    inserted_steps: int = 0
+    """Valid rows of the inserted unrolls."""
     requests: list[tuple[int, bool]] = field(default_factory=list)
     continued: list[Any] = field(default_factory=list)
     num_discarded_episodes: int = 0
@@ -101,6 +104,7 @@ class FakeClient:
         assert set(arrays) == {each.name for each in LAYOUT.fields}
         assert len(arrays["actions"]) == num_unrolls
         self.inserted.append((arrays["episode_id"].tolist(), actors.tolist()))
+        self.inserted_steps += int(arrays["row_valid"].sum())
 
     def request(self, count: int, *, whole_episodes: bool) -> None:
         self.requests.append((count, whole_episodes))
@@ -124,13 +128,22 @@ class FakeClient:
 class Rig:
     """A learner's batches and the thread behind them; the test runs the thread's turns."""
 
-    def __init__(self, *, whole_episodes: bool = False, prefetch: int = 2, timeout_seconds: float = 0.05, num_slots: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        whole_episodes: bool = False,
+        prefetch: int = 2,
+        timeout_seconds: float = 0.05,
+        num_slots: int = 1,
+        train_online: bool = True,
+    ) -> None:
         replay = {
             "kind": "shared",
             "fraction": NUM_REPLAYED / (NUM_ONLINE + NUM_REPLAYED),
             "minimum_fill_agent_steps": MINIMUM,
             "prefetch_batches": prefetch,
             "timeout_seconds": timeout_seconds,
+            "train_online": train_online,
         }
         settings = RunSettings.model_validate(
             {"replay": replay, "learner": {"batch_size": NUM_ONLINE + NUM_REPLAYED}, "actor": {"environments": 1}}
@@ -161,6 +174,7 @@ class Rig:
         self._num_online += NUM_ONLINE
         arrays["episode_id"][...] = numbers
         arrays["actions"][...] = 1000 + numbers[:, None]
+        arrays["row_valid"][...] = True
         return [QueuedUnroll(arrays, row, (row, 7), (1, 0), 0, 8) for row in range(NUM_ONLINE)]
 
     def give(self, *numbers: int, agent: int = 0) -> None:
@@ -219,6 +233,22 @@ def test_above_the_minimum_fill_every_batch_has_its_replayed_share() -> None:
     # Requests ahead of need are bounded: two batches that are ready, and three of single unrolls.
     assert asked <= (30 + 2 + 3) * NUM_REPLAYED
     assert not any(whole for _, whole in rig.client.requests)
+
+
+@pytest.mark.parametrize("train_online", [True, False])
+def test_online_unrolls_beside_replayed_ones_are_inserted_and_trained_on_if_set(*, train_online: bool) -> None:
+    """Without replayed unrolls they are always trained on, because there is nothing else."""
+    rig = Rig(train_online=train_online, num_slots=2)
+    rows = LAYOUT.new_steps
+    assert rig.step()[1].num_trained_rows == (NUM_ONLINE * rows, 0)
+    rig.client.num_steps_stored = MINIMUM
+    rig.shared.turn(0.0)
+    rig.give(*range(NUM_REPLAYED))
+    rig.shared.turn(0.0)
+    for expected in ((NUM_ONLINE * rows if train_online else 0, NUM_REPLAYED * rows), (NUM_ONLINE * rows, 0)):
+        assert rig.step()[1].num_trained_rows == expected
+    rig.shared.turn(0.0)
+    assert rig.client.inserted_steps == 3 * NUM_ONLINE * rows
 
 
 def test_consumed_unrolls_are_inserted_once_and_in_order() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,12 @@ from tests.learning.small_runs import BATCH_SIZE, STEP, run_of, slab_of, trainer
 torch.set_num_threads(1)
 
 REPLAY = {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1}
+SHARED = {"kind": "shared", "fraction": 0.4}
 NUM_REPLAYED = 2
 
 
-def _settings(**changes: Any) -> RunSettings:
-    return run_of(replay=REPLAY, learner={"batch_size": BATCH_SIZE, "micro_batch_size": 2, "queue_batches": 9}, **changes)
+def _settings(replay: Mapping[str, Any] = REPLAY, **changes: Any) -> RunSettings:
+    return run_of(replay=replay, learner={"batch_size": BATCH_SIZE, "micro_batch_size": 2, "queue_batches": 9}, **changes)
 
 
 def _batch(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
@@ -102,6 +105,29 @@ def test_the_entropy_covers_only_online_rows() -> None:
     assert online.optimizer.param_groups[0]["lr"] > 0.0
 
 
+def test_the_entropy_covers_replayed_rows_if_they_alone_are_trained_on() -> None:
+    alone = {"replay": {**SHARED, "train_online": False}}
+    settings = _settings(loss={"entropy_cost": 1.0, "baseline_cost": 0.0, "clip_pg_rho_threshold": 1e-30}, **alone)
+    arrays = _unrolls(settings, far=0.0)
+    arrays["row_valid"][: BATCH_SIZE - NUM_REPLAYED] = False
+    trainer, update = _update(settings, _batch(settings, arrays))
+    assert update.losses["entropy"].value > 0.5
+    assert update.gradient_norm > 0.0
+    before = trainer_of(settings).weights()
+    assert any(not torch.equal(before[name], tensor) for name, tensor in trainer.weights().items())
+
+
+def test_what_only_online_rows_provide_is_refused_without_them() -> None:
+    alone = ["--replay.train_online", "false"]
+    for needed, words in {
+        "value_scaling.replayed true": ["--value_scaling.kind", "popart"],
+        "optimizer.target_kl null": ["--optimizer.target_kl", "1e-4"],
+    }.items():
+        with pytest.raises(SettingsError, match=f"replay.train_online false needs {needed}"):
+            load_settings([Path("laser-quick")], [*alone, *words], {})
+    load_settings([Path("laser-quick")], [*alone, "--value_scaling.kind", "popart", "--value_scaling.replayed", "true"], {})
+
+
 @pytest.mark.parametrize(("replayed", "sees"), [(False, "online"), (True, "all")])
 def test_popart_uses_accepted_rows_and_replayed_ones_if_set(replayed: bool, sees: str) -> None:
     def shift(*, far: float, trust_region: str, valid: slice) -> float:
@@ -141,10 +167,7 @@ def test_a_trust_region_without_v_trace_is_refused() -> None:
 def test_the_trust_region_trains_with_other_options(changes: dict[str, Any]) -> None:
     """An LSTM core replays episodes; updates stay finite and change the weights."""
     env = {"suite": "catch", "frame_stack": 1, "action_repeat": 1, "tasks": ["catch"], "frame_height": 32, "frame_width": 32}
-    shared = {"kind": "shared", "fraction": 0.4}
-    settings = _settings(**{"env": env, "loss": {"trust_region": "implied"}, **changes}).model_copy(
-        update={"replay": run_of(replay=shared).replay}
-    )
+    settings = _settings(**{"env": env, "loss": {"trust_region": "implied"}, "replay": SHARED, **changes})
     trainer = trainer_of(settings)
     before = {name: tensor.clone() for name, tensor in trainer.weights().items()}
     for seed in range(3):

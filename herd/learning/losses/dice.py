@@ -34,17 +34,17 @@ def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
         row_valid=forward.trained,
         discount=forward.discount,
         algorithm=settings,
-        is_replayed=forward.is_replayed,
+        has_entropy_bonus=forward.has_entropy_bonus,
     )
     accepted = terms.gate.accepted
     rows = accepted.sum()
-    online_rows = (accepted & ~forward.is_replayed).sum()
+    entropy_rows = (accepted & forward.has_entropy_bonus).sum()
     entropy_cost = ENTROPY_ABLATION_COST if settings.ablation == "entropy" else 0.0
     metrics = {
         "loss_policy": Metric(terms.policy, rows, cost=settings.policy_cost),
         "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
         "loss_q": Metric(terms.q, rows, cost=settings.q_cost),
-        "entropy": Metric(terms.entropy, online_rows, cost=-entropy_cost),
+        "entropy": Metric(terms.entropy, entropy_rows, cost=-entropy_cost),
         **off_policy_metrics(forward, terms.rhos, terms.gate),
     }
     targets = terms.targets if forward.value_scale is None else terms.targets * forward.value_scale

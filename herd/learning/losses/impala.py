@@ -26,15 +26,15 @@ def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
         row_valid=forward.trained,
         discount=forward.discount,
         algorithm=settings,
-        is_replayed=forward.is_replayed,
+        has_entropy_bonus=forward.has_entropy_bonus,
     )
     accepted = terms.gate.accepted
     rows = accepted.sum()
-    online_rows = (accepted & ~forward.is_replayed).sum()
+    entropy_rows = (accepted & forward.has_entropy_bonus).sum()
     metrics = {
         "loss_policy": Metric(terms.policy, rows, cost=1.0),
         "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
-        "entropy": Metric(terms.entropy, online_rows, cost=-settings.entropy_cost),
+        "entropy": Metric(terms.entropy, entropy_rows, cost=-settings.entropy_cost),
         **off_policy_metrics(forward, terms.rhos, terms.gate),
     }
     return LossOutput(terms.total, metrics, terms.targets, accepted)

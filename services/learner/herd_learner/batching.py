@@ -56,6 +56,7 @@ class BatchAssembler:
         self._held: deque[Slab] = deque()
         """Slabs held by the training thread with shared replay, oldest first."""
         self._num_slots = num_slots
+        self._trains_online = settings.replay.train_online
         self._slots = deque(slabs)
         for slab in slabs:
             slab.arrays["agent_ids"][...] = self._agent
@@ -106,6 +107,8 @@ class BatchAssembler:
         self._held.append(slab)
         self._write(online, slab)
         slab.arrays["agent_ids"][: len(online)] = self._agent
+        if origins and not self._trains_online:
+            slab.arrays["row_valid"][: len(online)] = False
         slab.hold(len(online), len(origins))
         self.replayed_versions = [origin.policy_version for origin in origins if origin.agent == self._agent]
         return slab
