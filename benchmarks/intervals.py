@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from herd.evaluation.intervals import percentiles, resampled_run_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +27,17 @@ class Estimate:
     mean: float
     low: float
     high: float
+
+
+def print_estimates(rows: Mapping[str, Mapping[str, Estimate]]) -> None:
+    """Print a line for each figure: its estimates by name."""
+    for figure, row in rows.items():
+        print(f"{figure:32}" + "".join(f"  {name} {one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]" for name, one in row.items()))
+
+
+def estimates_as_json(rows: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Any]:
+    """Return the same for a file."""
+    return {figure: {name: asdict(one) for name, one in row.items()} for figure, row in rows.items()}
 
 
 def windowed(env_frames: FloatArray, returns: FloatArray, *, total: float, windows: int) -> FloatArray:

@@ -13,12 +13,11 @@ import json
 import signal
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.intervals import Estimate, estimate, windowed
+from benchmarks.intervals import Estimate, estimate, estimates_as_json, print_estimates, windowed
 from benchmarks.whole_runs import train_whole
 from herd.config.loading import load_settings
 from herd.config.run_files import agent_directories
@@ -60,15 +59,14 @@ def main() -> None:
                 print(f"{directory.name} took {time.monotonic() - started:.0f} s", flush=True)
             measured[strategy].append(measure(directory, total))
     estimates = compare(measured)
-    for name, row in estimates.items():
-        print(f"{name:16}" + "".join(f"  {key} {one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]" for key, one in row.items()))
+    print_estimates(estimates)
     found = {
         "experiment": options.experiment,
         "overrides": overrides,
         "seeds": list(seeds),
         "hardware": describe_hardware(),
         "measured": measured,
-        "estimates": {name: {key: asdict(one) for key, one in row.items()} for name, row in estimates.items()},
+        "estimates": estimates_as_json(estimates),
     }
     (options.output / "population.json").write_text(json.dumps(found, indent=1) + "\n")
 

@@ -115,6 +115,8 @@ def _ordered(results: Mapping[tuple[str, int], RunResult], suite: Suite) -> list
 
 def _result(directory: Path, game: str, seed: int, suite: Suite, games: int) -> RunResult:
     history = read_run(directory)
+    report = json.loads((directory / "report.json").read_text(encoding="utf-8"))
+    first, *_ = (directory / "starts.jsonl").read_text(encoding="utf-8").splitlines()
     return run_result(
         game,
         seed,
@@ -123,6 +125,8 @@ def _result(directory: Path, game: str, seed: int, suite: Suite, games: int) -> 
         returns=history.episode_returns[game],
         levels=suite.levels,
         evaluation=_evaluated(directory, games, seed) if games else None,
+        processor=report["machine"]["processor"],
+        date=json.loads(first)["started"][:10],
     )
 
 
@@ -141,7 +145,6 @@ def _evaluated(directory: Path, games: int, seed: int) -> float:
 def _write(
     results: Sequence[RunResult], stem: Path, made_of: Mapping[str, Any], options: argparse.Namespace, overrides: Sequence[str]
 ) -> None:
-    hardware = describe_hardware()
     report = as_json(
         results,
         references=atari_scores(),
@@ -152,10 +155,8 @@ def _write(
         overrides=[f"{key.removeprefix('--')}={value}" for key, value in zip(overrides[::2], overrides[1::2], strict=True)],
         games_per_evaluation=options.games,
         kept=options.kept,
-        date=time.strftime("%Y-%m-%d"),
         command=" ".join(["python", "-m", "benchmarks.learning", *_without_folders(sys.argv[1:])]),
-        hardware=hardware,
-        processor=str(hardware.get("processor", "unknown processor")),
+        hardware_of_the_last_run=describe_hardware(),
     )
     options.output.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")

@@ -52,6 +52,10 @@ class RunResult:
     """Mean return of whole games of the last checkpoint; None if they were not played."""
     curve: tuple[tuple[float, float, float], ...]
     """(env frames, minutes, mean return of the last 100 games), thinned."""
+    processor: str
+    """Of the machine that trained it."""
+    date: str
+    """Of its result, as 2026-11-24."""
 
 
 def run_result(
@@ -63,6 +67,8 @@ def run_result(
     returns: FloatArray,
     levels: Sequence[float],
     evaluation: float | None,
+    processor: str,
+    date: str,
     points: int = 200,
 ) -> RunResult:
     """Compute a result from the points of a curve, [P] each; returns are NaN before the first game ended.
@@ -92,6 +98,8 @@ def run_result(
         reached=tuple(reached),
         evaluation=evaluation,
         curve=tuple((float(frames[i]), float(minutes[i]), float(scores[i])) for i in kept),
+        processor=processor,
+        date=date,
     )
 
 
@@ -151,6 +159,8 @@ def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceS
         summaries[game] = {
             "seeds": len(own),
             "median_last_return": statistics.median(result.last_return for result in own),
+            "lowest_last_return": min(result.last_return for result in own),
+            "highest_last_return": max(result.last_return for result in own),
             "median_minutes": statistics.median(result.minutes for result in own),
             "median_frames_per_second": statistics.median(result.frames_per_second for result in own),
             "reached": {f"{level:g}": median_reached(own, level) for level in levels},
@@ -169,17 +179,20 @@ def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceS
 def markdown(report: Mapping[str, Any]) -> str:
     """Return the report's tables."""
     lines = [f"# {report['suite']}, {report['label']}", ""]
-    lines += [f"{report['date']}, {report['processor']}, `{report['command']}`. Changed settings: {_changes(report)}.", ""]
+    lines += [f"{'; '.join(_machines(report['runs']))}. `{report['command']}`. Changed settings: {_changes(report)}.", ""]
     levels = [f"{level:g}" for level in SUITES[report["suite"]].levels]
-    head = ["game", "seeds", "return at the end, median", "evaluation, median", "minutes", "frames/s"]
+    head = ["game", "seeds", "return at the end, median (lowest to highest)", "evaluation, median", "minutes", "frames/s"]
     head += [f"{level} reached" for level in levels]
-    lines += [_row(head), _row(["---"] * len(head))]
+    lines += [row(head), row(["---"] * len(head))]
     for game, one in report["games"].items():
         reached = [_reached(one["reached"][level], one["seeds"]) for level in levels]
         played = [run["evaluation"] for run in report["runs"] if run["game"] == game and run["evaluation"] is not None]
-        cells = [f"{one['median_last_return']:,.1f}", f"{statistics.median(played):,.1f}" if played else "-"]
+        last = f"{one['median_last_return']:,.1f}"
+        if one["seeds"] > 1:
+            last += f" ({one['lowest_last_return']:,.1f} to {one['highest_last_return']:,.1f})"
+        cells = [last, f"{statistics.median(played):,.1f}" if played else "-"]
         cells += [f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
-        lines.append(_row([game, str(one["seeds"]), *cells, *reached]))
+        lines.append(row([game, str(one["seeds"]), *cells, *reached]))
     for game, one in report["games"].items():
         others = [f"{name} {value:,.1f}" for name, value in one["others_at_equal_frames"].items()]
         anchors = [f"{each.name} {each.level:g} at {each.env_frames / 1e6:g} M" for each in others_levels(game)]
@@ -187,16 +200,27 @@ def markdown(report: Mapping[str, Any]) -> str:
             lines += ["", f"Others on {game} at equal frames: {', '.join([*others, *anchors])}."]
     if report["human_normalised"]:
         ours = report["human_normalised"]
-        lines += ["", _row(["human-normalised", "median", "interquartile mean"]), _row(["---"] * 3)]
+        lines += ["", row(["human-normalised", "median", "interquartile mean"]), row(["---"] * 3)]
         named = {"**Herd**": ours, **report["others_human_normalised"]}
-        lines += [_row([name, f"{100 * one['median']:.1f} %", f"{100 * one['interquartile_mean']:.1f} %"]) for name, one in named.items()]
+        lines += [row([name, f"{100 * one['median']:.1f} %", f"{100 * one['interquartile_mean']:.1f} %"]) for name, one in named.items()]
     return "\n".join(lines) + "\n"
+
+
+def _machines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return each machine with its seeds and dates, in the order of the seeds."""
+    lines = []
+    for processor in dict.fromkeys(run["processor"] for run in runs):
+        own = [run for run in runs if run["processor"] == processor]
+        seeds, dates = (sorted({run[key] for run in own}) for key in ("seed", "date"))
+        when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        lines.append(f"{processor}, {when}, seed{'s' if len(seeds) > 1 else ''} {', '.join(str(seed) for seed in seeds)}")
+    return lines
 
 
 def tried(directory: Path) -> str:
     """Return one table of all reports in a folder, with settings and results."""
     head = ["suite", "label", "changed settings", "seeds", "frames, M", "return at the end, median", "levels reached", "minutes", "kept"]
-    lines = ["# What was tried", "", _row(head), _row(["---"] * len(head))]
+    lines = ["# What was tried", "", row(head), row(["---"] * len(head))]
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
     for report in sorted(reports, key=lambda report: (report["suite"], report["label"])):
         for game, one in report["games"].items():
@@ -204,7 +228,7 @@ def tried(directory: Path) -> str:
             frames = min(run["env_frames"] for run in report["runs"] if run["game"] == game) / 1e6
             name = report["suite"] if game == report["suite"] else f"{report['suite']}, {game}"
             cells = [f"{frames:.1f}", f"{one['median_last_return']:,.1f}", reached or "-", f"{one['median_minutes']:.1f}"]
-            lines.append(_row([name, report["label"], _changes(report), str(one["seeds"]), *cells, report["kept"]]))
+            lines.append(row([name, report["label"], _changes(report), str(one["seeds"]), *cells, report["kept"]]))
     return "\n".join(lines) + "\n"
 
 
@@ -219,5 +243,5 @@ def _changes(report: Mapping[str, Any]) -> str:
     return ", ".join(f"`{each}`" for each in report["overrides"]) or "none"
 
 
-def _row(cells: Sequence[str]) -> str:
+def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.intervals import estimate
 from benchmarks.learning import __main__ as command
+from benchmarks.learning import compare
 from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, median_reached, normalised, others_normalised, run_result, tried
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
@@ -29,7 +31,17 @@ def result(game: str = "pong", seed: int = 1, score: float = 5.0, reach: float =
     """A run of 4 M frames in 8 minutes. Its return is ``score``, and 18 from the fraction ``reach`` of its length on."""
     frames = np.linspace(0, 4e6, 9)
     returns = np.where(frames >= reach * 4e6, 18.0, score)
-    return run_result(game, seed, env_frames=frames, wall_seconds=frames / 1e4 * 1.2, returns=returns, levels=(18.0,), evaluation=None)
+    return run_result(
+        game,
+        seed,
+        env_frames=frames,
+        wall_seconds=frames / 1e4 * 1.2,
+        returns=returns,
+        levels=(18.0,),
+        evaluation=None,
+        processor="a processor" if seed < 3 else "another",
+        date=f"2026-11-2{seed}",
+    )
 
 
 def test_a_result_has_the_last_return_and_when_levels_were_reached() -> None:
@@ -42,13 +54,17 @@ def test_a_result_has_the_last_return_and_when_levels_were_reached() -> None:
         returns=np.array([NAN, 3.0, 19.0, 1.0, 5.0]),
         levels=(0.0, 18.0, 20.0),
         evaluation=4.5,
+        processor="p",
+        date="2026-11-24",
     )
     assert [(each.level, each.env_frames, each.minutes) for each in found.reached] == [(0.0, 1e6, 100 / 60), (18.0, 2e6, 220 / 60)]
     assert (found.last_return, found.highest, found.env_frames, found.minutes) == (5.0, 19.0, 4e6, 7.0)
     assert found.frames_per_second == pytest.approx(4e6 / 420)
     assert found.curve[0] == (1e6, 100 / 60, 3.0)
     with pytest.raises(ValueError, match="no game ended"):
-        run_result("pong", 1, env_frames=frames, wall_seconds=frames, returns=frames * NAN, levels=(), evaluation=None)
+        run_result(
+            "pong", 1, env_frames=frames, wall_seconds=frames, returns=frames * NAN, levels=(), evaluation=None, processor="p", date="d"
+        )
 
 
 def test_the_median_counts_seeds_that_never_reached_the_level() -> None:
@@ -85,7 +101,7 @@ def test_normalised_scores_are_aggregated_over_games_and_runs() -> None:
 
 
 def report_of(label: str, overrides: list[str], *results: RunResult) -> dict[str, Any]:
-    about = {"suite": "pong", "label": label, "overrides": overrides, "date": "2026-11-22", "command": "c", "processor": "p", "kept": "no"}
+    about = {"suite": "pong", "label": label, "overrides": overrides, "command": "c", "kept": "no"}
     return as_json(results, references=atari_scores(), **about)
 
 
@@ -93,7 +109,8 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     runs = [replace(result(seed=seed, reach=reach), evaluation=10.0 * seed) for seed, reach in ((1, 0.25), (2, 0.75), (3, 9))]
     report = report_of("wide", ["network.width_multiplier=2"], *runs)
     text = markdown(report)
-    assert "| pong | 3 | 18.0 | 20.0 | 8.0 |" in text
+    assert "| pong | 3 | 18.0 (5.0 to 18.0) | 20.0 | 8.0 |" in text
+    assert "a processor, 2026-11-21 to 2026-11-22, seeds 1, 2; another, 2026-11-23, seed 3." in text
     assert "`network.width_multiplier=2`" in text
     assert "3.0 M, 6.0 min (2 of 3)" in text
     assert "PPO 18 at 3.4 M" in text
@@ -104,6 +121,19 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     rows = [line for line in tried(tmp_path).splitlines() if line.startswith("| pong")]
     assert [row.split(" | ")[1:3] for row in rows] == [["a", "none"], ["wide", "`network.width_multiplier=2`"]]
     assert "18: 0 of 1" in rows[0]
+
+
+def test_labels_are_compared_by_means_with_intervals(tmp_path: Path) -> None:
+    one = [result(seed=seed, score=score, reach=9) for seed, score in ((1, 1.0), (2, 3.0), (3, 5.0))]
+    other = [result(seed=1, score=7.0, reach=9), result("qbert", score=100.0, reach=9)]
+    interval = estimate([1.0, 3.0, 5.0])
+    assert interval.low < 3.0 < interval.high
+    assert compare.table({"one": one, "other": other}).splitlines()[2:] == [
+        f"| one | 3.0 ({interval.low:.1f} to {interval.high:.1f}; 3) | - |",
+        "| other | 7.0 | 100.0 |",
+    ]
+    compare.draw({"one": one, "other": other}, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("game", sorted({game for suite in SUITES.values() for game in suite.games}))
@@ -132,6 +162,8 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
         directory.mkdir(parents=True)
         (directory / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
         shutil.copy(ROOT / "experiments/pong.yaml", directory / "config.yaml")
+        (directory / "report.json").write_text('{"machine": {"processor": "p"}}')
+        (directory / "starts.jsonl").write_text('{"started": "2026-11-24T01:02:03Z"}\n')
         return real([sys.executable, "-c", ""], **options)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
