@@ -93,7 +93,7 @@ def draw(runs: Mapping[str, Sequence[RunResult]], path: Path) -> None:
                     axes.fill_between(millions, [band.low for band in bands], [band.high for band in bands], color=colour, alpha=0.15, lw=0)
             for curve in others_curves(game):
                 if curve.name == "Rainbow (nature)" and (value := curve.at(longest)) is not None:
-                    axes.axhline(value, color="black", linestyle="--", linewidth=1.0, label=f"{curve.name} at {longest / 1e6:g} M")
+                    axes.axhline(value, color="black", linestyle="--", linewidth=1.0, label=f"{curve.name} at {longest / 1e6:.3g} M")
             axes.set_title(game)
             axes.set_xlabel("env frames (millions)")
             axes.set_ylabel("return, last 100 games")

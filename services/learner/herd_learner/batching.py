@@ -108,6 +108,7 @@ class BatchAssembler:
         self._write(online, slab)
         slab.arrays["agent_ids"][: len(online)] = self._agent
         if origins and not self._trains_online:
+            # A batch that loses its replayed unrolls after this, because another shard has none, trains on nothing.
             slab.arrays["row_valid"][: len(online)] = False
         slab.hold(len(online), len(origins))
         self.replayed_versions = [origin.policy_version for origin in origins if origin.agent == self._agent]
