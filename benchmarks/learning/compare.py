@@ -31,6 +31,8 @@ def main() -> None:
     parser.add_argument("--suite", choices=list(SUITES), required=True)
     parser.add_argument("labels", nargs="+", metavar="LABEL", help="of results to compare, in this order")
     options = parser.parse_args()
+    if len(options.labels) > len(_COLOURS):
+        parser.error(f"at most {len(_COLOURS)} labels can be told apart by colour")
     runs = {}
     for label in options.labels:
         path = RESULTS / f"{options.suite}-{label}.json"

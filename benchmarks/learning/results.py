@@ -55,7 +55,7 @@ class RunResult:
     processor: str
     """Of the machine that trained it."""
     date: str
-    """Of its result, as 2026-11-24."""
+    """On which it began, as 2026-11-24."""
 
 
 def run_result(

@@ -113,13 +113,17 @@ def _experiment_settings(config: Mapping[str, Any]) -> dict[str, str]:
     sections = {name: config.get(name) for name in _EXPERIMENT_SECTIONS}
     learner = config.get("learner")
     sections["learner"] = {key: learner.get(key) for key in _EXPERIMENT_LEARNER} if isinstance(learner, dict) else None
-    return {
+    settings = {
         f"{name}.{key}": _text(value)
         for name, section in sections.items()
         if isinstance(section, dict)
         for key, value in section.items()
         if not str(key).endswith(_MACHINE_SETTINGS)
     }
+    if settings.get("replay.kind") == "shared":
+        # An agent learns from the unrolls of all others.
+        settings["agents"] = _text(config.get("agents", 1))
+    return settings
 
 
 def _text(value: object) -> str:

@@ -82,6 +82,9 @@ def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: P
     }
     for section, other in others.items():
         assert first != settings(section, **{**sections, section: other})
+    assert first == settings("more agents", **sections, agents=2)
+    shared = {**sections, "replay": {"kind": "shared"}}
+    assert settings("one of them", **shared) != settings("two that share", **shared, agents=2)
 
 
 def test_unreadable_runs_are_refused_in_one_line(tmp_path: Path) -> None:
