@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _OWN = frozenset({"run_dir", "resume"})
 """Settings that are not compared with those of an existing run."""
+_PORTS = frozenset({"port", "metrics_port"})
+"""Names of settings, in any section, that change nothing about what a run learns."""
 _LARGE = 1000.0
 """Results of this size are printed without decimals."""
 
@@ -174,10 +176,12 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: 
     for name in dict.fromkeys([*one, *other]):
         key = f"{prefix}{name}"
         left, right = one.get(name), other.get(name)
-        if left == right or key in _OWN:
+        if left == right or key in _OWN or name in _PORTS:
             continue
-        inner = _first_difference(left, right, f"{key}.") if isinstance(left, dict) and isinstance(right, dict) else None
-        return inner or key
+        if not (isinstance(left, dict) and isinstance(right, dict)):
+            return key
+        if (inner := _first_difference(left, right, f"{key}.")) is not None:
+            return inner
     return None
 
 

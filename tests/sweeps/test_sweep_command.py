@@ -106,7 +106,9 @@ def test_a_grid_is_trained_once_and_can_be_continued(machine: Machine, capsys: p
     with Path("runs/catch-sweep/sweep.csv").open() as lines:
         assert len(list(csv.DictReader(lines))) == 9
 
-    # Finished runs are not mixed with runs of other settings.
+    # Ports do not matter. Otherwise finished runs are not mixed with runs of other settings.
+    assert main([*grid, "--seeds", "2", "--learner.port", "7123", "--bandit.metrics_port", "0"]) == 0
+    assert len(machine.trained) == 9
     assert main([*grid, "--seeds", "2", "--learner.max_policy_lag", "7"]) == 2
     assert "seed1: was trained with another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
     assert len(machine.trained) == 9
