@@ -12,13 +12,12 @@ import argparse
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.intervals import Estimate, estimate, estimates_as_json, print_estimates, windowed
-from benchmarks.whole_runs import train_whole
+from benchmarks.whole_runs import train_missing
 from herd.config.loading import load_settings
 from herd.config.run_files import agent_directories
 from herd.plots.history import read_run
@@ -51,12 +50,9 @@ def main() -> None:
     for seed in seeds:
         for strategy in STRATEGIES:
             directory = options.output / "runs" / f"{strategy}-seed{seed}"
-            if not directory.is_dir():
-                started = time.monotonic()
-                # Both have the same name, which does not affect the draws but is in the run's files.
-                words = ["--name", options.experiment, "--seed", str(seed), "--population.strategy", strategy, *overrides]
-                train_whole(directory, experiment, words, limit_seconds=options.limit_seconds)
-                print(f"{directory.name} took {time.monotonic() - started:.0f} s", flush=True)
+            # Both have the same name, which does not affect the draws but is in the run's files.
+            words = ["--name", options.experiment, "--seed", str(seed), "--population.strategy", strategy, *overrides]
+            train_missing(directory, experiment, words, limit_seconds=options.limit_seconds)
             measured[strategy].append(measure(directory, total))
     estimates = compare(measured)
     print_estimates(estimates)

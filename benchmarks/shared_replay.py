@@ -12,7 +12,6 @@ import argparse
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ import numpy as np
 import yaml
 
 from benchmarks.intervals import Estimate, estimate, estimates_as_json, print_estimates
-from benchmarks.whole_runs import train_whole
+from benchmarks.whole_runs import train_missing
 from herd.config.loading import load_settings
 from herd.config.run_files import agent_directories
 from herd.plots.history import read_run
@@ -59,11 +58,11 @@ def main() -> None:
         # An agent's seed is the run's plus its number, so agents of different runs differ too.
         seed = 1 + number * settings.agents
         together = options.output / "runs" / f"shared-seed{seed}"
-        _train(together, shared, ["--seed", str(seed), *overrides], options.limit_seconds)
+        train_missing(together, shared, ["--seed", str(seed), *overrides], limit_seconds=options.limit_seconds)
         for agent, directory in enumerate(agent_directories(together)):
             own = settings.model_copy(update={"seed": seed}).of_agent(agent)
             single = options.output / "runs" / f"alone-seed{own.seed}"
-            _train(single, alone, [*overrides, *twin(own)], options.limit_seconds)
+            train_missing(single, alone, [*overrides, *twin(own)], limit_seconds=options.limit_seconds)
             measured.setdefault(name_of(own), []).append({"shared": measure(directory), "alone": measure(single)})
     estimates = compare(measured)
     print_estimates(estimates)
@@ -115,14 +114,6 @@ def compare(measured: Mapping[str, Sequence[Pair]]) -> dict[str, dict[str, Estim
                 "gain": estimate([shared - alone for shared, alone in values]),
             }
     return rows
-
-
-def _train(directory: Path, experiment: Path, words: Sequence[str], limit_seconds: float) -> None:
-    if directory.is_dir():
-        return
-    started = time.monotonic()
-    train_whole(directory, experiment, words, limit_seconds=limit_seconds)
-    print(f"{directory.name} took {time.monotonic() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

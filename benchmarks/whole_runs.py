@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 from herd.sweeps.whole_runs import Trial, WholeRun
@@ -27,3 +28,12 @@ def train_whole(directory: Path, experiment: Path, words: Sequence[str], *, limi
         run.stop()
     if code:
         raise SystemExit(f"{directory.name} ended with exit code {code}: see {run.said}")
+
+
+def train_missing(directory: Path, experiment: Path, words: Sequence[str], *, limit_seconds: float) -> None:
+    """Train a run as `train_whole` does and print how long it took, unless its directory exists."""
+    if directory.is_dir():
+        return
+    started = time.monotonic()
+    train_whole(directory, experiment, words, limit_seconds=limit_seconds)
+    print(f"{directory.name} took {time.monotonic() - started:.0f} s", flush=True)
