@@ -79,7 +79,7 @@ def run(network: str, way: str, overrides: Any, seconds: float, warmup_seconds: 
     experiment, changes = NETWORKS[network]
     with tempfile.TemporaryDirectory() as folder:
         own = Path(folder) / "changes.yaml"
-        own.write_text(yaml.safe_dump({**changes, "actor": {"inference": way}, "inference": {"port": 0}}))
+        own.write_text(yaml.safe_dump({**changes, "actor": {"inference": way}}))
         settings = load_settings([ROOT / "experiments" / f"{experiment}.yaml", own], overrides, {})
         config = Path(folder) / "experiment.yaml"
         config.write_text(dump_settings(settings))

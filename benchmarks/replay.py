@@ -158,7 +158,7 @@ def draw(client: ReplayClient, service: Service, layout: UnrollLayout, seconds: 
 
 def measure(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     """Run all phases, one after the other."""
-    words = ["--run_dir", str(run_dir), "--actor.environments", "1", "--replay_service.port", "0", "--replay.kind", "shared"]
+    words = ["--run_dir", str(run_dir), "--actor.environments", "1", "--replay.kind", "shared"]
     words += ["--learner.batch_size", "32"]
     words += ["--replay.capacity_agent_steps", str(arguments.capacity)]
     settings = load_settings([Path(arguments.experiment)], words, {})

@@ -50,15 +50,15 @@ MODES = {"clear": b"NULL", "token": b"PLAIN", "keys": b"CURVE"}
 MEBIBYTE = 1 << 20
 VERSION_BYTES = 150 * MEBIBYTE
 WORDS = {
-    "paramserver": ["--paramserver.port", "0"],
-    "learner": ["--learner.port", "0", "--learner.threads", "1"],
-    "bandit": ["--bandit.port", "0"],
-    "replay": ["--replay_service.port", "0", "--replay.kind", "shared", "--actor.environments", "4"],
+    "paramserver": [],
+    "learner": ["--learner.threads", "1"],
+    "bandit": [],
+    "replay": ["--replay.kind", "shared", "--actor.environments", "4"],
     "population": [
-        *("--population.port", "0", "--population.strategy", "pbt", "--population.fitness", "episode_return"),
+        *("--population.strategy", "pbt", "--population.fitness", "episode_return"),
         *("--agents", "2", "--sweep", '{"loss.entropy_cost": [0.01, 0.02]}'),
     ],
-    "inference": ["--inference.port", "0", "--actor.inference", "remote"],
+    "inference": ["--actor.inference", "remote"],
 }
 """Settings by service, in addition to those of Catch."""
 

@@ -6,7 +6,6 @@ import os
 import platform
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from herd.envs.make import missing_packages
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.hardware import cpu_gains_from_bfloat16, usable_cpus
 from herd.service.limits import available_memory
-from herd.topology import SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +69,7 @@ def all_checks() -> list[Check]:
     """Run every check, the machine first."""
     machine: tuple[Callable[[], Check], ...] = (check_python, check_cpus, check_bfloat16, check_memory, check_disk, check_gpu)
     system: tuple[Callable[[], Check], ...] = (check_compiler, check_open_files, check_allocator)
-    return [*(check() for check in machine), *check_packages(), *check_suites(), *(check() for check in system), *check_ports()]
+    return [*(check() for check in machine), *check_packages(), *check_suites(), *(check() for check in system)]
 
 
 def check_python() -> Check:
@@ -186,28 +184,6 @@ def check_allocator() -> Check:
         )
     here = all(os.environ.get(name) == value for name, value in ALLOCATOR_ENVIRONMENT.items())
     return Check("malloc tuning", ok=True, found=f"glibc {number}; {'set here' if here else 'set by herd for its processes'}")
-
-
-def check_ports() -> list[Check]:
-    """Whether the default ports are free. Other ports can be set."""
-    checks = []
-    for name, port in ((service.name, service.port) for service in SERVERS if service.port is not None):
-        free = _is_free(port)
-        checks.append(
-            Check(f"{name}.port", free, f"{port} {'free' if free else 'in use'}", f"--{name}.port 0 takes a free one", required=False)
-        )
-    return checks
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-            probe.listen(1)
-        except OSError:
-            return False
-    return True
 
 
 def _output(command: list[str]) -> str:

@@ -35,7 +35,7 @@ runs/<name>-2, ... unless --run_dir names another. Ctrl-C stops the run cleanly 
 kills it.
 
   herd train breakout --stop.wall_seconds 120
-  herd train pong --run_dir runs/mine --stop.env_frames 2e6 --learner.port 0 --paramserver.port 0
+  herd train pong --run_dir runs/mine --stop.env_frames 2e6
   herd train --resume --run_dir runs/mine
   herd train mine.yaml --debug
 

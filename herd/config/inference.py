@@ -37,8 +37,8 @@ class InferenceSettings(Section):
     """Address of the parameter server."""
     host: str = "127.0.0.1"
     """Network interface that the request socket listens on."""
-    port: Port = 7600
-    """Port of the request socket. ``herd train`` replaces 0 with a free port, and gives each further replica a free port."""
+    port: Port = 0
+    """Port of the request socket. 0 takes a free port. Every further replica that ``herd train`` starts has a free port."""
     metrics_host: str = "127.0.0.1"
     """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0

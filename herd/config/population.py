@@ -35,8 +35,8 @@ class PopulationSettings(Section):
     """Seconds between two reports of a learner. An order waits at most this long."""
     host: str = "127.0.0.1"
     """Network interface that the request socket listens on."""
-    port: Port = 7500
-    """Port of the request socket. ``herd train`` replaces 0 with a free port."""
+    port: Port = 0
+    """Port of the request socket. 0 takes a free port."""
     metrics_host: str = "127.0.0.1"
     """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0

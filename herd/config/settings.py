@@ -240,8 +240,8 @@ class LearnerSettings(Section):
     """Seconds between two points of the learning curve (metrics.jsonl)."""
     host: str = "127.0.0.1"
     """Network interface that the unroll socket listens on."""
-    port: Port = 7100
-    """Port of the unroll socket. ``herd train`` replaces 0 with a free port."""
+    port: Port = 0
+    """Port of the unroll socket. 0 takes a free port."""
     paramserver: Address = "tcp://127.0.0.1:7200"
     """Address of the parameter server."""
     replay: Annotated[tuple[Address, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
@@ -267,8 +267,8 @@ class ParamserverSettings(Section):
     """Number of this process in the run directory. ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
     host: str = "127.0.0.1"
     """Network interface that the request socket listens on."""
-    port: Port = 7200
-    """Port of the request socket. ``herd train`` replaces 0 with a free port, and gives each replica a free port."""
+    port: Port = 0
+    """Port of the request socket. 0 takes a free port. Every replica that ``herd train`` starts has a free port."""
     index_lease_seconds: PositiveFloat = 30.0
     """A leased actor index is free again when its holder has been silent this long. Used by the root."""
     max_version_bytes: PositiveInt | None = None
@@ -325,8 +325,8 @@ class BanditSettings(Section):
     """Seconds between two records in RUN/bandit/history.jsonl, which ``herd plot --bandit`` draws. A record takes about 1.4 kB per task."""
     host: str = "127.0.0.1"
     """Network interface that the request socket listens on."""
-    port: Port = 7300
-    """Port of the request socket. ``herd train`` replaces 0 with a free port."""
+    port: Port = 0
+    """Port of the request socket. 0 takes a free port."""
     metrics_host: str = "127.0.0.1"
     """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0

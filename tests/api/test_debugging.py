@@ -56,8 +56,7 @@ import herd, mine
 
 handlers = logging.getLogger().handlers[:]
 SHORT = dict(env={"suite": "gymnasium", "tasks": ["mine:Walk"], "vectorization": "async"}, network={"torso": "mlp"},
-             actor={"environments": 4}, learner={"batch_size": 8, "threads": 1, "port": 0, "log_interval_seconds": 0.1},
-             paramserver={"port": 0})
+             actor={"environments": 4}, learner={"batch_size": 8, "threads": 1, "log_interval_seconds": 0.1})
 run = herd.debug(SHORT, name="fine", stop={"env_frames": 1600})
 here = ("step", os.getpid(), threading.get_ident())
 print("steps", len(mine.SEEN), set(mine.SEEN) == {here})

@@ -22,7 +22,7 @@ from herd.service.startup import parse_settings
 
 FILES = {
     # A separate copy, so that a recipe may change without the list.
-    "game.yaml": "learner: {batch_size: 16, queue_batches: 4, port: 0}\nparamserver: {port: 0}\n",
+    "game.yaml": "learner: {batch_size: 16, queue_batches: 4}\n",
     "empty.yaml": "",
     "comments.yaml": "# nothing but\n# comments\n",
     "list.yaml": "- breakout\n",

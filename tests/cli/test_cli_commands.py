@@ -218,7 +218,6 @@ def test_doctor_reports_what_is_installed(capsys: pytest.CaptureFixture[str]) ->
         "g++",
         "open-file limit",
         "malloc tuning",
-        "learner.port",
     } <= set(found)
     assert all(check["ok"] or check["advice"] for check in report["checks"])
 
@@ -243,15 +242,6 @@ def test_doctor_names_install_commands_that_contain_the_package() -> None:
     for package, (_, advice) in checks._PACKAGES.items():
         source = advice.rpartition("pip install ")[2].strip("'")
         assert package in names[source], f"{package} is not part of {source}"
-
-
-def test_a_default_port_in_use_is_only_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_is_free", lambda port: port != 7100)
-    found = {check.name: check for check in checks.check_ports()}
-    taken = found.pop("learner.port")
-    assert (taken.ok, taken.required) == (False, False)
-    assert "--learner.port 0" in taken.advice
-    assert all(check.ok for check in found.values())
 
 
 def test_the_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,7 +204,6 @@ def publishing(server: ServerProcess, agent: Agent, number: int = 0) -> Iterator
 def test_the_evaluator_follows_versions_across_kills_and_restores(tmp_path: Path) -> None:
     # Agent 0 never publishes, and agent 1 is evaluated all the same.
     settings = settings_in(tmp_path, interval_seconds=0.2, episodes=4).model_copy(update={"agents": 2})
-    settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
     with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings), number=1) as publish:
         with evaluating(server, agent=1) as first:
             publish(1, 10)
@@ -229,7 +228,6 @@ def test_the_evaluator_follows_versions_across_kills_and_restores(tmp_path: Path
 @pytest.mark.processes
 def test_a_signal_stops_the_evaluator_while_playing_or_waiting(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, interval_seconds=1000.0, episodes=1_000_000)
-    settings = settings.model_copy(update={"paramserver": settings.paramserver.model_copy(update={"port": 0})})
     with ServerProcess("paramserver", settings) as server, publishing(server, decided(settings)) as publish:
         with evaluating(server) as waiting:
             until(waiting.is_up)  # there are no weights yet
@@ -243,7 +241,7 @@ def test_a_signal_stops_the_evaluator_while_playing_or_waiting(tmp_path: Path) -
 
 @pytest.mark.processes
 def test_evaluation_games_use_the_bandits_temperatures_unreported(tmp_path: Path) -> None:
-    sections = {"loss": {"kind": "dice"}, "bandit": {"port": 0}, "actor": {"bandit_timeout_seconds": 60.0}}
+    sections = {"loss": {"kind": "dice"}, "actor": {"bandit_timeout_seconds": 60.0}}
     settings = RunSettings.model_validate({**CATCH, **sections, "name": "run", "run_dir": str(tmp_path)})
     with ServerProcess("bandit", settings) as server, new_context() as context:
         own = settings.evaluation.model_copy(update={"bandit": server.endpoint})

@@ -38,8 +38,7 @@ def settings_of(run_dir: Path, **sections: object) -> RunSettings:
             "name": "acting",
             "run_dir": run_dir,
             "actor": {"environments": 5, "inference": "remote"},
-            "paramserver": {"port": 0},
-            "inference": {"port": 0, "precision": "float32"},
+            "inference": {"precision": "float32"},
             **CASES[CASE],
         }
         | sections
@@ -212,7 +211,7 @@ def test_an_actor_waiting_for_the_service_can_be_stopped(tmp_path: Path, fallbac
 def test_a_missing_gpu_gives_one_line_and_exit_code_2(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     config = tmp_path / "config.yaml"
-    config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\nactor: {inference: remote, count: 1}\ninference: {port: 0}\n")
+    config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\nactor: {inference: remote, count: 1}\n")
     command = [sys.executable, "-m", "herd_inference", "--config", str(config), "--run_dir", str(tmp_path / "run")]
     command += ["--inference.device", "cuda"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)

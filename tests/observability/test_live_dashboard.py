@@ -28,7 +28,7 @@ RUNS = {
 }
 SHARED_REPLAY = (
     *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "500"),
-    *("--learner.queue_batches", "8", "--replay_service.port", "0"),
+    *("--learner.queue_batches", "8"),
 )
 WORDS = {
     TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"),

@@ -34,7 +34,6 @@ def settings_of(run_dir: Path, **changes: Any) -> RunSettings:
         "fitness_episodes": 10,
         "burn_in_env_frames": 0,
         "perturb_probability": 1.0,
-        "port": 0,
     }
     sweep = {RATE: {"draw": "log_uniform", "low": 1e-4, "high": 1e-2}}
     return RunSettings.model_validate(
@@ -172,7 +171,7 @@ def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connec
     [
         (
             {
-                "population": {"strategy": "pbt", "fitness": "human_normalised", "port": 0},
+                "population": {"strategy": "pbt", "fitness": "human_normalised"},
                 "env": {"suite": "catch", "tasks": ["catch"]},
                 "network": {"torso": "mlp"},
             },

@@ -138,7 +138,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     ],
 )
 def test_a_service_signalled_during_imports_exits_with_code_0(tmp_path: Path, service: str, imported: str, number: signal.Signals) -> None:
-    words = ["--run_dir", str(tmp_path / "run"), "--paramserver.port", "0", "--learner.port", "0"]
+    words = ["--run_dir", str(tmp_path / "run")]
     process = python(ASKED_DURING_AN_IMPORT, imported, str(int(number)), f"herd_{service}", *words, tuned=True)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors

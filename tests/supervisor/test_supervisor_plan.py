@@ -19,7 +19,6 @@ from herd.supervisor.plan import ChildPlan, Start, held_run_ports, plan_children
 from herd.supervisor.ports import PortError, held_ports, local_address
 from tests.ipv6 import needs_ipv6
 
-FREE = ["--learner.port", "0", "--paramserver.port", "0"]
 DICE = ("--loss.kind", "dice")
 
 
@@ -36,7 +35,7 @@ def parsed(plan: ChildPlan, start: Start = FIRST) -> RunSettings:
 
 
 def planned(*words: str, environ: dict[str, str] | None = None) -> dict[str, ChildPlan]:
-    settings = load_settings([], [*FREE, *words], {})
+    settings = load_settings([], list(words), {})
     with held_run_ports(settings) as held:
         return {plan.name: plan for plan in plan_children(settings, Path("runs/x"), held, environ or {})}
 
@@ -87,6 +86,13 @@ def test_each_agent_has_its_own_learner_shards() -> None:
         assert actor.links == 2
 
 
+def test_runs_with_all_services_share_a_machine() -> None:
+    words = [*DICE, "--replay.kind", "shared", "--actor.inference", "remote", "--actor.environments", "4"]
+    with held_run_ports(load_settings([], words, {})) as first, held_run_ports(load_settings([], words, {})) as second:
+        assert {"bandit-0", "inference-0", "learner-0", "paramserver-0", "replay-0"} <= set(first.serving)
+        assert not set(first.serving.values()) & set(second.serving.values())
+
+
 def test_only_the_root_uses_the_fixed_ports() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe, socket.create_server(("127.0.0.1", 0)) as other:
         port, metrics_port = probe.getsockname()[1], other.getsockname()[1]
@@ -102,7 +108,7 @@ def test_only_the_root_uses_the_fixed_ports() -> None:
 def test_a_bandit_is_started_only_if_the_loss_needs_it() -> None:
     assert "bandit-0" not in planned()
     assert "bandit-0" not in planned(*DICE, "--loss.ablation", "baseline")
-    plans = planned(*DICE, "--bandit.port", "0", "--actor.count", "2")
+    plans = planned(*DICE, "--actor.count", "2")
     assert list(plans) == ["paramserver-0", "bandit-0", "learner-0", "actor-0", "actor-1"]
     port = parsed(plans["bandit-0"]).bandit.port
     assert port not in (0, parsed(plans["learner-0"]).learner.port, parsed(plans["paramserver-0"]).paramserver.port)
@@ -116,7 +122,7 @@ def test_a_bandit_is_started_only_if_the_loss_needs_it() -> None:
 
 def test_replay_is_started_if_shared_and_learners_know_all_replicas() -> None:
     shared = ("--replay.kind", "shared", "--actor.environments", "4", "--agents", "2", "--actor.count", "2")
-    replicas = ("--replay_service.replicas", "2", "--replay_service.port", "0")
+    replicas = ("--replay_service.replicas", "2")
     assert "replay-0" not in planned(*replicas)
     plans = planned(*shared, *replicas)
     assert list(plans)[:5] == ["paramserver-0", "replay-0", "replay-1", "learner-0", "learner-1"]
@@ -125,11 +131,10 @@ def test_replay_is_started_if_shared_and_learners_know_all_replicas() -> None:
     addresses = tuple(f"tcp://127.0.0.1:{option['--replay_service.port']}" for option in options)
     assert len(set(addresses)) == 2
     assert [parsed(plans[f"learner-{agent}"]).learner.replay for agent in range(2)] == [addresses] * 2
-    assert parsed(planned(*shared)["learner-0"]).learner.replay == ("tcp://127.0.0.1:7400",)
 
 
 def test_inference_is_started_if_remote_and_actors_are_spread_over_it() -> None:
-    own = ("--inference.replicas", "2", "--inference.port", "0", "--inference.threads", "3")
+    own = ("--inference.replicas", "2", "--inference.threads", "3")
     assert "inference-0" not in planned(*own)
     plans = planned(*own, "--actor.inference", "remote", "--actor.count", "3", "--paramserver.replicas", "1")
     assert list(plans)[:5] == ["paramserver-0", "paramserver-1", "inference-0", "inference-1", "learner-0"]

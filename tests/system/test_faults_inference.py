@@ -11,7 +11,7 @@ from herd.telemetry.scrape import ScrapeError, scrape, total
 from tests.system.faulty_runs import FaultyRun
 
 ASKING = "actor-0>inference-0"
-CENTRAL = ("--actor.inference", "remote", "--actor.count", "2", "--inference.port", "0")
+CENTRAL = ("--actor.inference", "remote", "--actor.count", "2")
 RECURRENT = ("--network.core", "lstm", "--network.core_size", "16")
 
 

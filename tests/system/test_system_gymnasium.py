@@ -55,9 +55,7 @@ def test_images_vectors_and_instructions_train_a_recurrent_network(tmp_path: Pat
 def test_a_suite_of_another_package_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "extension_package")]))
     file = tmp_path / "corridor.yaml"
-    file.write_text(
-        "env: {suite: corridor, length: 5}\nnetwork: {torso: mlp}\nactor: {count: 1}\nlearner: {port: 0}\nparamserver: {port: 0}\n"
-    )
+    file.write_text("env: {suite: corridor, length: 5}\nnetwork: {torso: mlp}\nactor: {count: 1}\n")
     done = herd("train", file, "--stop.env_frames", "5000", "--run_dir", tmp_path / "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     evaluated = herd("evaluate", tmp_path / "run", "--episodes", "4", folder=tmp_path)

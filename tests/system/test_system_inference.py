@@ -8,7 +8,7 @@ from pathlib import Path
 from herd.telemetry.scrape import total
 from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, read_points, read_report
 
-CENTRAL = ("--actor.inference", "remote", "--inference.port", "0", "--learner.log_interval_seconds", "0.5")
+CENTRAL = ("--actor.inference", "remote", "--learner.log_interval_seconds", "0.5")
 
 
 def test_a_recurrent_agent_learns_with_remote_inference(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_dice_with_two_agents_trains_with_two_inference_processes(tmp_path: Path
     """DiCE's temperatures reach the policy: the unrolls contain the temperatures with which the service sampled."""
     run_dir = tmp_path / "run"
     words = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--inference.replicas", "2", *CENTRAL)
-    with Run(run_dir, *words, "--loss.kind", "dice", "--bandit.port", "0") as run:
+    with Run(run_dir, *words, "--loss.kind", "dice") as run:
         agents = [run_dir / "agents" / str(number) for number in range(2)]
 
         def frames(agent: Path) -> int:

@@ -24,7 +24,7 @@ WORDS = (
     # This number always differs between members. Returns would not: all members soon play perfectly, and nothing would be copied.
     *("--population.strategy", "pbt", "--population.fitness", "frames_per_second", "--population.fitness_episodes", "100"),
     *("--population.burn_in_env_frames", "2000", "--population.threshold", "0.01", "--population.report_interval_seconds", "0.2"),
-    *("--population.port", "0", "--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "1"),
+    *("--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "1"),
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.system.whole_runs import CATCH, herd, read_report, train
 
 REPLAY = (
-    *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "2000", "--replay_service.port", "0"),
+    *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "2000"),
     *("--learner.queue_batches", "9", "--learner.threads", "1", "--loss.trust_region", "implied"),
 )
 RECURRENT = ("--network.core", "lstm", "--network.core_size", "16")
