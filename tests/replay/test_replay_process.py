@@ -230,7 +230,9 @@ def test_a_full_disk_delays_no_answer_and_sets_the_exit_code(tmp_path: Path, con
         unrolls = unrolls_of(learner.layout, play(learner.layout, [30, 30, 30], 1))
         learner.insert(*unrolls[:5])
         learner.settle()
-        until(lambda: server.total("herd_replay_snapshots_written_total") >= 2)
+        # The second snapshot from here on began after the unrolls had arrived.
+        written = server.total("herd_replay_snapshots_written_total")
+        until(lambda: server.total("herd_replay_snapshots_written_total") >= written + 2)
         with no_space_beyond(0, server.process.pid):
             until(lambda: server.total("herd_replay_file_failures_total") >= 1)
             learner.insert(*unrolls[5:])

@@ -42,6 +42,16 @@ def test_servers_have_a_port_in_the_table_and_in_the_settings(service: Service) 
     assert hasattr(section, "host") is (service.port is not None)
 
 
+def test_default_addresses_name_the_ports_of_the_table() -> None:
+    """Settings' ports are free ones, so only addresses and containers use those of the table."""
+    for component in COMPONENTS:
+        for asks in component.asks:
+            default = getattr(getattr(RunSettings(), component.service.section), asks.setting)
+            addresses = {default} if isinstance(default, str) else set(default or ())  # a parameter server has no parent
+            ports = {each.service.port for each in COMPONENTS if each.name in asks.components}
+            assert {int(address.rpartition(":")[2]) for address in addresses} == (ports if addresses else set())
+
+
 def test_servers_start_before_the_components_that_connect() -> None:
     started: dict[str, int | None] = {}
     for component in COMPONENTS:

@@ -131,6 +131,9 @@ def test_replay_is_started_if_shared_and_learners_know_all_replicas() -> None:
     addresses = tuple(f"tcp://127.0.0.1:{option['--replay_service.port']}" for option in options)
     assert len(set(addresses)) == 2
     assert [parsed(plans[f"learner-{agent}"]).learner.replay for agent in range(2)] == [addresses] * 2
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    assert parsed(planned(*shared, "--replay_service.port", port)["learner-0"]).learner.replay == (f"tcp://127.0.0.1:{port}",)
 
 
 def test_inference_is_started_if_remote_and_actors_are_spread_over_it() -> None:
