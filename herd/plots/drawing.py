@@ -111,13 +111,13 @@ def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[
         axes.plot(xs, curve.mean, color=line.colour, linestyle=line.style, linewidth=1.6, zorder=3, marker=marker, markersize=4)
         if curve.has_band and panel.kind != "speed":  # for speed, the runs behind the mean are enough
             axes.fill_between(xs, curve.low, curve.high, color=line.colour, alpha=0.18, linewidth=0, zorder=1)
-    if any(len(line.curve.mean) for line in lines):
-        if not panel.is_log:
-            axes.set_ylim(*_limits(panel, lines))
-    else:
-        missing = "no game has ended yet" if panel.kind == "task" else "not measured yet"
+    is_empty = not any(len(line.curve.mean) for line in lines)
+    if is_empty:
+        missing = "no value above 0" if panel.is_log else "no game has ended yet" if panel.kind == "task" else "not measured yet"
         axes.text(0.5, 0.5, missing, transform=axes.transAxes, ha="center", va="center", color="0.45")
         axes.set_yticks([])
+    elif not panel.is_log:
+        axes.set_ylim(*_limits(panel, lines))
     axes.set_xlabel(unit_name)
     axes.set_ylabel(panel.unit)
     axes.set_xlim(left=0.0)
@@ -126,7 +126,7 @@ def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
-    if panel.is_log and axes.lines:
+    if panel.is_log and not is_empty:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
         axes.yaxis.set_major_formatter(FuncFormatter(tick_text))

@@ -350,6 +350,16 @@ def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
         plot_runs([young], picture, panels="learning")
 
 
+def test_a_divergence_of_0_throughout_leaves_its_panel_empty(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "run", name="run", seed=1, score=1.0)
+    points_with(
+        run, learner_updates=[0, 100, 200, 300, 400], entropy=[None, 1.0, 0.9, 0.8, 0.7], health__update_kl=[None, 0.0, 0.0, 0.0, 0.0]
+    )
+    plot_runs([run], tmp_path / "learning.svg", panels="learning")
+    text = (tmp_path / "learning.svg").read_text()
+    assert all(words in text for words in ("entropy of the policy", "KL of one update", "no value above 0"))
+
+
 def test_speed_is_drawn_from_the_first_update(tmp_path: Path) -> None:
     run = make_run(tmp_path, "run", name="run", seed=1, score=1.0)
     points_with(run, learner_updates=[0, 0, 100, 200, 300], frames_per_second=[0.0, 0.0, 900.0, 1000.0, 950.0])
