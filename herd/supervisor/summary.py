@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd.config.foreign_files import read_json
 from herd.config.run_files import agent_directories
+from herd.supervisor.health import health_warnings
 from herd.supervisor.view import clock, count
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     tasks = report.get("tasks", {})
     moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
     rows += [("progress", progress_line(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
+    rows += [("warning", warning) for warning in health_warnings(report)]
     return rows
 
 
