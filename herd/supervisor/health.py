@@ -1,4 +1,4 @@
-"""Warnings about a run's learning, from the newest point of its curve or its report. docs/runbook.md explains each of them."""
+"""Warnings about a run's learning, from the newest point of its curve. docs/runbook.md explains each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_UPDATE_KL = 0.1
 
 
 def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the warnings for a point of metrics.jsonl, or a report.json; empty if nothing is wrong or known."""
+    """Return the warnings for a point of metrics.jsonl; empty if nothing is wrong or known."""
     found = []
     clipped = _number(point.get("clipped_share"))
     if clipped is not None and clipped > MOST_CLIPPED_SHARE:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from herd.config.foreign_files import read_json
 from herd.config.run_files import agent_directories
 from herd.supervisor.health import health_warnings
+from herd.supervisor.readings import METRICS, newest_point
 from herd.supervisor.view import clock, count
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def draw_curve(run_dir: Path) -> str | None:
 
 
 def print_summary(console: Console, run_dir: Path, curve_problem: str | None) -> None:
-    """Print each agent's figures and the paths of its report and newest checkpoint, and that of the curve."""
+    """Print each agent's figures, the warnings of its last point and the paths of its report and newest checkpoint, then the curve's path."""
     rows: list[tuple[str, str]] = []
     agents = agent_directories(run_dir)
     for agent in agents:
@@ -56,7 +57,8 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
             report: dict[str, Any] = read_json(agent / REPORT)
         except (OSError, ValueError):
             report = {}
-        rows += [*_figures(report), *_paths(agent)]
+        warnings = [("warning", warning) for warning in health_warnings(newest_point(agent / METRICS))]
+        rows += [*_figures(report), *warnings, *_paths(agent)]
     rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():
         rows.append(("losses", str(run_dir / LEARNING)))
@@ -88,7 +90,6 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     tasks = report.get("tasks", {})
     moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
     rows += [("progress", progress_line(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
-    rows += [("warning", warning) for warning in health_warnings(report)]
     return rows
 
 

@@ -202,7 +202,6 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
                 "frames_per_second": 15432.1,
                 "learner_updates": 420,
                 "policy_lag": {"mean": 1.84, "max": 5},
-                "health": {"update_kl": 0.129, "effective_sample_size": 0.4, "layers": []},
                 "tasks": {
                     "pong": {
                         "episode_return": {"mean_last_100": -20.512, "episodes": 31},
@@ -212,11 +211,13 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
             }
         )
     )
+    (tmp_path / "metrics.jsonl").write_text('{"clipped_share": 0.95, "health": {"update_kl": 0.129, "layers": []}}\n')
     print_summary(Console(file=output, width=60), tmp_path, None)
     text = output.getvalue()
     for part in (
         "progress          return -20.50 -> -18.25 (first and last 15 games; random play: -20.70)\n",
         "warning           one update moves the policy by 0.13 nats\n",
+        "warning           95% of updates are clipped\n",
         "1.25 M in 02:05",
         "15,432 (420 updates)",
         "1.8 updates",
