@@ -47,7 +47,7 @@ def draw_curve(run_dir: Path) -> str | None:
 
 
 def print_summary(console: Console, run_dir: Path, curve_problem: str | None) -> None:
-    """Print each agent's figures, the warnings of its last point and the paths of its report and newest checkpoint, then the curve's path."""
+    """Print each agent's figures, its last point's warnings, and the paths of its report and newest checkpoint, then the curve's path."""
     rows: list[tuple[str, str]] = []
     agents = agent_directories(run_dir)
     for agent in agents:
