@@ -32,7 +32,7 @@ from herd.cli.keys import make_keys
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Dealer, Poller, Router, Waker, new_context
 

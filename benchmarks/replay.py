@@ -32,7 +32,7 @@ from herd.acting.temperatures import Temperatures
 from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
 from herd.envs.make import environment_spec, make_environments
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.telemetry.scrape import scrape, total
 from herd.wire.messages import MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import ReplayClient

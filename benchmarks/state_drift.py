@@ -26,7 +26,7 @@ from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
 from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:

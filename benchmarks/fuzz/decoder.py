@@ -111,7 +111,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if find_spec("atheris") is None:
         parser.error("needs atheris: pip install 'herd-rl[fuzz]'")
-    from herd.service.machine import describe_hardware  # noqa: PLC0415  see above
+    from herd.service.host import describe_hardware  # noqa: PLC0415  see above
 
     report: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks.fuzz.decoder", *sys.argv[1:]]),

@@ -13,7 +13,8 @@ import psutil
 from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec
-from herd.supervisor.readings import METRICS, metrics_url, newest_point
+from herd.launch.readings import metrics_url
+from herd.run.journals import newest_point
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from herd.wire.sockets import new_context
@@ -202,4 +203,4 @@ def residents(run: ProxiedRun) -> list[Resident]:
 
 def curve_point(run: ProxiedRun) -> dict[str, Any]:
     """Return the newest point of the first agent's learning curve; empty before the first."""
-    return newest_point(run.agent_directories[0] / METRICS)
+    return newest_point(run.agent_directories[0])

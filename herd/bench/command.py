@@ -19,8 +19,7 @@ from herd.config.arguments import split_arguments
 from herd.config.loading import dump_settings, load_settings
 from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.settings import TORSOS
-from herd.service.hardware import usable_cpus
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware, usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

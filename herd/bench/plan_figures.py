@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from herd.config.foreign_files import read_json
+from herd.files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

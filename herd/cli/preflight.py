@@ -120,8 +120,7 @@ def check_processes(settings: RunSettings) -> None:
         CommandError: it cannot.
 
     """
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  as above
-    from herd.service.limits import available_tasks  # noqa: PLC0415
+    from herd.service.host import available_tasks, usable_cpus  # noqa: PLC0415  as above
 
     counts = {component.name: component.count(settings) for component in COMPONENTS}
     number, cpus = sum(counts.values()), usable_cpus()
@@ -253,7 +252,7 @@ def check_dealing(settings: RunSettings) -> str | None:
 
 def crowded(settings: RunSettings) -> str | None:
     """Return a warning if many actors share each CPU."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
+    from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     cpus = usable_cpus()
     if settings.actor.count <= MANY_ACTORS_PER_CPU * cpus:
@@ -275,7 +274,7 @@ def check_memory(settings: RunSettings) -> None:
         CommandError: it does not; the line names the largest requirement.
 
     """
-    from herd.service.limits import available_memory  # noqa: PLC0415  not needed for --help
+    from herd.service.host import available_memory  # noqa: PLC0415  not needed for --help
 
     _check_room(memory_needs(settings), available_memory(), "of memory", "here")
 

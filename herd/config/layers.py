@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from herd.config.foreign_files import parse_json
+from herd.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from herd.checkpoints.store import CheckpointError
+from herd.run.checkpoints.manifest import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

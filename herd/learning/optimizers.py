@@ -9,8 +9,8 @@ from torch import Tensor
 
 from herd.algorithms.rmsprop import RMSProp
 from herd.algorithms.schedules import learning_rate_at, learning_rate_at_update, weight_decay_at_update
-from herd.checkpoints.store import CheckpointError
 from herd.learning.sharding import gather, shard_like
+from herd.run.checkpoints.manifest import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,8 +14,8 @@ from herd_actor.meters import Meters
 from herd_actor.weights import UNUSABLE_SECONDS, FreshWeights
 from torch import nn
 
-from herd.checkpoints.weights import encode_weights, load_into
 from herd.config.settings import ActorSettings, RunSettings
+from herd.run.tensors import encode_weights, load_into
 from herd.telemetry.telemetry import Telemetry
 from herd.wire.weights_client import WeightsFrame
 

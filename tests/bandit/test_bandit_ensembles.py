@@ -15,7 +15,7 @@ from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit
 from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings, RunSettings
-from herd.config.tiling import tiling_of, x_of
+from herd.protocols.bandit.tiling import tiling_of, x_of
 from herd.wire.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 
 SETTINGS = BanditSettings()

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from herd.checkpoints.weights import encode_weights
 from herd.cli.keys import make_keys
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
+from herd.run.tensors import encode_weights
 from herd.telemetry.scrape import probe
 from herd.wire.inference_client import Answer, InferenceClient
 from herd.wire.run_layout import run_layout

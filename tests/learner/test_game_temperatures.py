@@ -8,7 +8,7 @@ from herd_learner.statistics import RunStatistics
 
 from herd.config.contract import EnvSpec
 from herd.config.settings import BanditSettings
-from herd.config.tiling import tiling_of
+from herd.protocols.bandit.tiling import tiling_of
 from herd.wire.layout import UnrollLayout
 
 SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, num_actions=3, action_repeat=4, instruction_length=0)

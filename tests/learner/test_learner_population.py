@@ -13,10 +13,10 @@ import pytest
 import torch
 from herd_learner.fitness import FitnessWindow
 
-from herd.checkpoints.errors import CheckpointError
-from herd.config.population_journal import Copy
 from herd.config.settings import RunSettings
 from herd.envs.scores import ReferenceScores
+from herd.protocols.population.journal import Copy
+from herd.run.checkpoints.manifest import CheckpointError
 from herd.wire.messages import Copied, Order, OwnSetting
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner

@@ -18,13 +18,14 @@ from herd_learner.shards.rendezvous import Place
 from herd_learner.statistics import RunStatistics
 
 from herd.bench.synthetic import synthetic_unrolls
-from herd.checkpoints.store import CheckpointError, load_checkpoint, save_checkpoint
-from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates
 from herd.learning.trainer import Trainer
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.provenance import Origin
+from herd.run.tensors import load_checkpoint, save_checkpoint
 from herd.wire.run_layout import run_layout
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from herd.checkpoints.store import CheckpointError
 from herd.config.optimizers import AdamSettings, RMSPropSettings
 from herd.learning.control import RATE_BOUNDS, UpdateControl
 from herd.learning.optimizers import Rates, rates_at
+from herd.run.checkpoints.manifest import CheckpointError
 from tests.learning.small_runs import STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of
 
 CPU = torch.device("cpu")

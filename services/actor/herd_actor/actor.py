@@ -14,7 +14,7 @@ from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.make import make_environments
-from herd.service.hardware import pin_to_cpu
+from herd.service.host import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd.wire.messages import EpisodeReport

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.weights import decode_weights
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.tensors import decode_weights
 from herd.telemetry.logs import warn_limited
 from herd.wire.weights_client import WeightsClient
 

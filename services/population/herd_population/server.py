@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import fitness_objection
+from herd.files import JournalError
 from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError
@@ -22,8 +22,8 @@ from herd_population.meters import Meters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.population_journal import Settings
     from herd.config.settings import RunSettings
+    from herd.protocols.population.journal import Settings
     from herd.service.signals import StopRequest
     from herd.wire.messages import MemberReport, Message
 

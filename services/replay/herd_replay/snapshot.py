@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from herd.config.foreign_files import MAX_JSON_BYTES, open_file, read_file
-from herd.service.files import TEMPORARY, replace_file
+from herd.files import MAX_JSON_BYTES, TEMPORARY, open_file, read_file, replace_file
 from herd.wire.episode_pieces import EpisodeKey
 from herd.wire.replay_samples import PART, PIECE
 from herd_replay.assembly import Episode, Piece
