@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from herd.config.contract import NO_ACTION
-from herd.wire.codec import MalformedMessage
+from herd.protocols.unrolls.arrays import values_fit
+from herd.rpc.codec import MalformedMessage
 from herd.wire.layout import DTYPES, FieldSpec
-from herd.wire.unroll_arrays import values_fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from herd.wire.codec import Frame
+    from herd.protocols.inference.messages import Act
+    from herd.transport import Frame
     from herd.wire.layout import Array, UnrollLayout
-    from herd.wire.messages import Act
 
 
 class ActingRows(NamedTuple):

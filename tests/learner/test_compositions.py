@@ -16,7 +16,7 @@ from herd.acting.policy import LocalPolicy
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
-from herd.wire.messages import Copied, Order, OwnSetting
+from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.learner.compositions import BATCH_SIZE, CELLS, NUM_REPLAYED, Cell, experiment_of, page, refusal_of

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import pytest
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
-from herd.wire.connections import GREETING_BYTES
-from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from herd.transport.connections import GREETING_BYTES
+from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
