@@ -31,9 +31,9 @@ from typing import Any
 
 import psutil
 
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
 from herd.config.settings import BanditSettings, RunSettings
+from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import decode_header, encode

@@ -29,8 +29,9 @@ from herd_actor.unroll import UnrollBuilder
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
+from herd.config.run_contract import run_layout
+from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec, make_environments
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
@@ -38,11 +39,10 @@ from herd.protocols.replay.samples import SampledUnrolls
 from herd.service.machine import describe_hardware
 from herd.telemetry.scrape import scrape, total
 from herd.transport.tcp import new_context
-from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
-    from herd.wire.layout import Array, UnrollLayout
+    from herd.contract.unroll import Array, UnrollLayout
 
 START_SECONDS = 60.0
 REPLAYED = 28

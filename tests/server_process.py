@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
+from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Message

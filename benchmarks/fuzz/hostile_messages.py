@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from herd.contract.unroll import UnrollLayout
     from herd.rpc.envelope import Message
-    from herd.wire.layout import UnrollLayout
 
 Outcome = tuple[str, str]
 """(counter, label): ``malformed`` and ``refused`` as in /metrics, ``stale`` for a publication, ``answered`` for harmless messages."""

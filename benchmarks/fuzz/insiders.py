@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from benchmarks.fuzz.hostile_messages import Outcome
+    from herd.contract.unroll import UnrollLayout
     from herd.rpc.envelope import Message
-    from herd.wire.layout import UnrollLayout
 
 ANSWER_SECONDS = 60.0
 """Timeout for credit: the learner must first train on what is queued before."""

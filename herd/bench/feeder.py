@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 
 from herd.bench.synthetic import synthetic_unrolls
-from herd.config.contract import contract_digest
+from herd.config.run_contract import run_layout
+from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, shards_of_agent
 from herd.service.signals import StopRequest
 from herd.service.startup import parse_settings
 from herd.transport.tcp import new_context
-from herd.wire.run_layout import run_layout
 
 CREDIT_SECONDS = 0.5
 """Longest single wait for credit, so that a signal is noticed."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from herd.bench.measurement import Measurement, measure
 from herd.bench.stages import split_stage_arguments
 from herd.bench.synthetic import synthetic_unrolls
-from herd.config.contract import contract_digest
+from herd.config.run_contract import run_layout
+from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient
@@ -22,14 +23,13 @@ from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, U
 from herd.rpc.codec import decode_header, encode
 from herd.service.startup import parse_settings
 from herd.transport.tcp import Poller, Router, Waker, new_context
-from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
+    from herd.contract.unroll import UnrollLayout
     from herd.rpc.envelope import Message
     from herd.transport import Frame
     from herd.transport.tcp import Context
-    from herd.wire.layout import UnrollLayout
 
 # On one machine an answer takes a millisecond. If the learner's end is silent this long, it has ended.
 ANSWER_SECONDS = 10.0

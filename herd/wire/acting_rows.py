@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
+from herd.contract.unroll import DTYPES, FieldSpec
 from herd.protocols.unrolls.arrays import values_fit
 from herd.rpc.codec import MalformedMessage
-from herd.wire.layout import DTYPES, FieldSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.protocols.inference.messages import Act
     from herd.transport import Frame
-    from herd.wire.layout import Array, UnrollLayout
 
 
 class ActingRows(NamedTuple):

@@ -11,11 +11,11 @@ from herd.bench.synthetic import synthetic_unrolls
 from herd.bench.transport import measure_transport
 from herd.config.loading import dump_settings, load_settings
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
 from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
 from herd.protocols.unrolls.messages import Unrolls
 from herd.rpc.codec import decode_header
-from herd.wire.layout import UnrollLayout
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,6 +17,7 @@ from herd_inference.sessions import Sessions
 
 from herd.acting.policy import Policy
 from herd.acting.remote_policy import RemotePolicy
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
@@ -24,7 +25,6 @@ from herd.protocols.inference.client import Answer, InferenceClient
 from herd.telemetry import Telemetry
 from herd.transport.tcp import Context, EndpointInUse, Router
 from herd.wire.acting_rows import ActingLayout
-from herd.wire.run_layout import run_layout
 from tests.patience import patient
 
 WAIT_SECONDS = patient(60.0)

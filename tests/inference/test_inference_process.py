@@ -15,6 +15,7 @@ import pytest
 
 from herd.checkpoints.weights import encode_weights
 from herd.cli.keys import make_keys
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
@@ -22,7 +23,6 @@ from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
 from herd.telemetry.scrape import probe
 from herd.transport.tcp import Context, new_context
-from herd.wire.run_layout import run_layout
 from tests.inference.serving import remote_policy
 from tests.inference.test_inference_equality import CASES, Both, peaked_agent
 from tests.server_process import ANSWER_SECONDS, ServerProcess, until

@@ -13,12 +13,12 @@ from herd_replay.snapshot import SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
+from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.replay.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
 from herd.protocols.replay.pieces import EpisodeKey, inserted_layout
 from herd.protocols.replay.samples import EpisodePart, read_parts
 from herd.protocols.unrolls.arrays import encode_arrays
 from herd.rpc.codec import decode_header
-from herd.wire.layout import Array, UnrollLayout
 
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), num_actions=3, num_tasks=5)
 CONTRACT = "c0" * 32

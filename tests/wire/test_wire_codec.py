@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from herd.contract.unroll import DTYPES, Array, FieldSpec, UnrollLayout
 from herd.protocols.unrolls.arrays import encode_arrays, read_arrays, receive_arrays
 from herd.protocols.unrolls.messages import MAX_EPISODES, EpisodeReport, Unrolls, Welcome
 from herd.rpc import codec
 from herd.rpc.codec import MalformedMessage, decode_header, encode, payload_digest
 from herd.rpc.envelope import MAX_HEADER_BYTES, ArrayHeader, Compression
 from herd.transport import Frame
-from herd.wire.layout import DTYPES, Array, FieldSpec, UnrollLayout
 from tests.wire.hostile_bytes import EDITS, edited
 
 LAYOUT = UnrollLayout(4, 3, (40, 20, 1), 3, core_size=5, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)

@@ -11,6 +11,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, HandedTemperature, StartingEpisode, Temperatures
 from herd.protocols.inference.messages import Act, Acted, StateWanted
 from herd.protocols.population.messages import Applied, Copied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
@@ -46,7 +47,6 @@ from herd.protocols.weights.messages import (
 from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
 from herd.rpc.envelope import PROTOCOL_VERSION, Compression, Message, Refused
 from herd.transport import Frame
-from herd.wire.layout import Array, UnrollLayout
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}"
 CONTRACT = "c0" * 32

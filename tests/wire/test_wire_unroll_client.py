@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool, Grant
@@ -27,7 +28,6 @@ from herd.protocols.unrolls.messages import (
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Compression, Message, Refused
 from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
-from herd.wire.layout import Array, UnrollLayout
 
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=2, frame_shape=(84, 84, 1), num_actions=3)
 E = 2  # unrolls per message

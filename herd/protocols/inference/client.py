@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.rpc.envelope import Message
     from herd.transport import Frame
-    from herd.wire.layout import Array, UnrollLayout
 
 LONGEST_WAIT_SECONDS = 0.25
 """Longest single wait for an answer; bounds the delay of an overdue repetition."""

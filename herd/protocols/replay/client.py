@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from herd.contract.unroll import LINK_BITS
 from herd.protocols.replay.messages import (
     MAX_SAMPLED_UNROLLS,
     MAX_UNROLLS_PER_INSERT,
@@ -32,16 +33,15 @@ from herd.protocols.unrolls.arrays import encode_arrays
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.request import WAIT_SECONDS, RetryingRequest, RetryTimer
 from herd.transport.tcp import Context, Dealer, Poller
-from herd.wire.layout import LINK_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.protocols.replay.samples import EpisodePart
     from herd.transport import Frame
-    from herd.wire.layout import Array, Arrays, UnrollLayout
 
     Sample = SampledUnrolls | SampledEpisode
 

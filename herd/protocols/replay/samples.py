@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout
 from herd.rpc.codec import MalformedMessage
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.protocols.replay.messages import Sampled
     from herd.transport import Frame
-    from herd.wire.layout import Array, UnrollLayout
 
     Table = NDArray[np.void]
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from herd.contract.unroll import DTYPES, Array, Arrays
 from herd.protocols.compression import compress, decompress
 from herd.rpc.codec import MalformedMessage, pack_header
-from herd.wire.layout import DTYPES, Array, Arrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.contract.unroll import FieldSpec, UnrollLayout
     from herd.protocols.replay.messages import InsertUnrolls
     from herd.protocols.unrolls.messages import Unrolls
     from herd.rpc.envelope import ArrayHeader, Compression, Message
     from herd.transport import Frame
-    from herd.wire.layout import FieldSpec, UnrollLayout
 
 APART_BYTES = 1 << 16
 """Frames of pixels of at least this size stay in libzmq's memory, where each has its own block. Smaller ones are copied, because each would

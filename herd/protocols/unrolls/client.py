@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from herd.contract.unroll import Arrays, UnrollLayout
     from herd.rpc.envelope import Compression, Message
     from herd.transport import Frame
-    from herd.wire.layout import Arrays, UnrollLayout
 
 KEEP_ALIVE_SECONDS = 5.0
 """A twelfth of the credit's default expiry of 60 s; also the longest time before an actor notices a learner that went away silently."""

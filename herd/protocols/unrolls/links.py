@@ -10,15 +10,15 @@ import secrets
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from herd.contract.unroll import LINK_BITS
 from herd.protocols.unrolls.client import LONGEST_WAIT_SECONDS, UnrollClient
 from herd.transport.tcp import Poller
-from herd.wire.layout import LINK_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from herd.contract.unroll import Arrays
     from herd.protocols.unrolls.messages import EpisodeReport
-    from herd.wire.layout import Arrays
 
 ASK_OTHERS_SECONDS = 0.05
 """Time without credit from the shard whose turn it is before the others are asked too: half an update of a fast learner."""

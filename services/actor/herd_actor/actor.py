@@ -12,6 +12,7 @@ import torch
 from herd.acting.remote_policy import StoppedWaitingError
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.config.run_contract import run_layout
 from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.make import make_environments
 from herd.protocols.unrolls.client import UnrollClient
@@ -20,7 +21,6 @@ from herd.protocols.unrolls.messages import EpisodeReport
 from herd.service.hardware import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
-from herd.wire.run_layout import run_layout
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
 from herd_actor.policies import LocalPolicies, RemotePolicies, group_sizes

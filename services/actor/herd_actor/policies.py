@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.remote_policy import RemotePolicy
 from herd.config.network_size import max_weights_bytes
+from herd.config.run_contract import run_layout
 from herd.networks.agent import agent_of
 from herd.protocols.inference.client import InferenceClient
 from herd.protocols.weights.client import WeightsClient
 from herd.telemetry.logs import warn_limited
-from herd.wire.run_layout import run_layout
 from herd_actor.weights import FreshWeights
 
 if TYPE_CHECKING:

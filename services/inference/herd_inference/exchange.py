@@ -15,10 +15,10 @@ from herd_inference.sessions import Request
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from herd.contract.unroll import Array
     from herd.rpc.envelope import Message
     from herd.transport import Frame
     from herd.wire.acting_rows import ActingLayout, ActingRows
-    from herd.wire.layout import Array
     from herd_inference.batches import Batches
     from herd_inference.sessions import Session, Sessions
 

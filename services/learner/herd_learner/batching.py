@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
 
     from herd.config.settings import RunSettings
+    from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.protocols.unrolls.arrays import MessagePlan
-    from herd.wire.layout import Array, Arrays, UnrollLayout
     from herd_learner.queue import QueuedUnroll
     from herd_learner.shared_replay import SharedReplay
 

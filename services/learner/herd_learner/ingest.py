@@ -31,10 +31,10 @@ from herd_learner.queue import QueuedUnroll, UnrollQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from herd.contract.unroll import Arrays, UnrollLayout
     from herd.protocols.unrolls.credit import CreditPool, Grant
     from herd.rpc.envelope import Message
     from herd.transport import Frame
-    from herd.wire.layout import Arrays, UnrollLayout
 
 
 Refusal = Literal["protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]

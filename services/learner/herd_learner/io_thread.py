@@ -20,12 +20,12 @@ from herd_learner.ingest import Ingest, Refusal, Reply
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.contract.spaces import EnvSpec
+    from herd.contract.unroll import UnrollLayout
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.unrolls.messages import EpisodeReport
     from herd.transport.tcp import Context
-    from herd.wire.layout import UnrollLayout
     from herd_learner.ledger import Ledger
     from herd_learner.meters import Meters
     from herd_learner.queue import UnrollQueue

@@ -12,6 +12,7 @@ from herd.acting.device import device_of, precision_of
 from herd.checkpoints.store import CheckpointError
 from herd.config.origin import Origin
 from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.config.run_contract import run_layout
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
@@ -27,7 +28,6 @@ from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
 from herd.transport.tcp import EndpointInUse
-from herd.wire.run_layout import run_layout
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from herd.contract.unroll import LINK_BITS
 from herd.protocols.replay.messages import (
     MAX_UNROLLS_PER_INSERT,
     Inserted,
@@ -23,7 +24,6 @@ from herd.protocols.unrolls.arrays import read_arrays
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
 from herd.rpc.served_run import ServedRun
-from herd.wire.layout import LINK_BITS
 from herd_replay.assembly import Piece
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.protocols.replay.pieces import Segment
     from herd.protocols.replay.samples import Table
     from herd.rpc.envelope import Message
     from herd.transport import Frame
-    from herd.wire.layout import Array, UnrollLayout
     from herd_replay.assembly import Assembler
     from herd_replay.store import EpisodeStore, Stored
     from herd_replay.writers import Writers

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.config.replay_service import OPEN_SHARE
+from herd.config.run_contract import run_layout
 from herd.protocols.replay.client import WINDOW
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.pieces import inserted_layout
@@ -16,7 +17,6 @@ from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.logs import warn_limited
-from herd.wire.run_layout import run_layout
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
 from herd_replay.keeper import Keeper

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.wire.layout import UnrollLayout
+from herd.contract.unroll import UnrollLayout
 
 if TYPE_CHECKING:
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.contract.spaces import EnvSpec
 
 
 def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
