@@ -32,8 +32,8 @@ from typing import Any
 import psutil
 
 from herd.config.loading import dump_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import BanditSettings, RunSettings
-from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import decode_header, encode

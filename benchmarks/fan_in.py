@@ -45,8 +45,7 @@ from benchmarks.fan import (
 )
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.loading import dump_settings, load_settings
-from herd.config.run_contract import run_layout
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.client import UnrollClient
 from herd.supervisor.ports import held_ports, local_address

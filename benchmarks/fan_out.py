@@ -39,7 +39,7 @@ from benchmarks.fan import (
 )
 from herd.bench.weights_size import num_parameters, weights_bytes
 from herd.config.loading import dump_settings, load_settings
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame, WeightsPublisher
 from herd.supervisor.ports import held_ports, local_address

@@ -30,8 +30,7 @@ from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.config.loading import dump_settings, load_settings
-from herd.config.run_contract import run_layout
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec, make_environments
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Self, TypeVar
 
 from herd.config.loading import dump_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import RunSettings
-from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Message

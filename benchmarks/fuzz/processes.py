@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 
 from herd.config.loading import load_settings
-from herd.config.run_contract import run_layout
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 

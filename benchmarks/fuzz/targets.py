@@ -25,6 +25,7 @@ from herd_replay.writers import Writers
 
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.inference.messages import Act, Acted
+from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
 from herd.protocols.replay.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
 from herd.protocols.replay.pieces import inserted_layout
 from herd.protocols.replay.samples import read_parts
@@ -33,7 +34,6 @@ from herd.protocols.unrolls.messages import Unrolls
 from herd.protocols.weights.messages import GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, StalePublish
 from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode
 from herd.rpc.envelope import PROTOCOL_VERSION, Refused
-from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

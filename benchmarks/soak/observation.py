@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from herd.config.loading import load_settings
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.weights.client import WeightsClient
 from herd.supervisor.readings import METRICS, metrics_url, newest_point

@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 
 from herd.bench.synthetic import synthetic_unrolls
-from herd.config.run_contract import run_layout
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, shards_of_agent

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from herd.bench.measurement import Measurement, measure
 from herd.bench.stages import split_stage_arguments
 from herd.bench.synthetic import synthetic_unrolls
-from herd.config.run_contract import run_layout
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from herd.contract.spaces import contract_digest
+from herd.config.run_contract import contract_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ client trusts another server. ``mechanism``: one side uses CURVE and the other d
 handshake, as with port scans and TCP probes. ``protocol``: not a valid handshake."""
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
-_LOG = logging.getLogger("herd.wire")
+_LOG = logging.getLogger("herd.transport")
 INTERVAL_SECONDS = 60.0
 
 

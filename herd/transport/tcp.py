@@ -56,7 +56,7 @@ UNCOPIED_BYTES = 1 << 16
 """Frames of at least this size are sent from the caller's memory, which is cheaper than copying; the caller must not change it."""
 NOT_THE_LAST = zmq.DONTWAIT | zmq.SNDMORE
 
-_LOG = logging.getLogger("herd.wire")
+_LOG = logging.getLogger("herd.transport")
 
 
 class EndpointInUse(OSError):  # noqa: N818 - named after the condition

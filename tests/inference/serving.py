@@ -22,9 +22,9 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
 from herd.protocols.inference.client import Answer, InferenceClient
+from herd.protocols.inference.rows import ActingLayout
 from herd.telemetry import Telemetry
 from herd.transport.tcp import Context, EndpointInUse, Router
-from herd.wire.acting_rows import ActingLayout
 from tests.patience import patient
 
 WAIT_SECONDS = patient(60.0)

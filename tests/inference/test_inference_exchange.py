@@ -12,10 +12,10 @@ from herd_inference.sessions import Sessions
 
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
 from herd.protocols.unrolls.messages import Goodbye
 from herd.rpc.codec import MalformedMessage, decode_header, encode
 from herd.rpc.envelope import Refused
-from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
 
 UNROLL = UnrollLayout(
     unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, core_size=2, vector_size=3, instruction_length=2, num_words=10

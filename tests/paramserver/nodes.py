@@ -11,8 +11,8 @@ from pathlib import Path
 from herd_paramserver.server import ParameterServer, assemble
 from herd_paramserver.store import Version
 
+from herd.config.run_contract import contract_digest
 from herd.config.settings import ParamserverSettings, RunSettings
-from herd.contract.spaces import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.weights.client import WeightsPublisher
 from herd.protocols.weights.messages import GetWeights, IndexLeased, LeaseIndex

@@ -62,7 +62,7 @@ def test_a_client_with_the_token_is_admitted(stack: ExitStack) -> None:
 def test_clients_with_another_token_or_mechanism_are_refused(
     stack: ExitStack, caplog: pytest.LogCaptureFixture, server: str, client: str | None, reason: str
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="herd.wire")
+    caplog.set_level(logging.WARNING, logger="herd.transport")
     context, router = serve(stack, server)
     dealer = dial(stack, router, client)
     # If both sides have no mechanism in common, the second one to notice finds the connection closed.

@@ -45,7 +45,7 @@ from herd.protocols.weights.messages import (
     Weights,
 )
 from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
-from herd.rpc.envelope import PROTOCOL_VERSION, Compression, Message, Refused
+from herd.rpc.envelope import PROTOCOL_VERSION, TYPES, Compression, Message, Refused
 from herd.transport import Frame
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}"

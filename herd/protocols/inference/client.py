@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.rows import ActedRows, ActingLayout, pack_fields, read_answer
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.request import CONNECTING_SECONDS, WAIT_SECONDS, RetryingClient, RetryingRequest
 from herd.transport.tcp import Context, Dealer
-from herd.wire.acting_rows import ActedRows, ActingLayout, pack_fields, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ class Gate(ThreadAuthenticator):
     """Answers in its own thread; subclasses decide which clients to admit, and count the others in ``refusals``."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], refusals: Refusals) -> None:
-        super().__init__(context, log=logging.getLogger("herd.wire.zap"))
+        super().__init__(context, log=logging.getLogger("herd.transport.zap"))
         self._refusals = refusals
 
     def start(self) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from herd.contract.unroll import Array
     from herd.networks.agent import Agent
-    from herd.wire.acting_rows import ActingLayout
+    from herd.protocols.inference.rows import ActingLayout
     from herd_inference.sessions import Request
 
 Version = tuple[int, int]

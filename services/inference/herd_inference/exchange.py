@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.rows import pack_fields, read_request
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
 from herd.rpc.served_run import ServedRun
-from herd.wire.acting_rows import pack_fields, read_request
 from herd_inference.sessions import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.contract.unroll import Array
+    from herd.protocols.inference.rows import ActingLayout, ActingRows
     from herd.rpc.envelope import Message
     from herd.transport import Frame
-    from herd.wire.acting_rows import ActingLayout, ActingRows
     from herd_inference.batches import Batches
     from herd_inference.sessions import Session, Sessions
 
