@@ -123,7 +123,9 @@ def validated(header: Any) -> Message:
         ValidationError: a field is missing, unknown or invalid.
 
     """
-    kind = header.get("type") if isinstance(header, dict) else None
+    if not isinstance(header, dict):
+        raise MalformedMessage("header is not a map")
+    kind = header.get("type")
     known = TYPES.get(kind) if isinstance(kind, str) else None
     if known is None:
         raise MalformedMessage(f"header type: {str(kind)[:64]!r} is not a type of message")
