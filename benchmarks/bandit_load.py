@@ -31,8 +31,8 @@ from typing import Any
 
 import psutil
 
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import BanditSettings, RunSettings
 from herd.envs.make import environment_spec
 from herd.telemetry.scrape import scrape, total

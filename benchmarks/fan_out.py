@@ -38,8 +38,8 @@ from benchmarks.fan import (
     wait,
 )
 from herd.bench.weights_size import num_parameters, weights_bytes
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.telemetry.scrape import Samples, scrape, total

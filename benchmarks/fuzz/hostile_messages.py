@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from herd.wire.layout import UnrollLayout
+    from herd.contract.unroll import UnrollLayout
     from herd.wire.messages import Message
 
 Outcome = tuple[str, str]

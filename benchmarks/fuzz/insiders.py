@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from benchmarks.fuzz.hostile_messages import Outcome
-    from herd.wire.layout import UnrollLayout
+    from herd.contract.unroll import UnrollLayout
     from herd.wire.messages import Message
 
 ANSWER_SECONDS = 60.0

@@ -28,9 +28,9 @@ import psutil
 
 from benchmarks.fuzz.siege import question
 from herd.cli.keys import make_keys
-from herd.config.contract import contract_digest
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import SecuritySettings
 from herd.envs.make import environment_spec
 from herd.telemetry.scrape import scrape, total

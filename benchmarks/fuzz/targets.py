@@ -23,10 +23,10 @@ from herd_replay.segments import SegmentLog
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
+from herd.contract.unroll import UnrollLayout
 from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
 from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, read_arrays
 from herd.wire.episode_pieces import inserted_layout
-from herd.wire.layout import UnrollLayout
 from herd.wire.messages import (
     PROTOCOL_VERSION,
     Act,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.supervisor.readings import METRICS, metrics_url, newest_point
 from herd.telemetry import metric_names

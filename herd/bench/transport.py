@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING
 from herd.bench.measurement import Measurement, measure
 from herd.bench.stages import split_stage_arguments
 from herd.bench.synthetic import synthetic_unrolls
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.service.startup import parse_settings
 from herd.wire.codec import decode_header, encode, read_arrays
 from herd.wire.credit import CreditPool
 from herd.wire.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
-from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Poller, Router, Waker, new_context
 from herd.wire.unroll_client import UnrollClient
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
+    from herd.contract.unroll import UnrollLayout
     from herd.wire.codec import Frame
-    from herd.wire.layout import UnrollLayout
     from herd.wire.messages import Message
     from herd.wire.sockets import Context
 

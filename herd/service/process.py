@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Any, Self
 
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec, suite_of
 from herd.service.announcement import announce_process
 from herd.service.startup import BadInputError

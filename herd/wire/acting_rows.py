@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
+from herd.contract.unroll import DTYPES, FieldSpec
 from herd.wire.codec import MalformedMessage
-from herd.wire.layout import DTYPES, FieldSpec
 from herd.wire.unroll_arrays import values_fit
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.wire.codec import Frame
-    from herd.wire.layout import Array, UnrollLayout
     from herd.wire.messages import Act
 
 

@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 from pydantic import ValidationError
 
-from herd.wire.layout import DTYPES, Array, Arrays, UnrollLayout
+from herd.contract.unroll import DTYPES, Array, Arrays, UnrollLayout
 from herd.wire.messages import (
     ARRAY_HEADERS,
     MAX_EPISODES,

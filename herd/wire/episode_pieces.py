@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.wire.codec import Frame
-    from herd.wire.layout import Array, Arrays, UnrollLayout
 
 ROW_FIELDS = ("frames", "observations", "core_reset", "instructions")
 """Fields stored for every row. ``game_reset`` is true only at row 0."""

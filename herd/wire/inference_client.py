@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.wire.codec import Frame
-    from herd.wire.layout import Array, UnrollLayout
     from herd.wire.messages import Message
 
 LONGEST_WAIT_SECONDS = 0.25

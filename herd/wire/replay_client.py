@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from herd.contract.unroll import LINK_BITS
 from herd.wire.backoff import RetryTimer
 from herd.wire.codec import Frame, MalformedMessage, encode
 from herd.wire.episode_pieces import EpisodeKey, inserted_layout, replica_of, segments_of
-from herd.wire.layout import LINK_BITS
 from herd.wire.messages import (
     MAX_SAMPLED_UNROLLS,
     MAX_UNROLLS_PER_INSERT,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.wire.layout import Array, Arrays, UnrollLayout
+    from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.wire.replay_samples import EpisodePart
 
     Sample = SampledUnrolls | SampledEpisode

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 from herd.wire.codec import MalformedMessage
 from herd.wire.episode_pieces import EpisodeKey, PieceLayout
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.wire.codec import Frame
-    from herd.wire.layout import Array, UnrollLayout
     from herd.wire.messages import Sampled
 
     Table = NDArray[np.void]

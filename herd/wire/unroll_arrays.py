@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from herd.wire.layout import Array
+from herd.contract.unroll import Array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.wire.layout import FieldSpec, UnrollLayout
+    from herd.contract.unroll import FieldSpec, UnrollLayout
     from herd.wire.messages import ArrayHeader
 
 APART_BYTES = 1 << 16

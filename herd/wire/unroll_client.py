@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from herd.wire.layout import Arrays, UnrollLayout
+    from herd.contract.unroll import Arrays, UnrollLayout
 
 KEEP_ALIVE_SECONDS = 5.0
 """A twelfth of the credit's default expiry of 60 s; also the longest time before an actor notices a learner that went away silently."""

@@ -10,14 +10,14 @@ import secrets
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.wire.layout import LINK_BITS
+from herd.contract.unroll import LINK_BITS
 from herd.wire.sockets import Poller
 from herd.wire.unroll_client import LONGEST_WAIT_SECONDS, UnrollClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.wire.layout import Arrays
+    from herd.contract.unroll import Arrays
     from herd.wire.messages import EpisodeReport
 
 ASK_OTHERS_SECONDS = 0.05

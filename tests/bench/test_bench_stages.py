@@ -11,9 +11,9 @@ from herd.bench.synthetic import synthetic_unrolls
 from herd.bench.transport import measure_transport
 from herd.config.loading import dump_settings, load_settings
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
 from herd.wire.codec import decode_header, encode, read_arrays
-from herd.wire.layout import UnrollLayout
 from herd.wire.messages import Unrolls
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler, Decision
 from herd_inference.sessions import Sessions
 
+from herd.contract.unroll import UnrollLayout
 from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
 from herd.wire.codec import MalformedMessage, decode_header, encode
-from herd.wire.layout import UnrollLayout
 from herd.wire.messages import Act, Acted, Goodbye, Refused, StateWanted
 
 UNROLL = UnrollLayout(

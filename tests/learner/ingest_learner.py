@@ -10,9 +10,9 @@ from herd_learner.ingest import Ingest, Reply
 from herd_learner.ledger import Ledger
 from herd_learner.queue import UnrollQueue
 
+from herd.contract.unroll import UnrollLayout
 from herd.wire.codec import Frame, decode_header, encode
 from herd.wire.credit import CreditPool
-from herd.wire.layout import UnrollLayout
 from herd.wire.messages import CreditRequest, EpisodeReport, Hello
 from tests.learner.small_unrolls import ACTION_REPEAT, LAYOUT
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from herd.contract.unroll import UnrollLayout
 from herd.wire.codec import Frame, encode
-from herd.wire.layout import UnrollLayout
 from herd.wire.messages import EpisodeReport, Unrolls
 
 LAYOUT = UnrollLayout(unroll_length=2, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, num_tasks=2)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 from herd.wire.codec import Frame, MalformedMessage, encode
 from herd.wire.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Refused, Rejected, Welcome
 from tests.learner.ingest_learner import CAPACITY, MAX_SESSIONS, OTHER, PEER, Learner, hello_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from herd_paramserver.server import ParameterServer, assemble
 from herd_paramserver.store import Version
 
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest
 from herd.config.settings import ParamserverSettings, RunSettings
 from herd.envs.make import environment_spec
 from herd.telemetry import Telemetry

@@ -13,9 +13,9 @@ from herd_replay.snapshot import SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
+from herd.contract.unroll import Array, UnrollLayout
 from herd.wire.codec import decode_header, encode
 from herd.wire.episode_pieces import EpisodeKey, inserted_layout
-from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
 from herd.wire.replay_samples import EpisodePart, read_parts
 

@@ -12,10 +12,10 @@ from herd_replay.exchange import Replica
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from herd.contract.unroll import LINK_BITS, Array, UnrollLayout
 from herd.wire import replay_client
 from herd.wire.codec import Frame, MalformedMessage, decode_header
 from herd.wire.episode_pieces import EpisodeKey, replica_of
-from herd.wire.layout import LINK_BITS, Array, UnrollLayout
 from herd.wire.messages import MAX_SAMPLED_UNROLLS, InsertUnrolls
 from herd.wire.replay_client import ReplayClient
 from herd.wire.replay_samples import PART, EpisodePart, SampledEpisode, SampledUnrolls

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from herd.contract.unroll import Array
 from herd.wire.codec import MalformedMessage, decode_header
 from herd.wire.episode_pieces import EpisodeKey
-from herd.wire.layout import Array
 from herd.wire.messages import Inserted, InsertUnrolls, Refused, Sampled, SampleEpisode
 from herd.wire.replay_samples import EpisodePart
 from tests.failing_disks import no_space_beyond

@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 
 from herd.cli.keys import make_keys
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
+from herd.contract.unroll import Array, UnrollLayout
 from herd.envs.make import environment_spec
 from herd.service.startup import EXIT_LOST
 from herd.telemetry.scrape import total
 from herd.wire.codec import encode
-from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import Ack, Refused, SampleEpisode
 from herd.wire.replay_client import ReplayClient
 from herd.wire.replay_samples import SampledEpisode, SampledUnrolls, StoredUnroll
-from herd.wire.run_layout import run_layout
 from herd.wire.sockets import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient

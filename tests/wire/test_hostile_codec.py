@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from herd.contract.unroll import UnrollLayout
 from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, printable, read_arrays
-from herd.wire.layout import UnrollLayout
 from herd.wire.messages import (
     MAX_ARRAYS,
     MAX_EPISODES,

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from herd.contract.unroll import DTYPES, Array, FieldSpec, UnrollLayout
 from herd.wire import codec
 from herd.wire.codec import Frame, MalformedMessage, decode_header, encode, payload_digest, read_arrays, receive_arrays
-from herd.wire.layout import DTYPES, Array, FieldSpec, UnrollLayout
 from herd.wire.messages import MAX_EPISODES, MAX_HEADER_BYTES, Ack, ArrayHeader, Compression, EpisodeReport, Unrolls, Welcome
 from tests.wire.hostile_bytes import EDITS, edited
 

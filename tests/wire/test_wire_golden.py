@@ -11,8 +11,8 @@ import msgpack
 import numpy as np
 import pytest
 
+from herd.contract.unroll import Array, UnrollLayout
 from herd.wire.codec import Frame, MalformedMessage, OtherProtocol, decode_header, encode, read_arrays
-from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import (
     PROTOCOL_VERSION,
     Ack,

@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from herd.contract.unroll import Array, UnrollLayout
 from herd.wire.codec import decode_header, encode, read_arrays
 from herd.wire.credit import CreditPool, Grant
-from herd.wire.layout import Array, UnrollLayout
 from herd.wire.messages import (
     Ack,
     Compression,

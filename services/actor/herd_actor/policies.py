@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.remote_policy import RemotePolicy
 from herd.config.network_size import max_weights_bytes
+from herd.config.run_contract import run_layout
 from herd.networks.agent import agent_of
 from herd.telemetry.logs import warn_limited
 from herd.wire.inference_client import InferenceClient
-from herd.wire.run_layout import run_layout
 from herd.wire.weights_client import WeightsClient
 from herd_actor.weights import FreshWeights
 

@@ -14,9 +14,9 @@ from herd_inference.sessions import Request
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from herd.contract.unroll import Array
     from herd.wire.acting_rows import ActingLayout, ActingRows
     from herd.wire.codec import Frame
-    from herd.wire.layout import Array
     from herd.wire.messages import Message
     from herd_inference.batches import Batches
     from herd_inference.sessions import Session, Sessions

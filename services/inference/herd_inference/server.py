@@ -12,12 +12,12 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.config.network_size import max_weights_bytes
+from herd.config.run_contract import run_layout
 from herd.networks.agent import agent_of
 from herd.service.process import ServiceProcess
 from herd.service.serving import POLL_SECONDS, Reply, RequestInbox, open_router, serve
 from herd.wire.acting_rows import ActingLayout
 from herd.wire.messages import MAX_HEADER_BYTES
-from herd.wire.run_layout import run_layout
 from herd_inference.batches import Batches
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from herd.config.settings import RunSettings
-    from herd.wire.layout import Array, Arrays, UnrollLayout
+    from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.wire.unroll_arrays import MessagePlan
     from herd_learner.queue import QueuedUnroll
     from herd_learner.shared_replay import SharedReplay

@@ -30,9 +30,9 @@ from herd_learner.queue import QueuedUnroll, UnrollQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from herd.contract.unroll import Arrays, UnrollLayout
     from herd.wire.codec import Frame
     from herd.wire.credit import CreditPool, Grant
-    from herd.wire.layout import Arrays, UnrollLayout
     from herd.wire.messages import Message
 
 

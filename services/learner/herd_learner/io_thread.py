@@ -19,9 +19,9 @@ from herd_learner.ingest import Ingest, Refusal, Reply
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
-    from herd.wire.layout import UnrollLayout
+    from herd.contract.spaces import EnvSpec
+    from herd.contract.unroll import UnrollLayout
     from herd.wire.messages import EpisodeReport
     from herd.wire.population_client import PopulationClient
     from herd.wire.sockets import Context

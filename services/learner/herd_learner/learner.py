@@ -12,6 +12,7 @@ from herd.acting.device import device_of, precision_of
 from herd.checkpoints.store import CheckpointError
 from herd.config.origin import Origin
 from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.config.run_contract import run_layout
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
@@ -26,7 +27,6 @@ from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
 from herd.wire.population_client import PopulationClient
 from herd.wire.replay_client import ReplayClient
-from herd.wire.run_layout import run_layout
 from herd.wire.sockets import EndpointInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler

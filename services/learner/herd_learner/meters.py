@@ -13,7 +13,7 @@ from herd.telemetry import metric_names as names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.learning.health import Health
     from herd.learning.trainer import UpdateStatistics
     from herd.telemetry.telemetry import Telemetry

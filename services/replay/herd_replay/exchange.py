@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from herd.contract.unroll import LINK_BITS
 from herd.wire.codec import MalformedMessage, encode, read_arrays
 from herd.wire.episode_pieces import EpisodeKey, PieceLayout, check_episode_fields, inserted_layout, replica_of, segments_of
-from herd.wire.layout import LINK_BITS
 from herd.wire.messages import (
     MAX_UNROLLS_PER_INSERT,
     Inserted,
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.wire.codec import Frame
     from herd.wire.episode_pieces import Segment
-    from herd.wire.layout import Array, UnrollLayout
     from herd.wire.messages import Message
     from herd.wire.replay_samples import Table
     from herd_replay.assembly import Assembler

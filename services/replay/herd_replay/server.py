@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.config.replay_service import OPEN_SHARE
+from herd.config.run_contract import run_layout
 from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
@@ -15,7 +16,6 @@ from herd.wire.episode_pieces import inserted_layout
 from herd.wire.messages import MAX_HEADER_BYTES, MAX_UNROLLS_PER_INSERT
 from herd.wire.replay_client import WINDOW
 from herd.wire.replay_samples import PART_BYTES
-from herd.wire.run_layout import run_layout
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
 from herd_replay.keeper import Keeper

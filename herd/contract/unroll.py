@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]

@@ -1,17 +1,8 @@
-"""The contract: what two processes must agree on before they exchange unrolls and weights, which is spaces, network and unroll layout.
-
-Settings of the learner alone (learning rate, batch size, loss costs) are not part of it, so they may change in a rolling upgrade.
-"""
+"""The spaces of the environments that a run plays."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+from dataclasses import dataclass
 
 NO_ACTION = -1
 """Stands for the previous action in a game's first row."""
@@ -49,22 +40,3 @@ class EnvSpec:
     def observation_channels(self) -> int:
         """Channels of the stacked observation, S * C; channel s * C + c, s = 0 the oldest."""
         return self.frame_stack * self.frame_shape[2]
-
-
-def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
-    """Hex SHA-256 of the contract part of ``settings``; equal in all processes of a run."""
-    spaces = asdict(spec)
-    if not spec.vector_size:
-        del spaces["vector_size"]  # so that contracts without vectors keep the digest that they had before vectors existed
-    contract = {
-        "spec": spaces,
-        "network": settings.network.model_dump(mode="json"),
-        "head": settings.loss.head,
-        "unroll_length": settings.algorithm.unroll_length,
-        "reward_shaping": settings.algorithm.reward_shaping,
-    }
-    if settings.value_scaling.kind != "none":
-        contract["num_values"] = settings.value_scaling.num_values(len(spec.task_names))
-    if settings.algorithm.burn_in:
-        contract["burn_in"] = settings.algorithm.burn_in
-    return hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()
