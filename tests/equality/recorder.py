@@ -27,6 +27,7 @@ from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.config.loading import load_settings
+from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
 from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
@@ -34,7 +35,6 @@ from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
 from herd.wire.episode_pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
 from herd.wire.replay_samples import EpisodePart
-from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
