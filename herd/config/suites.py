@@ -126,10 +126,10 @@ def with_reward_shaping(values: object) -> object:
         return values
     env, algorithm = values.get("env", {}), values.get("algorithm", {})
     if not isinstance(env, SuiteSettings):
-        name = env.get("suite", DEFAULT_SUITE) if isinstance(env, Mapping) else None
-        if name not in installed_suites().usable:
+        suite = installed_suites().usable.get(str(env.get("suite", DEFAULT_SUITE))) if isinstance(env, Mapping) else None
+        if suite is None:
             return values  # the section env refuses this
-        env = installed_suites().usable[name].settings
+        env = suite.settings
     if isinstance(algorithm, Mapping):
         return {**values, "algorithm": {"reward_shaping": env.reward_shaping, **algorithm}}
     if isinstance(algorithm, Section) and "reward_shaping" not in algorithm.model_fields_set:

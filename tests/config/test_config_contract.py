@@ -60,8 +60,8 @@ def test_one_line_says_what_the_learner_trains_on() -> None:
         (
             [*own, "--network.torso", "mine:Torso", "--network.last_action_and_reward", "--algorithm.reward_shaping", "log_asymmetric"],
             replace(SPEC, vector_size=2),
-            "rewards: shaped (log_asymmetric) · observation: picture 84x84x4, uint8 + vector of 2 numbers + last action + last reward clipped "
-            "to [-1, 1] · actions: 6 discrete",
+            "rewards: shaped (log_asymmetric) · observation: picture 84x84x4, uint8 + vector of 2 numbers + last action + last reward "
+            "clipped to [-1, 1] · actions: 6 discrete",
         ),
     ]:
         assert learner_inputs(load_settings([], words, {}), spec) == said
