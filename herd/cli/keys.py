@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from herd.cli.errors import CommandError
+from herd.cli.options import OneLineParser
 from herd.config.curve_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
-from herd.config.options import OneLineParser
 from herd.config.settings import CLIENT_NAME, SecuritySettings
 from herd.topology import SERVERS
 
@@ -70,7 +70,7 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
         raise CommandError(
             f"{folder}: {', '.join(taken)} already exist; --force replaces them, and processes that use the old keys can no longer connect"
         )
-    from herd.wire.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
+    from herd.transport.keys.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

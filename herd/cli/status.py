@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError
+from herd.cli.options import OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
-from herd.config.options import OneLineParser, number
 from herd.files import read_json
 from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
 

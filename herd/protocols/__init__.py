@@ -1,1 +1,1 @@
-"""Protocols."""
+"""One folder per conversation: its messages and its client."""

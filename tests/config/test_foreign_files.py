@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.config.yaml_files import read_yaml_file
 from herd.files import parse_json, read_file, read_json
 from herd.run.checkpoints.manifest import CheckpointError, TornCheckpointError

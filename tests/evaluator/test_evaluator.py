@@ -26,13 +26,13 @@ from herd.envs.api import FinishedGame
 from herd.envs.make import environment_spec
 from herd.evaluation.evaluate import evaluate_runs
 from herd.networks.agent import Agent, agent_of
+from herd.protocols.weights.client import WeightsPublisher
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.tensors import encode_weights, save_checkpoint
 from herd.telemetry.scrape import ScrapeError, scrape, total
 from herd.telemetry.telemetry import Telemetry
-from herd.wire.sockets import new_context
-from herd.wire.weights_client import WeightsPublisher
+from herd.transport.tcp import new_context
 from tests.server_process import ServerProcess, until
 
 CATCH = {

@@ -18,10 +18,10 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
+from herd.protocols.population.messages import MemberReport, Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.provenance import Origin
-from herd.wire.messages import MemberReport, Order
 from tests.learning.small_runs import trainer_of
 
 

@@ -18,6 +18,7 @@ from herd_learner.shards.rendezvous import Place
 from herd_learner.statistics import RunStatistics
 
 from herd.bench.synthetic import synthetic_unrolls
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
@@ -26,7 +27,6 @@ from herd.learning.trainer import Trainer
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint
-from herd.wire.run_layout import run_layout
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ def point(frames: float, seconds: float, score: float | None = 0.0, **more: obje
     return json.dumps(record)
 
 
-def run_directory(tmp_path: Path, lines: list[str], torn: str = "", **config: object) -> Path:
+def run_directory(tmp_path: Path, lines: list[str], torn: str = "", **config: Any) -> Path:
     directory = tmp_path / "pong-s3"
     directory.mkdir()
     (directory / "config.yaml").write_text(yaml.safe_dump({"name": "pong-s3", "seed": 3, "env": {"tasks": ["pong"]}, **config}))
@@ -64,7 +65,7 @@ def test_several_tasks_are_read_by_name(tmp_path: Path) -> None:
 
 
 def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: Path) -> None:
-    def settings(folder: str, **config: object) -> dict[str, str]:
+    def settings(folder: str, **config: Any) -> dict[str, str]:
         (tmp_path / folder).mkdir()
         return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).settings
 

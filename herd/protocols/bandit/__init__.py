@@ -1,1 +1,1 @@
-"""Bandit."""
+"""The exchange of returns and temperatures with the bandit."""

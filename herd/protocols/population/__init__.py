@@ -1,1 +1,1 @@
-"""Population."""
+"""Reports of learners to the population, and its orders."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.acting.policy import PolicyStep
     from herd.acting.row_state import RowState
+    from herd.contract.unroll import UnrollLayout
     from herd.envs.api import Observation, Transition
-    from herd.wire.layout import UnrollLayout
 
 STEP_FIELDS = (
     "frames",
@@ -111,7 +111,7 @@ class UnrollBuilder:
             height, width, channels = self._layout.frame_shape
             history = observation.stack[:, :-channels].reshape(len(self.slots), -1, channels, height, width)
             state["history_frames"] = history.transpose(0, 1, 3, 4, 2).copy()
-        if self._layout.core_size:
+        if self._layout.state_size:
             state["initial_core_state"] = self._state.core_state.copy()
         return state
 

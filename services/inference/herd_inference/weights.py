@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.protocols.weights.client import WeightsClient
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.tensors import decode_weights
 from herd.telemetry.logs import warn_limited
-from herd.wire.weights_client import WeightsClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
-    from herd.wire.sockets import Context, Dealer
+    from herd.transport.tcp import Context, Dealer
 
     Version = tuple[int, int]
 

@@ -10,11 +10,14 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.config.run_contract import run_layout
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
 from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
 from herd.protocols.bandit.tiling import tiling_of_run
+from herd.protocols.population.client import PopulationClient
+from herd.protocols.replay.client import ReplayClient
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import REPORT, agent_directory
 from herd.run.provenance import Origin
@@ -25,10 +28,7 @@ from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
-from herd.wire.population_client import PopulationClient
-from herd.wire.replay_client import ReplayClient
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import EndpointInUse
+from herd.transport.tcp import EndpointInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.learning.trainer import UpdateStatistics
+    from herd.protocols.population.messages import Order
     from herd.service.signals import Stop
-    from herd.wire.messages import Order
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it checks signals and clocks again."""
@@ -213,7 +213,7 @@ class Learner:
                 slabs,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
-                whole_episodes=settings.network.core != "none",
+                whole_episodes=settings.network.state_size > 0,
             )
 
         self._batches = BatchAssembler(

@@ -6,9 +6,10 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+
+from herd.protocols.population.messages import Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
-from herd.wire.messages import Order
 from herd_learner import snapshot
 from herd_learner.member import Member, Membership
 
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.learning.trainer import Trainer
+    from herd.protocols.population.client import PopulationClient
+    from herd.protocols.population.messages import Copied, MemberReport
     from herd.run.provenance import Origin
     from herd.run.tensors import Checkpoint
-    from herd.wire.messages import Copied, MemberReport
-    from herd.wire.population_client import PopulationClient
     from herd_learner.shards.group import ShardGroup
     from herd_learner.statistics import RunStatistics
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import Trainer
     from herd.protocols.bandit.tiling import Tiling

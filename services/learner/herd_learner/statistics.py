@@ -13,7 +13,7 @@ from herd.protocols.bandit.tiling import inverse_temperature_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import UpdateStatistics
     from herd.protocols.bandit.tiling import Tiling
