@@ -1,7 +1,7 @@
 """One of several shards in its own process: a few updates on its part of given batches.
 
 ``python -m tests.learning.shard_steps FOLDER ...`` reads settings.json and batch-<n>.safetensors in each FOLDER. Shard 0 writes
-after-<size>-<sharding>.safetensors (parameters and optimizer state) and statistics-<size>-<sharding>.json there.
+after-<size>.safetensors (parameters and optimizer state) and statistics-<size>.json there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from tests.learning.small_runs import STEP, slab_of, values_of
 from tests.patience import patient
 
 JOIN_SECONDS = patient(90.0)
-SHARDINGS = ("ddp", "fully_shard")
 
 
 def main(folders: list[Path]) -> None:
@@ -32,14 +31,13 @@ def main(folders: list[Path]) -> None:
     deadline = time.monotonic() + JOIN_SECONDS
     group = join_group(size, device=torch.device("cpu"), timeout_seconds=JOIN_SECONDS, go_on=lambda: time.monotonic() < deadline)
     for folder in folders:
-        for sharding in SHARDINGS if size > 1 else SHARDINGS[:1]:
-            train(folder, group, size, sharding)
+        train(folder, group, size)
     group.leave()
 
 
-def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
+def train(folder: Path, group: ShardGroup, size: int) -> None:
     settings = RunSettings.model_validate_json((folder / "settings.json").read_text())
-    settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size, "sharding": sharding})})
+    settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size})})
     trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32, group)
     told = []
     for file in sorted(folder.glob("batch-*.safetensors")):
@@ -62,8 +60,8 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
     assert group.gather(own) == [own] * size
     if group.is_first:
         tensors = {name: tensor.contiguous() for name, tensor in whole.items()}
-        save_file(tensors, folder / f"after-{size}-{sharding}.safetensors")
-        (folder / f"statistics-{size}-{sharding}.json").write_text(json.dumps(told))
+        save_file(tensors, folder / f"after-{size}.safetensors")
+        (folder / f"statistics-{size}.json").write_text(json.dumps(told))
 
 
 if __name__ == "__main__":
