@@ -58,7 +58,7 @@ bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the who
 doctor: $(VENV)/.installed  ## Check whether this machine has what training needs.
 	$(BIN)/herd doctor
 
-docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard, rules and requirement files.
+docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
 	$(BIN)/python -m herd.config.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
@@ -87,7 +87,7 @@ helm-security: $(VENV)/.dev  ## Check all rendered manifests for security findin
 
 # Each change is made in a copy of the tree. Changes with which TESTS still pass are listed.
 MUTANTS := $(VENV)-mutants
-MUTATED ?= herd/wire/outbox.py
+MUTATED ?= herd/protocols/unrolls/outbox.py
 TESTS ?= tests/wire/test_wire_outbox.py
 mutants: $(VENV)/.dev  ## Mutation testing: check that TESTS notice single changes of MUTATED (cosmic-ray, some seconds per change).
 	test -x $(MUTANTS)/bin/cosmic-ray || $(PYTHON) -m venv $(MUTANTS)

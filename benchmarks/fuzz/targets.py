@@ -24,34 +24,23 @@ from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
 from herd.contract.unroll import UnrollLayout
-from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
-from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, read_arrays
-from herd.wire.episode_pieces import inserted_layout
-from herd.wire.messages import (
-    PROTOCOL_VERSION,
-    Act,
-    Acted,
-    GetWeights,
-    InsertUnrolls,
-    LeaseIndex,
-    PublishHeartbeat,
-    PublishSlice,
-    Refused,
-    Sampled,
-    SampleEpisode,
-    SamplePart,
-    SampleUnrolls,
-    StalePublish,
-    Unrolls,
-)
-from herd.wire.replay_samples import read_parts
+from herd.protocols.inference.messages import Act, Acted
+from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
+from herd.protocols.replay.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.replay.pieces import inserted_layout
+from herd.protocols.replay.samples import read_parts
+from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
+from herd.protocols.unrolls.messages import Unrolls
+from herd.protocols.weights.messages import GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, StalePublish
+from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode
+from herd.rpc.envelope import PROTOCOL_VERSION, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "wire" / "golden" / f"v{PROTOCOL_VERSION}"
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
 """Number of unrolls in the golden message."""
 ACTING = ActingLayout(LAYOUT)
 MAX_UNROLLS = 4
@@ -323,7 +312,7 @@ def replay_seeds() -> list[bytes]:
         arrays["frames"][...] = np.arange(arrays["frames"].size).reshape(arrays["frames"].shape) % 7
         message = InsertUnrolls(run_id=RUN, agent=2, contract=CONTRACT, writer=1, sequence=1, oldest_sequence=1, num_unrolls=2)
         actors = np.full((2, 2), 5, np.int64).tobytes()
-        frames = [*(bytes(frame) for frame in encode(message, arrays, "zstd")), actors]
+        frames = [*(bytes(frame) for frame in encode_arrays(message, arrays, "zstd")), actors]
         seeds.append(join(frames))
         replay = _Replay()
         replay.handler.answer(decode_header(frames[0]), frames[1:])

@@ -12,7 +12,7 @@ from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
 from herd.topology import component_of
-from herd.wire.sockets import new_context
+from herd.transport.tcp import new_context
 
 if TYPE_CHECKING:
     from types import TracebackType

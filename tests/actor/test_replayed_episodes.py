@@ -22,8 +22,8 @@ from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates
 from herd.learning.trainer import Trainer
-from herd.wire.episode_pieces import EpisodeKey, PieceLayout, segments_of
-from herd.wire.replay_samples import SampledEpisode
+from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
+from herd.protocols.replay.samples import SampledEpisode
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
 

@@ -13,8 +13,9 @@ from herd.config.loading import dump_settings, load_settings
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
 from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
-from herd.wire.codec import decode_header, encode, read_arrays
-from herd.wire.messages import Unrolls
+from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
+from herd.protocols.unrolls.messages import Unrolls
+from herd.rpc.codec import decode_header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,11 +36,11 @@ def test_the_free_ports_options_set_existing_settings() -> None:
 @pytest.mark.parametrize("frame_stack", [1, 4])
 def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     layout = UnrollLayout(
-        unroll_length=5, frame_stack=frame_stack, frame_shape=(84, 84, 1), num_actions=6, core_size=4, instruction_length=3, num_tasks=1
+        unroll_length=5, frame_stack=frame_stack, frame_shape=(84, 84, 1), num_actions=6, state_size=8, instruction_length=3, num_tasks=1
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
     header = Unrolls(sequence=1, generated_frames=60, num_frames=60, num_unrolls=3)
-    frames = encode(header, arrays, "lz4")
+    frames = encode_arrays(header, arrays, "lz4")
     message = decode_header(frames[0])
     assert isinstance(message, Unrolls)
     received = layout.allocate(3)

@@ -33,8 +33,8 @@ from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
 from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
-from herd.wire.episode_pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
-from herd.wire.replay_samples import EpisodePart
+from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
+from herd.protocols.replay.samples import EpisodePart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -178,7 +178,7 @@ class Replay:
         )
         self._minimum = replay.minimum_fill_agent_steps
         self._random = np.random.default_rng(settings.seed)
-        self._whole_episodes = settings.network.core != "none"
+        self._whole_episodes = settings.network.state_size > 0
         self._places: list[tuple[EpisodePart, int] | None] = [None] * settings.num_replayed_unrolls
 
     @property

@@ -21,10 +21,10 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
+from herd.protocols.inference.client import Answer, InferenceClient
+from herd.protocols.inference.rows import ActingLayout
 from herd.telemetry import Telemetry
-from herd.wire.acting_rows import ActingLayout
-from herd.wire.inference_client import Answer, InferenceClient
-from herd.wire.sockets import Context, EndpointInUse, Router
+from herd.transport.tcp import Context, EndpointInUse, Router
 from tests.patience import patient
 
 WAIT_SECONDS = patient(60.0)
@@ -61,8 +61,10 @@ class Served:
         capacity: int = 64,
         batch_size: int = 8,
         deadline_seconds: float = 0.001,
+        device: str = "cpu",
     ) -> None:
         self.settings = settings
+        self._device = torch.device(device)
         self._agents = agents
         self._context = context
         self._sizes = (capacity, batch_size, deadline_seconds)
@@ -84,7 +86,7 @@ class Served:
             num_agents=len(self._agents),
             num_places=capacity,
             max_batch=max(batch_size, capacity),
-            device=torch.device("cpu"),
+            device=self._device,
             precision=torch.float32,
             seed=11,
         )

@@ -15,7 +15,7 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
-from herd.wire.acting_rows import ActingLayout, ActingRows
+from herd.protocols.inference.rows import ActingLayout, ActingRows
 
 CPU = torch.device("cpu")
 

@@ -12,27 +12,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from herd.contract.unroll import UnrollLayout
-from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, printable, read_arrays
-from herd.wire.messages import (
-    MAX_ARRAYS,
-    MAX_EPISODES,
-    MAX_GAMES,
-    MAX_HEADER_BYTES,
-    MAX_SLICES,
-    PROTOCOL_VERSION,
-    ArrayHeader,
-    EpisodeReport,
-    ExchangeTemperatures,
-    StartingEpisode,
-    Unrolls,
-    Weights,
-)
+from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures, StartingEpisode
+from herd.protocols.unrolls.arrays import read_arrays
+from herd.protocols.unrolls.messages import MAX_EPISODES, EpisodeReport, Unrolls
+from herd.protocols.weights.messages import MAX_SLICES, Weights
+from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, printable
+from herd.rpc.envelope import MAX_ARRAYS, MAX_HEADER_BYTES, PROTOCOL_VERSION, ArrayHeader
 
 GOLDEN = {
     path.stem: [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
     for path in sorted((Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}").iterdir())
 }
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
 """Frames of the golden unrolls."""
 
 

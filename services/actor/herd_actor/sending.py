@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.contract.unroll import UnrollLayout
+    from herd.protocols.unrolls.links import Sent, UnrollLinks
+    from herd.protocols.unrolls.messages import EpisodeReport
     from herd.service.signals import Stop
-    from herd.wire.messages import EpisodeReport
-    from herd.wire.unroll_links import Sent, UnrollLinks
     from herd_actor.meters import Meters
 
     Arrays = dict[str, NDArray[np.generic]]

@@ -18,6 +18,8 @@ from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
 from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
+from herd.protocols.population.client import PopulationClient
+from herd.protocols.replay.client import ReplayClient
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import usable_cpus
 from herd.service.process import ServiceProcess
@@ -25,9 +27,7 @@ from herd.service.run_settings import changed_settings, is_supervised, keep_sett
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
-from herd.wire.population_client import PopulationClient
-from herd.wire.replay_client import ReplayClient
-from herd.wire.sockets import EndpointInUse
+from herd.transport.tcp import EndpointInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.learning.trainer import UpdateStatistics
+    from herd.protocols.population.messages import Order
     from herd.service.signals import Stop
-    from herd.wire.messages import Order
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it checks signals and clocks again."""
@@ -212,7 +212,7 @@ class Learner:
                 slabs,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
-                whole_episodes=settings.network.core != "none",
+                whole_episodes=settings.network.state_size > 0,
             )
 
         self._batches = BatchAssembler(
@@ -250,7 +250,6 @@ class Learner:
             ledger=self._ledger,
             queue=self._queue,
             statistics=self._statistics,
-            online_unrolls=self._num_online,
         )
         if self._batches.shared is not None:
             self._meters.watch_replay(self._batches.shared)
@@ -535,7 +534,7 @@ class Learner:
         if self._statistics.replay is not None:
             staleness = [max(0, self._statistics.learner_updates - updates) for _, updates in prepared.replayed_versions]
             self._statistics.replay.record(prepared.num_trained_rows, staleness)
-            self._meters.replayed(prepared.num_replayed, staleness, None if self._batches.replay is None else len(self._batches.replay))
+            self._meters.replayed(prepared.num_replayed, staleness)
         self._statistics.count_update(self._settings.num_online_unrolls)
         self._record(arrived)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:

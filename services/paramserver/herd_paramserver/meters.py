@@ -6,18 +6,18 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.protocols.weights.messages import GetWeights, NotModified, StalePublish, Weights
+from herd.rpc.envelope import Refused
 from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
-from herd.wire.messages import GetWeights, NotModified, Refused, StalePublish, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.rpc.envelope import Message
     from herd.telemetry import Telemetry
-    from herd.wire.messages import Message
     from herd_paramserver.following import Following
     from herd_paramserver.leases import PlaceLeases
-    from herd_paramserver.relay import RelayTable
     from herd_paramserver.store import Version
 
 
@@ -39,12 +39,11 @@ class Meters(ServerMeters):
         for agent in range(num_agents):
             self._telemetry.read(names.PARAMSERVER_AGENT_LEASES, partial(leases.num_holders, agent), agent=str(agent))
 
-    def watch_parent(self, followings: Sequence[Following], relay: RelayTable) -> None:
+    def watch_parent(self, followings: Sequence[Following]) -> None:
         """Export the state of a replica's connection to its parent, over all followers."""
         self._telemetry.read(
             names.PARAMSERVER_UPSTREAM_SILENCE, lambda: min(following.silent_seconds(time.monotonic()) for following in followings)
         )
-        self._telemetry.read(names.PARAMSERVER_RELAYED, lambda: float(len(relay)))
         # All answers start at 0, so that the first one is seen as an increase.
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer="weights")
 
