@@ -15,8 +15,8 @@ from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
 from herd.config.arguments import parse_overrides, split_arguments
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
+from herd.config.errors import TRUE_WORDS
 from herd.config.help import settings_help
-from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from herd.config.errors import FALSE_WORDS, TRUE_WORDS, Layer, SettingsError, close_setting, parse_text
 from herd.config.keys import SettingKey, find_key, setting_keys
-from herd.config.layers import FALSE_WORDS, TRUE_WORDS, Layer, SettingsError, close_setting, parse_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from herd.config.arguments import parse_overrides
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
+from herd.config.errors import Layer, SettingsError, close_match, close_setting, parse_text
 from herd.config.experiments import find_run_file
 from herd.config.keys import ENVIRONMENT_PREFIX, find_key, is_section, section_variants, setting_keys
-from herd.config.layers import Layer, SettingsError, close_match, close_setting, parse_text
 from herd.config.settings import RunSettings
 from herd.config.suites import installed_suites
 from herd.config.user_code import USER_CODE

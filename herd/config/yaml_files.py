@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from herd.config.errors import Layer, SettingsError, close_match, plain_integer
 from herd.config.experiments import shipped_experiments
 from herd.config.keys import find_key, is_section
-from herd.config.layers import Layer, SettingsError, close_match, plain_integer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ import pytest
 
 from herd.checkpoints.errors import CheckpointError, TornCheckpointError
 from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from herd.config.errors import SettingsError
 from herd.config.foreign_files import parse_json, read_file, read_json
-from herd.config.layers import SettingsError
 from herd.config.yaml_files import read_yaml_file
 
 
