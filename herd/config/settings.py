@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -29,7 +29,6 @@ from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combin
 from herd.config.trackers import LoggingSettings
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
-from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -492,11 +491,6 @@ class RunSettings(Section):
             return batches * self.num_online_unrolls
         part = math.ceil(self.num_online_unrolls / self.learner.shards)
         return max(batches * part, part + self.actor.environments - 1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_variants(cls, values: Any) -> Any:
-        return with_default_variants(cls, values)
 
     @model_validator(mode="after")
     def _agents_are_of_this_run(self) -> Self:
