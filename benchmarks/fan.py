@@ -17,7 +17,7 @@ from herd.bench.stages import stage_environment
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
 from herd.service.machine import describe_hardware
-from herd.wire.connections import MAX_CONNECTIONS, SPARE_DESCRIPTORS
+from herd.transport.connections import MAX_CONNECTIONS, SPARE_DESCRIPTORS
 
 if TYPE_CHECKING:
     import argparse

@@ -14,10 +14,10 @@ from herd.bench.plan_figures import FiguresError
 from herd.bench.plan_services import plan_services
 from herd.bench.plan_sheet import Pod, Sheet, rounded_up, shown, shown_bytes
 from herd.bench.weights_size import num_parameters, weights_bytes
+from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec
-from herd.wire.connections import MAX_CONNECTIONS
-from herd.wire.run_layout import run_layout
-from herd.wire.weights_client import PAUSE_SECONDS
+from herd.protocols.weights.client import PAUSE_SECONDS
+from herd.transport.connections import MAX_CONNECTIONS
 
 if TYPE_CHECKING:
     from herd.bench.plan_figures import Figures, StageFigures

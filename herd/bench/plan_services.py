@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from herd.bench.plan_sheet import Pod, Sheet, rounded_up, shown, shown_bytes
 from herd.config.replay_service import OPEN_SHARE
 from herd.envs.make import environment_spec
-from herd.wire.replay_samples import PART_BYTES
+from herd.protocols.replay.samples import PART_BYTES
 
 if TYPE_CHECKING:
     from herd.bench.plan import ActorPlan, Demand, PlanOptions

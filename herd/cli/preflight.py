@@ -19,8 +19,8 @@ from herd.topology import COMPONENTS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.contract.spaces import EnvSpec
 
 SURELY_LARGE_ENOUGH = 84
 """Height and width in pixels that are large enough for all of Herd's own torsos."""
@@ -301,8 +301,8 @@ def check_disk(settings: RunSettings) -> None:
 
 def memory_needs(settings: RunSettings) -> list[Need]:
     """Return lower bounds of the memory that all processes of the run need together."""
+    from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.wire.run_layout import run_layout  # noqa: PLC0415
 
     spec = environment_spec(settings.env)
     unroll = run_layout(settings, spec).bytes_per_unroll

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -24,7 +24,7 @@ from herd.config.replay import NoReplay, ReplaySettings
 from herd.config.replay_service import ReplayServiceSettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
-from herd.config.suites import SuiteSettings, default_suite, suite_union
+from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 from herd.config.trackers import LoggingSettings
 from herd.config.user_code import USER_CODE
@@ -110,10 +110,11 @@ class AlgorithmSettings(Section):
     core (DiCE: 40)."""
     discount: Fraction = 0.99
     """Discount per agent step (gamma)."""
-    reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none"] = "clip"
-    """How rewards are shaped for the loss. ``clip``: clipped to [-1, 1]. ``soft_asymmetric``: as in the authors' code for DMLab.
+    reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none"] = "none"
+    """How rewards are shaped for the loss; unless it is set, ``clip`` in the suites atari and dmlab, and ``none`` in others. ``none``: as
+    the environment gives them. ``clip``: clipped to [-1, 1]. ``soft_asymmetric``: as in the authors' code for DMLab.
     ``soft_asymmetric_printed``: the formula of IMPALA's Fig. D.1. ``log_asymmetric``: DiCE's log(abs(r) + 1), times 2 for rewards >= 0 and
-    times -1 for negative ones. ``none``: unchanged."""
+    times -1 for negative ones."""
 
     @model_validator(mode="after")
     def _burn_in_repeats_one_unroll(self) -> Self:
@@ -491,6 +492,11 @@ class RunSettings(Section):
             return batches * self.num_online_unrolls
         part = math.ceil(self.num_online_unrolls / self.learner.shards)
         return max(batches * part, part + self.actor.environments - 1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shape_rewards_as_the_suite(cls, values: Any) -> Any:
+        return with_reward_shaping(values)
 
     @model_validator(mode="after")
     def _agents_are_of_this_run(self) -> Self:

@@ -11,10 +11,11 @@ from herd.bench.synthetic import synthetic_unrolls
 from herd.bench.transport import measure_transport
 from herd.config.loading import dump_settings, load_settings
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
-from herd.wire.codec import decode_header, encode, read_arrays
-from herd.wire.layout import UnrollLayout
-from herd.wire.messages import Unrolls
+from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
+from herd.protocols.unrolls.messages import Unrolls
+from herd.rpc.codec import decode_header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
     header = Unrolls(sequence=1, generated_frames=60, num_frames=60, num_unrolls=3)
-    frames = encode(header, arrays, "lz4")
+    frames = encode_arrays(header, arrays, "lz4")
     message = decode_header(frames[0])
     assert isinstance(message, Unrolls)
     received = layout.allocate(3)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from herd.bench.measurement import Measurement, measure
 from herd.bench.stages import split_stage_arguments
 from herd.bench.synthetic import synthetic_unrolls
+from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec
 from herd.service.allocator import ensure_tuned_allocator
 from herd.service.startup import parse_settings
-from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings

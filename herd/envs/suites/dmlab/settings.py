@@ -45,6 +45,8 @@ class DMLabSettings(SuiteSettings):
     renderer: Literal["software", "hardware"] = "software"
     """``hardware`` needs a GPU with EGL."""
 
+    reward_shaping: ClassVar[str] = "clip"
+
     makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_height", "frame_width")
 
     of_the_machine: ClassVar[tuple[str, ...]] = ("level_cache", "prepare_games")
