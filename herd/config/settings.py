@@ -89,6 +89,11 @@ class NetworkSettings(Section):
     layer_norm: bool = False
     """Add a layer norm before every ReLU, over all units of a layer; for images, over channels and positions (PQN, arXiv:2407.04811)."""
 
+    @property
+    def state_size(self) -> int:
+        """Number of floats of the core's state (S); 0 without a recurrent core."""
+        return 2 * self.core_size if self.core == "lstm" else 0
+
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
         if self.torso == "mlp" and self.input_centering in {"filters", "mean"}:
@@ -533,7 +538,7 @@ class RunSettings(Section):
         return self
 
     def _check_sections(self) -> None:
-        if self.algorithm.burn_in and self.network.core == "none":
+        if self.algorithm.burn_in and not self.network.state_size:
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")

@@ -116,7 +116,7 @@ class Trainer:
         self._trains_online = settings.replay.train_online
         self._num_replayed = 0
         """Unrolls of the batch that was begun."""
-        replays_episodes = settings.replay.kind == "shared" and settings.network.core != "none"
+        replays_episodes = settings.replay.kind == "shared" and settings.network.state_size > 0
         self._replayer = Replayer() if replays_episodes else None
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]

@@ -212,7 +212,7 @@ class Learner:
                 slabs,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
-                whole_episodes=settings.network.core != "none",
+                whole_episodes=settings.network.state_size > 0,
             )
 
         self._batches = BatchAssembler(
