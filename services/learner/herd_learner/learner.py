@@ -250,7 +250,6 @@ class Learner:
             ledger=self._ledger,
             queue=self._queue,
             statistics=self._statistics,
-            online_unrolls=self._num_online,
         )
         if self._batches.shared is not None:
             self._meters.watch_replay(self._batches.shared)
@@ -536,7 +535,7 @@ class Learner:
         if self._statistics.replay is not None:
             staleness = [max(0, self._statistics.learner_updates - updates) for _, updates in prepared.replayed_versions]
             self._statistics.replay.record(prepared.num_trained_rows, staleness)
-            self._meters.replayed(prepared.num_replayed, staleness, None if self._batches.replay is None else len(self._batches.replay))
+            self._meters.replayed(prepared.num_replayed, staleness)
         self._statistics.count_update(self._settings.num_online_unrolls)
         self._record(arrived)
         if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
