@@ -1,7 +1,8 @@
 """One of several shards in its own process: a few updates on its part of given batches.
 
 ``python -m tests.learning.shard_steps FOLDER ...`` reads settings.json and batch-<n>.safetensors in each FOLDER. Shard 0 writes
-after-<size>-<sharding>.safetensors (parameters and optimizer state) and statistics-<size>-<sharding>.json there.
+after-<size>-<sharding>.safetensors (parameters and optimizer state) and statistics-<size>-<sharding>.json there. The environment
+variable DEVICE is cpu or cuda.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ from tests.patience import patient
 
 JOIN_SECONDS = patient(90.0)
 SHARDINGS = ("ddp", "fully_shard")
+DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
 
 
 def main(folders: list[Path]) -> None:
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False
     size = int(os.environ.get("WORLD_SIZE", "1"))
     deadline = time.monotonic() + JOIN_SECONDS
-    group = join_group(size, device=torch.device("cpu"), timeout_seconds=JOIN_SECONDS, go_on=lambda: time.monotonic() < deadline)
+    group = join_group(size, device=DEVICE, timeout_seconds=JOIN_SECONDS, go_on=lambda: time.monotonic() < deadline)
     for folder in folders:
-        for sharding in SHARDINGS if size > 1 else SHARDINGS[:1]:
+        for sharding in SHARDINGS if size > 1 and DEVICE.type == "cpu" else SHARDINGS[:1]:
             train(folder, group, size, sharding)
     group.leave()
 
@@ -40,7 +43,7 @@ def main(folders: list[Path]) -> None:
 def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
     settings = RunSettings.model_validate_json((folder / "settings.json").read_text())
     settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size, "sharding": sharding})})
-    trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32, group)
+    trainer = Trainer(settings, environment_spec(settings.env), DEVICE, torch.float32, group)
     told = []
     for file in sorted(folder.glob("batch-*.safetensors")):
         batch = load_file(file)
@@ -61,7 +64,7 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
     own = {name: tensor.tolist() for name, tensor in trainer.value_statistics().items()}
     assert group.gather(own) == [own] * size
     if group.is_first:
-        tensors = {name: tensor.contiguous() for name, tensor in whole.items()}
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in whole.items()}
         save_file(tensors, folder / f"after-{size}-{sharding}.safetensors")
         (folder / f"statistics-{size}-{sharding}.json").write_text(json.dumps(told))
 

@@ -61,14 +61,14 @@ def write_batches(folder: Path, settings: RunSettings) -> None:
     (folder / "settings.json").write_text(settings.model_dump_json())
 
 
-def run_shards(folders: list[Path], size: int) -> None:
+def run_shards(folders: list[Path], size: int, device: str = "cpu") -> None:
     """Run the shards of all folders in the same processes: importing torch and connecting take longer than all updates."""
     (port,) = free_ports(1)
-    places: list[dict[str, str]] = [{}]
+    places: list[dict[str, str]] = [{"DEVICE": device}]
     if size > 1:
-        shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        places = [{**shared, "RANK": str(rank)} for rank in range(size)]
-    clean = {name: value for name, value in environment().items() if name not in {"RANK", "WORLD_SIZE"}}
+        shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        places = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "DEVICE": device} for rank in range(size)]
+    clean = {name: value for name, value in environment().items() if name not in {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}}
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.learning.shard_steps", *map(str, folders)]
     errors = [folders[0] / f"errors-{size}-{rank}.txt" for rank in range(size)]
     with ExitStack() as stack:
