@@ -29,7 +29,6 @@ from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combin
 from herd.config.trackers import LoggingSettings
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
-from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -499,8 +498,8 @@ class RunSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_variants(cls, values: Any) -> Any:
-        return with_reward_shaping(with_default_variants(cls, values))
+    def _shape_rewards_as_the_suite(cls, values: Any) -> Any:
+        return with_reward_shaping(values)
 
     @model_validator(mode="after")
     def _agents_are_of_this_run(self) -> Self:
