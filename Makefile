@@ -59,7 +59,7 @@ doctor: $(VENV)/.installed  ## Check whether this machine has what training need
 	$(BIN)/herd doctor
 
 docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
-	$(BIN)/python -m herd.config.reference > docs/configuration.md
+	$(BIN)/python -m herd.config.loading.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements

@@ -332,7 +332,7 @@ UPDATES_SKIPPED = CounterMetric(
 )
 UPDATES_CLIPPED = CounterMetric(
     "herd_learner_updates_clipped_total",
-    "Updates whose gradient was clipped by optimizer.max_gradient_norm or optimizer.clip_percentile. Every shard counts each.",
+    "Updates whose gradient was clipped by optimizer.max_gradient_norm. Every shard counts each.",
     "updates",
     ("learner",),
 )
