@@ -84,4 +84,4 @@ def test_a_holder_on_a_new_connection_is_not_taken_for_a_ring() -> None:
 def test_the_relay_table_is_bounded_and_evicts_the_oldest() -> None:
     table = RelayTable(max_under_way=2)
     ids = [table.pass_on(holder, Peer(b"peer"), now=0.0, request_id=1) for holder in "abc"]
-    assert [table.answered(relay_id) for relay_id in ids] == [None, (b"peer", 1), (b"peer", 1)]
+    assert [table.answered(relay_id) for relay_id in ids] == [None, (Peer(b"peer"), 1), (Peer(b"peer"), 1)]

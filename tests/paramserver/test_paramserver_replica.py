@@ -103,10 +103,10 @@ def test_lease_requests_are_relayed_to_the_parent_and_answered() -> None:
     assert len(set(ids)) == 2
     back = replica.handler.answer_of_parent
     assert back(IndexLeased(request_id=ids[1], agent=0, index=5, lease_seconds=9.0)) == (
-        b"two",
+        Peer(b"two"),
         IndexLeased(request_id=7, agent=0, index=5, lease_seconds=9.0),
     )
-    assert back(Refused(request_id=ids[0], reason="none free")) == (b"one", Refused(request_id=7, reason="none free"))
+    assert back(Refused(request_id=ids[0], reason="none free")) == (Peer(b"one"), Refused(request_id=7, reason="none free"))
     assert back(IndexLeased(request_id=ids[0], agent=0, index=5, lease_seconds=9.0)) is None  # this request was answered already
     assert back(Refused(reason="to nobody in particular")) is None
     assert back(Ack(sequence=1, granted_unrolls=1)) is None

@@ -90,7 +90,7 @@ def test_a_burst_is_limited_in_messages_and_time() -> None:
         def receive(self) -> tuple[bytes, list[memoryview]]:
             return b"peer", [memoryview(b"")]
 
-        def introduce(self) -> None:
+        def trust(self, peer: bytes) -> None:
             pass
 
     now, taken = [0.0], [0]
@@ -112,16 +112,16 @@ def test_only_accepted_messages_introduce_a_connection() -> None:
 
         def __init__(self, *messages: bytes) -> None:
             self.messages = list(messages)
-            self.introduced: list[bytes] = []
+            self.trusted: list[bytes] = []
 
         def receive(self) -> tuple[bytes, list[memoryview]] | None:
             if not self.messages:
                 return None
-            self.newest = self.messages.pop(0)
-            return self.newest, [memoryview(self.newest)]
+            newest = self.messages.pop(0)
+            return newest, [memoryview(newest)]
 
-        def introduce(self) -> None:
-            self.introduced.append(self.newest)
+        def trust(self, peer: bytes) -> None:
+            self.trusted.append(peer)
 
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> bool | None:
         if frames[0] == b"malformed":
@@ -130,7 +130,7 @@ def test_only_accepted_messages_introduce_a_connection() -> None:
 
     router = Waiting(b"malformed", b"refused", b"taken", b"nothing said")
     Inbox(router, handle, ServerMeters(Telemetry("paramserver", "run"))).serve_waiting()  # type: ignore[arg-type]
-    assert router.introduced == [b"taken", b"nothing said"]
+    assert router.trusted == [b"taken", b"nothing said"]
 
 
 def test_the_main_loop_runs_until_the_stop_request(server: Serving) -> None:

@@ -33,7 +33,7 @@ def reach(bound: str, host: str) -> None:
             dealer.receive()
         while (message := router.receive()) is None:
             pass
-        assert message[0] == b"peer"
+        assert message[0].name == b"peer"
 
 
 @pytest.mark.parametrize(("bound", "host"), REACHED)
