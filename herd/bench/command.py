@@ -16,8 +16,8 @@ from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per
 from herd.bench.stages import DEFAULT_EXPERIMENT, STAGES, StageError, check_measurable, run_stage
 from herd.bench.system import measure_system
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
-from herd.config.arguments import split_arguments
 from herd.config.loading import dump_settings, load_settings
+from herd.config.loading.sources import split_arguments
 from herd.config.settings import TORSOS
 from herd.service.host import describe_hardware, usable_cpus
 

@@ -22,8 +22,8 @@ import psutil
 
 from herd.bench.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, stage_environment
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
-from herd.config.arguments import split_arguments
 from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.config.loading.sources import split_arguments
 from herd.launch.plan import Start, held_run_ports, plan_children
 from herd.launch.ports import PortError
 from herd.launch.readings import metrics_url

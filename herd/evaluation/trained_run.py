@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from herd.config.arguments import take_section
 from herd.config.loading import SettingsError, load_settings
+from herd.config.loading.sources import take_section
 from herd.envs.make import environment_spec, suite_of
 from herd.evaluation.errors import EvaluationError
 from herd.learning.value_scaling import VALUE_STATISTICS, make_value_scaling

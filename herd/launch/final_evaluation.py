@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from herd.config.keys import ENVIRONMENT_PREFIX
+from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.launch.child import Child, describe_exit, last_lines
 from herd.run.paths import CONFIG, LOGS
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT

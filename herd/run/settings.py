@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from herd.config.loading import dump_settings
-from herd.config.yaml_files import MAX_BYTES, parse_yaml
+from herd.config.loading.sources import MAX_BYTES, parse_yaml
 from herd.files import append_line, read_file, replace_file
 from herd.run.paths import CONFIG, LOCK, STARTS
 

@@ -11,8 +11,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from herd.config.loading.sources import parse_yaml
 from herd.config.sweep import parse_sweep, swept_values
-from herd.config.yaml_files import parse_yaml
 from herd.files import JournalError
 from herd.run.journals import read_points
 from herd.run.paths import AGENTS, agent_number, config_file

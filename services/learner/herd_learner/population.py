@@ -6,7 +6,6 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-
 from herd.protocols.population.messages import Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
