@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from random import Random
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "wire" / "golden" / f"v{PROTOCOL_VERSION}"
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
 """Number of unrolls in the golden message."""
 ACTING = ActingLayout(LAYOUT)
 MAX_UNROLLS = 4

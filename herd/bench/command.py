@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from herd.bench.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
 from herd.bench.stages import DEFAULT_EXPERIMENT, STAGES, StageError, check_measurable, run_stage
 from herd.bench.system import measure_system
-from herd.config.arguments import split_arguments
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import dump_settings, load_settings
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.config.loading.sources import split_arguments
 from herd.config.settings import TORSOS
 from herd.service.hardware import usable_cpus
 from herd.service.machine import describe_hardware

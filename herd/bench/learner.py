@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from herd.bench.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, stage_environment
-from herd.config.arguments import split_arguments
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import SettingsError, dump_settings, load_settings
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.config.loading.sources import split_arguments
 from herd.config.run_files import CONFIG
 from herd.service.machine import describe_hardware
 from herd.supervisor.plan import Start, held_run_ports, plan_children

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from herd.bench.measurement import Measurement
 from herd.config.curve_keys import CURVE_VARIABLES, EVERY_ROLE, check_curve_keys
-from herd.config.keys import ENVIRONMENT_PREFIX
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
+from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.envs.make import environment_spec, what_is_missing
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.topology import SERVERS, SERVICES

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.config.arguments import split_arguments
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser, number
 from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser, number
+from herd.config.loading.sources import split_arguments
 
 if TYPE_CHECKING:
     import argparse

@@ -26,7 +26,7 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
         frame_stack=spec.frame_stack,
         frame_shape=spec.frame_shape,
         num_actions=spec.num_actions,
-        core_size=0 if settings.network.core == "none" else settings.network.core_size,
+        state_size=settings.network.state_size,
         vector_size=spec.vector_size,
         instruction_length=spec.instruction_length,
         num_tasks=len(spec.task_names),

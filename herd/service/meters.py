@@ -26,7 +26,6 @@ class ServerMeters:
         """Export open, closed and failed connections."""
         read, connections = self._telemetry.read, router.connections
         read(names.CONNECTIONS, lambda: float(len(connections)))
-        read(names.UNREAD_BYTES, lambda: float(connections.unread_bytes))
         for cause in names.CONNECTIONS_CUT_BY:
             read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
         for reason in names.AUTHENTICATION_FAILURES_BY:

@@ -18,7 +18,7 @@ import zmq
 
 from herd.config.addresses import BOTH_VERSIONS, host_of, is_ipv6, is_name
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.transport import ALWAYS_ALLOWED_BYTES, MAX_FRAMES
 from herd.transport.connections import UNREAD_PER_CONNECTION_BYTES, UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
 from herd.transport.handshakes import ClientConnection, Handshake, HandshakeMonitor

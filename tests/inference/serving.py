@@ -61,8 +61,10 @@ class Served:
         capacity: int = 64,
         batch_size: int = 8,
         deadline_seconds: float = 0.001,
+        device: str = "cpu",
     ) -> None:
         self.settings = settings
+        self._device = torch.device(device)
         self._agents = agents
         self._context = context
         self._sizes = (capacity, batch_size, deadline_seconds)
@@ -84,7 +86,7 @@ class Served:
             num_agents=len(self._agents),
             num_places=capacity,
             max_batch=max(batch_size, capacity),
-            device=torch.device("cpu"),
+            device=self._device,
             precision=torch.float32,
             seed=11,
         )

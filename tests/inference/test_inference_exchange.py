@@ -18,7 +18,7 @@ from herd.rpc.codec import MalformedMessage, decode_header, encode
 from herd.rpc.envelope import Refused
 
 UNROLL = UnrollLayout(
-    unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, core_size=2, vector_size=3, instruction_length=2, num_words=10
+    unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, state_size=4, vector_size=3, instruction_length=2, num_words=10
 )
 LAYOUT = ActingLayout(UNROLL)
 PEER = b"inference/0/1/0"
@@ -50,7 +50,7 @@ class Service:
                 arrays = {
                     "actions": np.full(count, request.request_id % 6, np.int32),
                     "behaviour_logits": np.full((count, 6), request.request_id, np.float32),
-                    "core_state": np.zeros((count, 2, 2), np.float32),
+                    "core_state": np.zeros((count, 4), np.float32),
                 }
                 answers.append(b"".join(bytes(frame) for frame in self.handler.answer(request, arrays, (3, 9))))
         return answers

@@ -21,7 +21,6 @@ class Meters:
         self._episodes = telemetry.counter(names.EVALUATOR_EPISODES)
         self._known: tuple[str, int] = ("", 0)
         self._evaluations = telemetry.counter(names.EVALUATOR_EVALUATIONS)
-        self._seconds = telemetry.gauge(names.EVALUATOR_SECONDS)
         self._failures = telemetry.counter(names.EVALUATOR_FILE_FAILURES)
 
     def watch_bytes(self, sockets: Sequence[Dealer]) -> None:
@@ -35,10 +34,9 @@ class Meters:
         self._known = (label, finished)
         self._episodes.inc(finished - before)
 
-    def evaluated(self, agent: int, updates: int, seconds: float, scores: Mapping[str, float], aggregates: Mapping[str, float]) -> None:
-        """Record the evaluation of a version, which took ``seconds``. ``aggregates`` are those of `herd.envs.scores`."""
+    def evaluated(self, agent: int, updates: int, scores: Mapping[str, float], aggregates: Mapping[str, float]) -> None:
+        """Record the evaluation of a version. ``aggregates`` are those of `herd.envs.scores`."""
         self._evaluations.inc()
-        self._seconds.set(seconds)
         label = str(agent)
         self._telemetry.gauge(names.EVALUATOR_UPDATES, agent=label).set(updates)
         for task, score in scores.items():

@@ -34,11 +34,10 @@ class Meters(ServerMeters):
         self.watch_requests(router, refusals)
         self.watch_bytes("weights", *weights)
 
-    def watch_sessions(self, sessions: Sessions, capacity: int) -> None:
+    def watch_sessions(self, sessions: Sessions) -> None:
         """Export the number of known environments and of evicted ones."""
         self._telemetry.read(names.INFERENCE_ENVIRONMENTS, lambda: float(sessions.num_environments))
         self._telemetry.read(names.INFERENCE_EVICTED, lambda: float(sessions.num_evicted))
-        self._telemetry.gauge(names.INFERENCE_CAPACITY).set(capacity)
 
     def decided(self, decision: Decision) -> None:
         """Count a request."""

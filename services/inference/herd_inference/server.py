@@ -181,7 +181,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         )
         sockets.enter_context(closing(weights))
         meters.watch_wire(router, weights.sockets, process.context.refusals)
-        meters.watch_sessions(sessions, own.max_environments)
+        meters.watch_sessions(sessions)
         process.serve_metrics()
         process.telemetry.set_ready(False, "no weights yet")
         process.announce(

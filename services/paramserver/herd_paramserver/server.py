@@ -204,7 +204,7 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
     relay = RelayTable()
     replica = ReplicaHandler(run_id=settings.name, contract=contract, stores=stores, relay=relay, upstream=own.upstream)
     followings = [Following(store, own.upstream, now=time.monotonic()) for store in stores]
-    meters.watch_parent(followings, relay)
+    meters.watch_parent(followings)
     try:
         upstream = Upstream(
             context,
