@@ -275,6 +275,7 @@ def test_observations_become_frames_or_vectors(
         assert observation.vector is None
     else:
         assert observation.vector is not None
+        assert vector is not None
         np.testing.assert_array_equal(observation.vector[0], vector.astype(np.float32))
         assert observation.vector.dtype == np.float32
 

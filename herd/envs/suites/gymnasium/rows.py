@@ -209,7 +209,8 @@ def try_out(settings: GymnasiumSettings, task: str) -> list[str]:
 
 def _allowed_action(rows: Rows, info: Any) -> tuple[int, str | None]:
     """Return an action that is allowed now, and where the environment offers a mask of such actions; None if it does not."""
-    mask, offered = None, None
+    mask: Any = ()
+    offered = None
     if isinstance(rows.env.observation_space, spaces.Dict) and _MASK in rows.env.observation_space.spaces:
         offered = f"the entry {_MASK} of its observations"
     if isinstance(info, dict) and _MASK in info:
@@ -427,8 +428,7 @@ def _integer_scale(space: spaces.Space[Any]) -> tuple[NDArray[np.float32], NDArr
     """Return what to subtract from a flattened observation and to multiply it with, [D] each: 0 and 1 for all but bounded integers."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         each = [_integer_scale(entry) for entry in (space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)]
-        lowest, factor = zip(*each, strict=True)
-        return np.concatenate(lowest), np.concatenate(factor)
+        return np.concatenate([lowest for lowest, _ in each]), np.concatenate([factor for _, factor in each])
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.integer):
         size = spaces.flatdim(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)
