@@ -42,7 +42,14 @@ def test_micro_batches_do_not_change_the_update(loss: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "loss", [{"baseline_cost": 0.25, "entropy_cost": 0.5}, {"kind": "dice"}, {"kind": "dice", "ablation": "entropy"}], ids=str
+    "loss",
+    [
+        {"baseline_cost": 0.25, "entropy_cost": 0.5},
+        {"kind": "dice"},
+        {"kind": "dice", "ablation": "entropy"},
+        {"trust_region": "behaviour", "trust_region_threshold": 0.3},
+    ],
+    ids=str,
 )
 def test_weighted_terms_of_a_loss_add_up_to_its_total(loss: dict[str, Any]) -> None:
     losses = _trainer(loss=loss)(batch_of(RUN), STEP).losses
@@ -50,7 +57,10 @@ def test_weighted_terms_of_a_loss_add_up_to_its_total(loss: dict[str, Any]) -> N
     assert total.cost == 1.0
     terms = [measured.cost * measured.value for measured in losses.values() if measured.cost is not None]
     assert len(terms) >= 3
-    assert total.value == pytest.approx(sum(terms), rel=1e-4)
+    # Terms are means over the accepted rows, the total one over the trained rows.
+    rejected = losses["rejected_share_online"].value if "trust_region" in loss else 0.0
+    assert 0.0 < rejected < 1.0 or "trust_region" not in loss
+    assert total.value == pytest.approx((1.0 - rejected) * sum(terms), rel=1e-4)
     assert all(abs(term) > 1e-3 * abs(total.value) for term in terms if term != 0.0)
 
 
