@@ -27,7 +27,7 @@ from herd.service.run_settings import changed_settings, is_supervised, keep_sett
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
-from herd.transport.tcp import EndpointInUse
+from herd.transport import AddressInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
@@ -137,7 +137,7 @@ def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
     try:
         return Learner(process, group, device, precision)
-    except (EndpointInUse, CheckpointError, LineageError) as error:
+    except (AddressInUse, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
 
 
