@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from herd.bench.stages import stage_environment
+from benchmarks.machine.stages import stage_environment
 from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
 from herd.service.machine import describe_hardware

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from herd.bench.system import measure_system
+from benchmarks.machine.system import measure_system
 from herd.config.arguments import split_arguments
 from herd.config.loading import dump_settings, load_settings
 from herd.service.machine import describe_hardware

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
 from herd.config.options import OneLineParser
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.cli.errors import CommandError
-from herd.cli.preflight import check_before_start
-from herd.cli.requirements import require
+from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
 from herd.config.arguments import split_arguments
 from herd.config.layers import SettingsError
