@@ -87,7 +87,7 @@ helm-security: $(VENV)/.dev  ## Check all rendered manifests for security findin
 
 # Each change is made in a copy of the tree. Changes with which TESTS still pass are listed.
 MUTANTS := $(VENV)-mutants
-MUTATED ?= herd/wire/outbox.py
+MUTATED ?= herd/protocols/unrolls/outbox.py
 TESTS ?= tests/wire/test_wire_outbox.py
 mutants: $(VENV)/.dev  ## Mutation testing: check that TESTS notice single changes of MUTATED (cosmic-ray, some seconds per change).
 	test -x $(MUTANTS)/bin/cosmic-ray || $(PYTHON) -m venv $(MUTANTS)

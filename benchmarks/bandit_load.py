@@ -31,14 +31,15 @@ from typing import Any
 
 import psutil
 
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import BanditSettings, RunSettings
 from herd.envs.make import environment_spec
+from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.telemetry.scrape import scrape, total
-from herd.wire.codec import decode_header, encode
-from herd.wire.messages import MAX_HEADER_BYTES, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
-from herd.wire.sockets import Context, Dealer, new_context
+from herd.transport.tcp import Context, Dealer, new_context
 
 CLIENTS_PER_CONTEXT = 250  # a ZeroMQ context has 1,023 sockets, and a client takes three
 CONNECT_SECONDS = 120.0

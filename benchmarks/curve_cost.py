@@ -30,11 +30,11 @@ from rich.table import Table
 from benchmarks.machine.transport import measure_transport
 from herd.cli.keys import make_keys
 from herd.config.loading import load_settings
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.service.machine import describe_hardware
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Dealer, Poller, Router, Waker, new_context
+from herd.transport.tcp import Dealer, Poller, Router, Waker, new_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,11 +26,11 @@ from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
 from herd.acting.temperatures import Temperatures
 from herd.config.loading import load_settings
+from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
 from herd.learning.optimizers import rates_at
 from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
-from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

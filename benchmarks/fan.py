@@ -17,7 +17,7 @@ from benchmarks.machine.stages import stage_environment
 from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
 from herd.service.machine import describe_hardware
-from herd.wire.connections import MAX_CONNECTIONS, SPARE_DESCRIPTORS
+from herd.transport.connections import MAX_CONNECTIONS, SPARE_DESCRIPTORS
 
 if TYPE_CHECKING:
     import argparse

@@ -44,15 +44,14 @@ from benchmarks.fan import (
     wait,
 )
 from benchmarks.machine.synthetic import synthetic_unrolls
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
+from herd.protocols.unrolls.client import UnrollClient
 from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
 from herd.telemetry.telemetry import Telemetry
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import new_context
-from herd.wire.unroll_client import UnrollClient
+from herd.transport.tcp import new_context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings

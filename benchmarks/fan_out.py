@@ -37,13 +37,13 @@ from benchmarks.fan import (
     shares,
     wait,
 )
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
+from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame, WeightsPublisher
 from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
-from herd.wire.sockets import new_context
-from herd.wire.weights_client import Version, WeightsClient, WeightsFrame, WeightsPublisher
+from herd.transport.tcp import new_context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings

@@ -29,20 +29,19 @@ from herd_actor.unroll import UnrollBuilder
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings, load_settings
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec, make_environments
+from herd.protocols.replay.client import ReplayClient
+from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
+from herd.protocols.replay.samples import SampledUnrolls
 from herd.service.machine import describe_hardware
 from herd.telemetry.scrape import scrape, total
-from herd.wire.messages import MAX_UNROLLS_PER_INSERT
-from herd.wire.replay_client import ReplayClient
-from herd.wire.replay_samples import SampledUnrolls
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import new_context
+from herd.transport.tcp import new_context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
-    from herd.wire.layout import Array, UnrollLayout
+    from herd.contract.unroll import Array, UnrollLayout
 
 START_SECONDS = 60.0
 REPLAYED = 28

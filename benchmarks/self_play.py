@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from herd.acting.policy import LocalPolicy
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.contract.spaces import EnvSpec
+    from herd.contract.unroll import Array, UnrollLayout
     from herd.envs.api import BatchedEnvironment, Transition
-    from herd.wire.layout import Array, UnrollLayout
 
 
 class SelfPlay:

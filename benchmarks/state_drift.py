@@ -21,19 +21,19 @@ from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
 from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
+from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
 from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
 from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
 from herd.service.machine import describe_hardware
-from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
-    from herd.wire.layout import Array
+    from herd.contract.unroll import Array
 
 LEAST_NORM = 1e-3
 """States below this norm were reset just before."""

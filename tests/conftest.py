@@ -17,7 +17,7 @@ from hypothesis import settings
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from herd.wire.sockets import Context
+    from herd.transport.tcp import Context
 
 settings.register_profile("herd", deadline=None)  # no property test may fail because the machine is slow
 settings.load_profile("herd")
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def context() -> Iterator[Context]:
     """A ZeroMQ context; sockets that a failed test left open are closed with it."""
-    from herd.wire.sockets import new_context  # noqa: PLC0415  most tests do without
+    from herd.transport.tcp import new_context  # noqa: PLC0415  most tests do without
 
     made = new_context()
     yield made

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
-from herd.config.contract import contract_digest
 from herd.config.loading import dump_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import Message
 from herd.telemetry.scrape import Samples, scrape, total
-from herd.wire.codec import decode_header, encode
-from herd.wire.messages import Message
-from herd.wire.sockets import Context, Dealer
+from herd.transport.tcp import Context, Dealer
 from tests.patience import patient
 
 ANSWER_SECONDS = patient(60.0)

@@ -49,7 +49,10 @@ def child(target: str, arguments: list[str]) -> None:
     """Fuzz one target in this process; libFuzzer ends it."""
     import atheris  # noqa: PLC0415  an extra of its own
 
-    own = ["herd.checkpoints", "herd.wire", "herd_bandit", "herd_inference", "herd_learner", "herd_paramserver", "herd_population"]
+    own = [
+        *("herd.checkpoints", "herd.protocols", "herd.rpc", "herd.transport"),
+        *("herd_bandit", "herd_inference", "herd_learner", "herd_paramserver", "herd_population"),
+    ]
     with atheris.instrument_imports(include=[*own, "herd_replay", "msgpack"]):
         function, _, _ = load(target)  # instrumented while imported
         from benchmarks.fuzz.targets import mutate  # noqa: PLC0415

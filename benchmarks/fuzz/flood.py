@@ -22,17 +22,12 @@ from benchmarks.fuzz.hostile_messages import (
     replay_bases,
 )
 from benchmarks.fuzz.insiders import Insider
+from herd.protocols.bandit.messages import ExchangeTemperatures
+from herd.protocols.inference.messages import Act
+from herd.protocols.population.messages import MemberReport
+from herd.protocols.replay.messages import InsertUnrolls, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.unrolls.messages import actor_identity
 from herd.telemetry.scrape import Samples, total
-from herd.wire.messages import (
-    Act,
-    ExchangeTemperatures,
-    InsertUnrolls,
-    MemberReport,
-    SampleEpisode,
-    SamplePart,
-    SampleUnrolls,
-    actor_identity,
-)
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -17,37 +17,23 @@ from herd_paramserver.root import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
 from benchmarks.fuzz.targets import golden, mutate_header
-from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode
-from herd.wire.credit import CreditPool
-from herd.wire.messages import (
-    Act,
-    AgentEnded,
-    CreditRequest,
-    ExchangeTemperatures,
-    GetWeights,
-    Goodbye,
-    Hello,
-    InsertUnrolls,
-    LeaseIndex,
-    MemberReport,
-    OwnSetting,
-    PublishHeartbeat,
-    PublishSlice,
-    Refused,
-    ReleaseIndex,
-    SampleEpisode,
-    SamplePart,
-    SampleUnrolls,
-    StalePublish,
-    Unrolls,
-)
+from herd.protocols.bandit.messages import ExchangeTemperatures
+from herd.protocols.inference.messages import Act
+from herd.protocols.population.messages import MemberReport, OwnSetting
+from herd.protocols.replay.messages import InsertUnrolls, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.messages import CreditRequest, Goodbye, Hello, Unrolls
+from herd.protocols.weights.messages import AgentEnded, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex, StalePublish
+from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
+from herd.rpc.envelope import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from herd.wire.layout import UnrollLayout
-    from herd.wire.messages import Message
+    from herd.contract.unroll import UnrollLayout
+    from herd.rpc.envelope import Message
 
 Outcome = tuple[str, str]
 """(counter, label): ``malformed`` and ``refused`` as in /metrics, ``stale`` for a publication, ``answered`` for harmless messages."""
@@ -290,7 +276,7 @@ def learner_bases(run_id: str, contract: str) -> list[Callable[[Random], list[by
     def unrolls(random: Random) -> list[bytes]:
         sequence = random.choice([1, 2, 77, 2**63 - 1])
         message = Unrolls(sequence=sequence, generated_frames=2**62, num_frames=8, num_unrolls=random.choice([1, 65_536]))
-        return [bytes(frame) for frame in encode(message, arrays)]
+        return [bytes(frame) for frame in encode_arrays(message, arrays)]
 
     return [
         of_version_1(hello()),
@@ -372,7 +358,7 @@ def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
 
     def insert(random: Random) -> list[bytes]:
         message = InsertUnrolls(**who, writer=random.getrandbits(63), sequence=1, oldest_sequence=1, num_unrolls=random.choice([1, 32]))
-        return [*(bytes(frame) for frame in encode(message, {"x": np.zeros(4, np.uint8)})), bytes(16)]
+        return [*(bytes(frame) for frame in encode_arrays(message, {"x": np.zeros(4, np.uint8)})), bytes(16)]
 
     return [
         insert,

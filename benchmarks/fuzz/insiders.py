@@ -11,8 +11,8 @@ import numpy as np
 import zmq
 import zstandard
 
-from herd.wire.codec import decode_header, encode
-from herd.wire.messages import (
+from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.messages import (
     Ack,
     Credit,
     CreditRequest,
@@ -25,14 +25,15 @@ from herd.wire.messages import (
     Welcome,
     actor_identity,
 )
+from herd.rpc.codec import decode_header, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from benchmarks.fuzz.hostile_messages import Outcome
-    from herd.wire.layout import UnrollLayout
-    from herd.wire.messages import Message
+    from herd.contract.unroll import UnrollLayout
+    from herd.rpc.envelope import Message
 
 ANSWER_SECONDS = 60.0
 """Timeout for credit: the learner must first train on what is queued before."""
@@ -162,7 +163,7 @@ class Insider:
             arrays["row_valid"][...] = True
         fields: dict[str, Any] = {"sequence": self._sequence, "num_frames": self._frames_per_unroll, "num_unrolls": 1, **changes}
         fields.setdefault("generated_frames", self.generated + fields["num_frames"])
-        return [bytes(frame) for frame in encode(Unrolls(**fields), arrays)]
+        return [bytes(frame) for frame in encode_arrays(Unrolls(**fields), arrays)]
 
     def _valid(self) -> dict[str, np.ndarray]:
         arrays = self._layout.allocate(1)

@@ -28,20 +28,20 @@ import psutil
 
 from benchmarks.fuzz.siege import question
 from herd.cli.keys import make_keys
-from herd.config.contract import contract_digest
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
+from herd.config.run_contract import contract_digest
 from herd.config.settings import SecuritySettings
 from herd.envs.make import environment_spec
+from herd.protocols.weights.messages import GetWeights, PublishSlice
+from herd.rpc.codec import encode
 from herd.telemetry.scrape import scrape, total
-from herd.wire.codec import encode
-from herd.wire.messages import GetWeights, PublishSlice
-from herd.wire.sockets import Dealer, new_context
+from herd.transport.tcp import Dealer, new_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.wire.codec import Frame
+    from herd.transport import Frame
 
 ROOT = Path(__file__).parents[2]
 CATCH = ROOT / "experiments" / "catch.yaml"

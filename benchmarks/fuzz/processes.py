@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
-from herd.wire.run_layout import run_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable

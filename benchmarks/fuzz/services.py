@@ -21,28 +21,19 @@ from herd_population.exchange import report_of
 from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, golden, join, split, weights_seeds
 from herd.config.population import PopulationSettings
 from herd.config.settings import BanditSettings
-from herd.wire.codec import MalformedMessage, decode_header, encode
-from herd.wire.credit import CreditPool
-from herd.wire.messages import (
-    CreditRequest,
-    ExchangeTemperatures,
-    FinishedEpisode,
-    Hello,
-    HelloRequired,
-    MemberAnswer,
-    MemberReport,
-    OwnSetting,
-    Refused,
-    StartingEpisode,
-    Unrolls,
-    actor_identity,
-)
-from herd.wire.served_run import ServedRun
+from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
+from herd.protocols.population.messages import MemberAnswer, MemberReport, OwnSetting
+from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.messages import CreditRequest, Hello, HelloRequired, Unrolls, actor_identity
+from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.rpc.envelope import Refused
+from herd.rpc.served_run import ServedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from herd.wire.messages import Message
+    from herd.rpc.envelope import Message
 
 PEER = actor_identity(3, 7).encode()
 CAPACITY = 4
@@ -102,7 +93,7 @@ def learner_seeds() -> list[bytes]:
     frames = 2 * LAYOUT.new_steps * 4
     for compression in ("none", "zstd", "lz4"):
         message = Unrolls(sequence=1, generated_frames=frames, num_frames=frames, num_unrolls=2)
-        seeds.append(join([bytes(frame) for frame in encode(message, arrays, compression)]))
+        seeds.append(join([bytes(frame) for frame in encode_arrays(message, arrays, compression)]))
     return seeds
 
 

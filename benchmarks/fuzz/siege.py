@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.fuzz import strangers
 from benchmarks.fuzz.hostile_messages import OTHER_RUN, header, population_bases
+from herd.protocols.bandit.messages import ExchangeTemperatures
+from herd.protocols.inference.messages import Act
+from herd.protocols.replay.messages import SampleEpisode
+from herd.protocols.unrolls.messages import CreditRequest
+from herd.protocols.weights.messages import GetWeights
 from herd.telemetry.scrape import total
-from herd.wire.messages import Act, CreditRequest, ExchangeTemperatures, GetWeights, SampleEpisode
 
 if TYPE_CHECKING:
     from benchmarks.fuzz.processes import CatchRun

@@ -23,28 +23,17 @@ from herd_replay.segments import SegmentLog
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
-from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
-from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, read_arrays
-from herd.wire.episode_pieces import inserted_layout
-from herd.wire.layout import UnrollLayout
-from herd.wire.messages import (
-    PROTOCOL_VERSION,
-    Act,
-    Acted,
-    GetWeights,
-    InsertUnrolls,
-    LeaseIndex,
-    PublishHeartbeat,
-    PublishSlice,
-    Refused,
-    Sampled,
-    SampleEpisode,
-    SamplePart,
-    SampleUnrolls,
-    StalePublish,
-    Unrolls,
-)
-from herd.wire.replay_samples import read_parts
+from herd.contract.unroll import UnrollLayout
+from herd.protocols.inference.messages import Act, Acted
+from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
+from herd.protocols.replay.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.replay.pieces import inserted_layout
+from herd.protocols.replay.samples import read_parts
+from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
+from herd.protocols.unrolls.messages import Unrolls
+from herd.protocols.weights.messages import GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, StalePublish
+from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode
+from herd.rpc.envelope import PROTOCOL_VERSION, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -323,7 +312,7 @@ def replay_seeds() -> list[bytes]:
         arrays["frames"][...] = np.arange(arrays["frames"].size).reshape(arrays["frames"].shape) % 7
         message = InsertUnrolls(run_id=RUN, agent=2, contract=CONTRACT, writer=1, sequence=1, oldest_sequence=1, num_unrolls=2)
         actors = np.full((2, 2), 5, np.int64).tobytes()
-        frames = [*(bytes(frame) for frame in encode(message, arrays, "zstd")), actors]
+        frames = [*(bytes(frame) for frame in encode_arrays(message, arrays, "zstd")), actors]
         seeds.append(join(frames))
         replay = _Replay()
         replay.handler.answer(decode_header(frames[0]), frames[1:])

@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 
 from benchmarks.machine.synthetic import synthetic_unrolls
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
+from herd.protocols.unrolls.client import UnrollClient
+from herd.protocols.unrolls.links import UnrollLinks, choose_shards, shards_of_agent
 from herd.service.signals import StopRequest
 from herd.service.startup import parse_settings
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import new_context
-from herd.wire.unroll_client import UnrollClient
-from herd.wire.unroll_links import UnrollLinks, choose_shards, shards_of_agent
+from herd.transport.tcp import new_context
 
 CREDIT_SECONDS = 0.5
 """Longest single wait for credit, so that a signal is noticed."""

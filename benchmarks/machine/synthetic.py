@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.wire.layout import UnrollLayout
+    from herd.contract.unroll import UnrollLayout
 
 # In Atari, rewards are rare and games last some hundreds of steps.
 REWARD_PROBABILITY = 0.02

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine.measurement import Measurement, measure
 from benchmarks.machine.synthetic import synthetic_unrolls
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
-from herd.wire.codec import decode_header, encode, read_arrays
-from herd.wire.credit import CreditPool
-from herd.wire.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Poller, Router, Waker, new_context
-from herd.wire.unroll_client import UnrollClient
+from herd.protocols.unrolls.arrays import read_arrays
+from herd.protocols.unrolls.client import UnrollClient
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
+from herd.rpc.codec import decode_header, encode
+from herd.transport.tcp import Poller, Router, Waker, new_context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
-    from herd.wire.codec import Frame
-    from herd.wire.layout import UnrollLayout
-    from herd.wire.messages import Message
-    from herd.wire.sockets import Context
+    from herd.contract.unroll import UnrollLayout
+    from herd.rpc.envelope import Message
+    from herd.transport import Frame
+    from herd.transport.tcp import Context
 
 # On one machine an answer takes a millisecond. If the learner's end is silent this long, it has ended.
 ANSWER_SECONDS = 10.0

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from herd.config.contract import contract_digest
 from herd.config.loading import load_settings
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
+from herd.protocols.weights.client import WeightsClient
 from herd.supervisor.readings import METRICS, metrics_url, newest_point
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
-from herd.wire.sockets import new_context
-from herd.wire.weights_client import WeightsClient
+from herd.transport.tcp import new_context
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -25,7 +25,7 @@ from benchmarks.soak.report import Circumstances, as_text, exit_code, make_repor
 from benchmarks.soak.soak import Plan, Soak
 from herd.config.loading import load_settings
 from herd.topology import SERVERS
-from herd.wire.sockets import SILENCE_MILLISECONDS
+from herd.transport.tcp import SILENCE_MILLISECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

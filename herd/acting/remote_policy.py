@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.acting.policy import Policy, Rows
+    from herd.protocols.inference.client import Answer, InferenceClient
     from herd.service.signals import Stop
-    from herd.wire.inference_client import Answer, InferenceClient
 
 WAIT_SECONDS = 0.25
 """Longest uninterrupted wait, so that a signal is noticed."""

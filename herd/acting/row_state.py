@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from herd.acting.policy import Rows
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 from herd.networks.frame_stack import RollingStack
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import PolicyStep
     from herd.acting.temperatures import Temperatures
-    from herd.config.contract import EnvSpec
     from herd.config.settings import NetworkSettings
+    from herd.contract.spaces import EnvSpec
     from herd.envs.api import Observation, Transition
 
 

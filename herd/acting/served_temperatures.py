@@ -12,7 +12,7 @@ from herd.telemetry.logs import warn_limited
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.wire.bandit_client import BanditClient
+    from herd.protocols.bandit.client import BanditClient
 
 
 class ServedTemperatures(Temperatures):

@@ -132,9 +132,9 @@ def check_memory(settings: RunSettings) -> None:
 
     Networks, activations and emulators need more, which is not known here.
     """
+    from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.service.limits import available_memory  # noqa: PLC0415
-    from herd.wire.run_layout import run_layout  # noqa: PLC0415
 
     learner, actor = settings.learner, settings.actor
     replayed = settings.replay.capacity_unrolls if settings.replay.kind == "uniform" else 0

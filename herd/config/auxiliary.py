@@ -9,7 +9,7 @@ from pydantic import Field
 from herd.config.section import Fraction, PositiveFloat, PositiveInt, Section
 
 if TYPE_CHECKING:
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
 
 
 FEWEST_CELLS = 8

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from herd.config.contract import EnvSpec
     from herd.config.settings import NetworkSettings, RunSettings
+    from herd.contract.spaces import EnvSpec
 
 BYTES_PER_PARAMETER = 4
 """Bytes of a float32; a bfloat16 has half of them."""

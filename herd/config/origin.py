@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.contract.spaces import EnvSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
 
 
 @dataclass(frozen=True, slots=True)

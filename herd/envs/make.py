@@ -10,9 +10,9 @@ from herd.envs.api import UnknownTaskError
 from herd.envs.reading import PlainReader
 
 if TYPE_CHECKING:
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
+    from herd.contract.spaces import EnvSpec
     from herd.envs.api import BatchedEnvironment
     from herd.envs.reading import Reader
     from herd.envs.suite import Suite

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
 
 FRAME, VECTOR, WORDS = "frame", "vector", "words"
 """Names of the parts."""

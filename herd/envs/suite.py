@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
+    from herd.contract.spaces import EnvSpec
     from herd.envs.api import BatchedEnvironment
     from herd.envs.reading import Reader
     from herd.envs.scores import ReferenceScores

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
+    from herd.contract.spaces import EnvSpec
     from herd.evaluation.protocols import Protocol
     from herd.evaluation.trained_run import TrainedRun
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import PolicyStep
     from herd.acting.temperatures import Bounds
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
+    from herd.contract.spaces import EnvSpec
     from herd.envs.api import BatchedEnvironment
     from herd.evaluation.trained_run import TrainedRun
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
+    from herd.contract.spaces import EnvSpec
     from herd.learning.value_scaling import Statistics
 
 

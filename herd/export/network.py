@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.acting.policy import Rows
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.networks.agent import Agent
 
 LOGITS, VALUES, CORE_STATE = "logits", "values", "core_state"

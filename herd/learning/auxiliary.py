@@ -12,7 +12,7 @@ from herd.networks.pixel_control import PixelControlHead
 
 if TYPE_CHECKING:
     from herd.config.auxiliary import AuxiliarySettings
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.networks.agent import Agent, AgentOutput
 
 AUXILIARY = "auxiliary"

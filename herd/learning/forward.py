@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from herd.algorithms.rewards import clip_last_rewards, shape_rewards
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 from herd.networks.frame_stack import restack
 
 if TYPE_CHECKING:

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from herd.config.contract import EnvSpec
     from herd.config.losses import LossSettings
     from herd.config.optimizers import OptimizerSettings
     from herd.config.settings import RunSettings
+    from herd.contract.spaces import EnvSpec
     from herd.learning.batch import Slab, TrainBatch
     from herd.learning.forward import Forward, Network
     from herd.learning.health import Health, Seen

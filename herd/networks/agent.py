@@ -21,9 +21,9 @@ from herd.networks.torsos import build_torso
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.contract import EnvSpec
     from herd.config.losses import Head
     from herd.config.settings import NetworkSettings, RunSettings
+    from herd.contract.spaces import EnvSpec
 
 JOINT_SIZE = 256
 """Number of units that mix torso and side inputs if there is no recurrent core."""

@@ -27,8 +27,8 @@ from herd.networks.layers import (
 )
 
 if TYPE_CHECKING:
-    from herd.config.contract import EnvSpec
     from herd.config.settings import NetworkSettings
+    from herd.contract.spaces import EnvSpec
 
 
 class TorsoError(ValueError):

@@ -9,8 +9,8 @@ from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from herd.telemetry import Telemetry
-    from herd.wire.refusals import Refusals
-    from herd.wire.sockets import Dealer, Router
+    from herd.transport.refusals import Refusals
+    from herd.transport.tcp import Dealer, Router
 
 
 class ServerMeters:

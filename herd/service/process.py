@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Any, Self
 
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec, suite_of
 from herd.service.announcement import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
 from herd.topology import component_of
-from herd.wire.sockets import new_context
+from herd.transport.tcp import new_context
 
 if TYPE_CHECKING:
     from types import TracebackType

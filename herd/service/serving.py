@@ -7,25 +7,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
+from herd.rpc.codec import MalformedMessage, decode_header, printable
+from herd.rpc.roles import check_sender
 from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd.topology import component_of
-from herd.wire.codec import MalformedMessage, decode_header, printable
-from herd.wire.sockets import Poller, Router
+from herd.transport.tcp import Poller, Router
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.config.settings import RunSettings
+    from herd.rpc.envelope import Message
     from herd.service.meters import ServerMeters
     from herd.service.process import ServiceProcess
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.topology import ServiceName
-    from herd.wire.codec import Frame
-    from herd.wire.messages import Message
-    from herd.wire.sockets import Context, Dealer
+    from herd.transport import Frame
+    from herd.transport.tcp import Context, Dealer
 
 POLL_SECONDS = 0.2
 """How late a signal, or something that is due, may be noticed; idle, it costs five wake-ups a second."""
@@ -119,7 +120,7 @@ class RequestInbox(Inbox):
 
     def _reply(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
         message = decode_header(frames[0])
-        self._router.check(message)
+        check_sender(self._router.sender, message)
         reply = self._answer(peer, message, frames[1:])
         if reply.refusal is not None:
             warn_refused("client", reply.refusal, peer)  # one key for all, because reasons contain foreign text

@@ -10,8 +10,8 @@ import pytest
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.config.contract import EnvSpec
 from herd.config.settings import NetworkSettings
+from herd.contract.spaces import EnvSpec
 from herd.envs.api import FinishedGame, Observation, Transition
 
 SPEC = EnvSpec(("game",), (1, 1, 1), 4, 4, 1, 0)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.algorithms.sampling import log_prob
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
@@ -25,7 +26,6 @@ from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates
 from herd.learning.trainer import Trainer
 from herd.networks.frame_stack import restack
-from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")

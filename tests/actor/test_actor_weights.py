@@ -16,8 +16,8 @@ from torch import nn
 
 from herd.checkpoints.weights import encode_weights, load_into
 from herd.config.settings import ActorSettings, RunSettings
+from herd.protocols.weights.client import WeightsFrame
 from herd.telemetry.telemetry import Telemetry
-from herd.wire.weights_client import WeightsFrame
 
 
 class Server:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from herd.acting.policy import LocalPolicy
 from herd.acting.temperatures import Temperatures
 from herd.algorithms import actor_critic
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates
 from herd.learning.trainer import Losses, Trainer
-from herd.wire.run_layout import run_layout
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3

@@ -15,15 +15,15 @@ from herd_replay.assembly import Assembler, Episode, Piece
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.algorithms.sampling import log_prob
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
+from herd.contract.unroll import UnrollLayout
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates
 from herd.learning.trainer import Trainer
-from herd.wire.episode_pieces import EpisodeKey, PieceLayout, segments_of
-from herd.wire.layout import UnrollLayout
-from herd.wire.replay_samples import SampledEpisode
-from herd.wire.run_layout import run_layout
+from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
+from herd.protocols.replay.samples import SampledEpisode
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
 

@@ -9,9 +9,9 @@ import pytest
 from herd_actor.stint import Stints
 
 from herd.config.settings import ActorSettings, RunSettings
+from herd.protocols.weights.messages import Place
 from herd.service.signals import StopRequest
-from herd.wire.messages import Place
-from herd.wire.sockets import Context
+from herd.transport.tcp import Context
 
 
 class Stop:

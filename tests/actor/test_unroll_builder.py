@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.config.contract import EnvSpec
 from herd.config.settings import NetworkSettings
+from herd.contract.spaces import EnvSpec
+from herd.contract.unroll import UnrollLayout
 from herd.envs.api import Observation, Transition
-from herd.wire.layout import UnrollLayout
 
 LAYOUT = UnrollLayout(unroll_length=3, frame_stack=3, frame_shape=(2, 2, 2), num_actions=4, core_size=5, instruction_length=2, num_tasks=3)
 NUM_ENVIRONMENTS = 2

@@ -16,7 +16,7 @@ from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings, RunSettings
 from herd.config.tiling import tiling_of, x_of
-from herd.wire.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
+from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 
 SETTINGS = BanditSettings()
 TILING = tiling_of(SETTINGS)

@@ -12,16 +12,10 @@ from herd_bandit.population import TaskBandits, draw_generator, new_bandits
 from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings
-from herd.wire.codec import MalformedMessage
-from herd.wire.messages import (
-    ExchangeTemperatures,
-    FinishedEpisode,
-    Goodbye,
-    Message,
-    Refused,
-    StartingEpisode,
-    Temperatures,
-)
+from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
+from herd.protocols.unrolls.messages import Goodbye
+from herd.rpc.codec import MalformedMessage
+from herd.rpc.envelope import Message, Refused
 
 TASKS = ("breakout", "pong")
 

@@ -16,11 +16,11 @@ from benchmarks.fuzz.strangers import frame, shake_hands
 from herd.cli.keys import make_keys
 from herd.config.losses import DiceSettings
 from herd.config.settings import BanditSettings, RunSettings, SecuritySettings
+from herd.protocols.bandit.client import BanditClient
+from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
+from herd.rpc.codec import encode
 from herd.telemetry.scrape import probe, total
-from herd.wire.bandit_client import BanditClient
-from herd.wire.codec import encode
-from herd.wire.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
-from herd.wire.sockets import Context, new_context
+from herd.transport.tcp import Context, new_context
 from tests.patience import patient
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, until
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from herd_bandit.window import RequestWindow
 
-from herd.wire.codec import MalformedMessage, decode_header, encode
-from herd.wire.messages import MAX_GAMES, ExchangeTemperatures
+from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures
+from herd.rpc.codec import MalformedMessage, decode_header, encode
 from tests.bandit.test_bandit_exchange import Service, finished, request, starting
 from tests.operations import assert_linear
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.fan_in import finished
 from benchmarks.fan_out import is_whole, marked
-from herd.wire.weights_client import WeightsFrame
+from herd.protocols.weights.client import WeightsFrame
 from tests.patience import patient
 
 if TYPE_CHECKING:

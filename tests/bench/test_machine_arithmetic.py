@@ -25,13 +25,14 @@ from benchmarks.machine.transport import measure_transport
 from herd.config.loading import load_settings
 from herd.config.replay import UniformReplay
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
 from herd.learning.batch import TrainBatch
 from herd.learning.trainer import Launched, Trainer
+from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
+from herd.protocols.unrolls.messages import Unrolls
+from herd.rpc.codec import decode_header
 from herd.telemetry.metric_names import PHASES
-from herd.wire.codec import decode_header, encode, read_arrays
-from herd.wire.layout import UnrollLayout
-from herd.wire.messages import Unrolls
 
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
@@ -208,7 +209,7 @@ def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
     header = Unrolls(sequence=1, generated_frames=60, num_frames=60, num_unrolls=3)
-    frames = encode(header, arrays, "lz4")
+    frames = encode_arrays(header, arrays, "lz4")
     message = decode_header(frames[0])
     assert isinstance(message, Unrolls)
     received = layout.allocate(3)

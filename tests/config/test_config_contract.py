@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from herd.config.contract import EnvSpec, contract_digest
 from herd.config.loading import load_settings
+from herd.config.run_contract import contract_digest
+from herd.contract.spaces import EnvSpec
 
 SPEC = EnvSpec(task_names=("pong",), frame_shape=(84, 84, 1), frame_stack=4, num_actions=6, action_repeat=4, instruction_length=0)
 

@@ -19,8 +19,8 @@ LOGGING = frozenset({"warning", "error", "exception", "critical", "warn", "warn_
 LIMITED = frozenset({"warn", "warn_limited"})
 PASSED_THROUGH = {
     "herd/telemetry/logs.py": 2,  # the limited warnings themselves
-    "herd/wire/refusals.py": 2,  # lines by reason, which the runbook lists
-    "herd/wire/sockets.py": 2,  # events about a client's connection, defined in herd/wire/handshakes.py
+    "herd/transport/refusals.py": 2,  # lines by reason, which the runbook lists
+    "herd/transport/tcp.py": 2,  # events about a client's connection, defined in herd/transport/handshakes.py
 }
 """Number of calls per file whose event is built elsewhere. Check for each new one whether the runbook can list its lines."""
 REASONS = ("reason", "cause")

@@ -16,8 +16,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from herd.config.contract import EnvSpec
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
 from herd.envs.instructions import hash_instruction
 from herd.envs.make import environment_spec, make_environments, suite_named, what_is_missing

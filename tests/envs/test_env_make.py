@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec, make_environments
 from herd.envs.suites.atari.settings import AtariSettings

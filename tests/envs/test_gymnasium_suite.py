@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from herd.config.contract import NO_FRAMES, EnvSpec
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import BatchedEnvironment, Observation, UnknownTaskError
 from herd.envs.instructions import hash_instruction
 from herd.envs.make import environment_spec, make_environments

@@ -19,8 +19,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from herd.config.contract import EnvSpec
 from herd.config.suites import SuiteSettings
+from herd.contract.spaces import EnvSpec
 from herd.envs.api import BrokenEnvironmentError
 from herd.envs.instructions import hash_instruction
 from herd.envs.processes.environments import ProcessEnvironments

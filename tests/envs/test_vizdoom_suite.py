@@ -17,8 +17,8 @@ import vizdoom
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from herd.config.contract import EnvSpec
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, UnknownTaskError
 from herd.envs.make import environment_spec, make_environments, suite_named
 from herd.envs.processes.solo import Played

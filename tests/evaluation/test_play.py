@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from herd.acting.policy import PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.config.contract import EnvSpec
 from herd.config.settings import NetworkSettings
+from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition
 from herd.envs.make import make_environments
 from herd.envs.suites.catch.settings import CatchSettings

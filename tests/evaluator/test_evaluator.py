@@ -29,10 +29,10 @@ from herd.envs.api import FinishedGame
 from herd.envs.make import environment_spec
 from herd.evaluation.evaluate import evaluate_runs
 from herd.networks.agent import Agent, agent_of
+from herd.protocols.weights.client import WeightsPublisher
 from herd.telemetry.scrape import ScrapeError, scrape, total
 from herd.telemetry.telemetry import Telemetry
-from herd.wire.sockets import new_context
-from herd.wire.weights_client import WeightsPublisher
+from herd.transport.tcp import new_context
 from tests.server_process import ServerProcess, until
 
 CATCH = {

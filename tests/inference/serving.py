@@ -17,14 +17,14 @@ from herd_inference.sessions import Sessions
 
 from herd.acting.policy import Policy
 from herd.acting.remote_policy import RemotePolicy
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
+from herd.protocols.inference.client import Answer, InferenceClient
+from herd.protocols.inference.rows import ActingLayout
 from herd.telemetry import Telemetry
-from herd.wire.acting_rows import ActingLayout
-from herd.wire.inference_client import Answer, InferenceClient
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Context, EndpointInUse, Router
+from herd.transport.tcp import Context, EndpointInUse, Router
 from tests.patience import patient
 
 WAIT_SECONDS = patient(60.0)

@@ -10,10 +10,12 @@ from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler, Decision
 from herd_inference.sessions import Sessions
 
-from herd.wire.acting_rows import ActingLayout, pack_fields, read_answer
-from herd.wire.codec import MalformedMessage, decode_header, encode
-from herd.wire.layout import UnrollLayout
-from herd.wire.messages import Act, Acted, Goodbye, Refused, StateWanted
+from herd.contract.unroll import UnrollLayout
+from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
+from herd.protocols.unrolls.messages import Goodbye
+from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.rpc.envelope import Refused
 
 UNROLL = UnrollLayout(
     unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, core_size=2, vector_size=3, instruction_length=2, num_words=10

@@ -15,14 +15,14 @@ import pytest
 
 from herd.checkpoints.weights import encode_weights
 from herd.cli.keys import make_keys
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
+from herd.protocols.inference.client import Answer, InferenceClient
+from herd.protocols.weights.client import WeightsPublisher
 from herd.telemetry.scrape import probe
-from herd.wire.inference_client import Answer, InferenceClient
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Context, new_context
-from herd.wire.weights_client import WeightsPublisher
+from herd.transport.tcp import Context, new_context
 from tests.inference.serving import remote_policy
 from tests.inference.test_inference_equality import CASES, Both, peaked_agent
 from tests.server_process import ANSWER_SECONDS, ServerProcess, until

@@ -10,10 +10,11 @@ from herd_learner.ingest import Ingest, Reply
 from herd_learner.ledger import Ledger
 from herd_learner.queue import UnrollQueue
 
-from herd.wire.codec import Frame, decode_header, encode
-from herd.wire.credit import CreditPool
-from herd.wire.layout import UnrollLayout
-from herd.wire.messages import CreditRequest, EpisodeReport, Hello
+from herd.contract.unroll import UnrollLayout
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.messages import CreditRequest, EpisodeReport, Hello
+from herd.rpc.codec import decode_header, encode
+from herd.transport import Frame
 from tests.learner.small_unrolls import ACTION_REPEAT, LAYOUT
 
 PEER, OTHER = b"actor/0/7", b"actor/1/8"

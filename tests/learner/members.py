@@ -20,7 +20,7 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
-from herd.wire.messages import MemberReport, Order
+from herd.protocols.population.messages import MemberReport, Order
 from tests.learning.small_runs import trainer_of
 
 

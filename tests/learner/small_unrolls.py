@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from herd.wire.codec import Frame, encode
-from herd.wire.layout import UnrollLayout
-from herd.wire.messages import EpisodeReport, Unrolls
+from herd.contract.unroll import UnrollLayout
+from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.messages import EpisodeReport, Unrolls
+from herd.transport import Frame
 
 LAYOUT = UnrollLayout(unroll_length=2, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, num_tasks=2)
 ACTION_REPEAT = 4
@@ -46,4 +47,4 @@ def unrolls_message(
         num_unrolls=num_unrolls,
         episodes=episodes,
     )
-    return encode(header, arrays if arrays is not None else small_arrays(num_unrolls))
+    return encode_arrays(header, arrays if arrays is not None else small_arrays(num_unrolls))

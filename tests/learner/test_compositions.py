@@ -13,11 +13,11 @@ from herd_learner.batching import BatchAssembler
 from herd_learner.queue import QueuedUnroll
 
 from herd.acting.policy import LocalPolicy
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
-from herd.wire.messages import Copied, Order, OwnSetting
-from herd.wire.run_layout import run_layout
+from herd.protocols.population.messages import Copied, Order, OwnSetting
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.learner.compositions import BATCH_SIZE, CELLS, NUM_REPLAYED, Cell, experiment_of, page, refusal_of
 from tests.learner.members import MemberLearner

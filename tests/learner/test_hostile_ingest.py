@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from herd.config.contract import EnvSpec
-from herd.wire.codec import Frame, MalformedMessage, encode
-from herd.wire.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Refused, Rejected, Welcome
+from herd.contract.spaces import EnvSpec
+from herd.protocols.unrolls.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Rejected, Welcome
+from herd.rpc.codec import MalformedMessage, encode
+from herd.rpc.envelope import Refused
+from herd.transport import Frame
 from tests.learner.ingest_learner import CAPACITY, MAX_SESSIONS, OTHER, PEER, Learner, hello_of
 from tests.learner.small_unrolls import FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 from tests.learner.test_ingest_simulation import Actor, Wire
@@ -215,7 +217,7 @@ class Attacked(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.patch = mock.patch("herd.wire.unroll_client.Dealer", Wire)
+        self.patch = mock.patch("herd.protocols.unrolls.client.Dealer", Wire)
         self.patch.start()
         self.now = 0.0
         self.wires: dict[bytes, Wire] = {}

@@ -10,20 +10,21 @@ import pytest
 from herd_learner.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply
 from herd_learner.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
 
-from herd.wire.codec import Frame, MalformedMessage, encode
-from herd.wire.messages import (
+from herd.protocols.unrolls.messages import (
     Ack,
     Credit,
     CreditRequest,
     EpisodeReport,
-    GetWeights,
     Goodbye,
     HelloRequired,
-    Refused,
     Rejected,
     Welcome,
     actor_identity,
 )
+from herd.protocols.weights.messages import GetWeights
+from herd.rpc.codec import MalformedMessage, encode
+from herd.rpc.envelope import Refused
+from herd.transport import Frame
 from tests.learner.ingest_learner import CAPACITY, OTHER, PEER, Learner
 from tests.learner.small_unrolls import FRAMES_PER_UNROLL, small_arrays, unrolls_message
 

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from herd.wire.codec import Frame, encode
-from herd.wire.credit import CreditPool
-from herd.wire.unroll_client import UnrollClient
+from herd.protocols.unrolls.client import UnrollClient
+from herd.protocols.unrolls.credit import CreditPool
+from herd.rpc.codec import encode
+from herd.transport import Frame
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
 
 NUM_ACTORS = 3
@@ -107,7 +108,7 @@ class Simulation(RuleBasedStateMachine):
     @initialize(learner_may_die=st.booleans())
     def start(self, learner_may_die: bool) -> None:
         self.learner_may_die = learner_may_die
-        self.patch = mock.patch("herd.wire.unroll_client.Dealer", Wire)
+        self.patch = mock.patch("herd.protocols.unrolls.client.Dealer", Wire)
         self.patch.start()
         self.now = 0.0
         self.wires: dict[bytes, Wire] = {}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from herd.config.settings import RunSettings
 from herd.learning.batch import Slab, trained_fields
-from herd.wire import unroll_arrays
-from herd.wire.unroll_arrays import APART_BYTES, MessagePlan
+from herd.protocols.unrolls import arrays as unroll_arrays
+from herd.protocols.unrolls.arrays import APART_BYTES, MessagePlan
 from tests.learner.small_unrolls import LAYOUT
 
 

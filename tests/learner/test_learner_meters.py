@@ -13,7 +13,7 @@ from herd_learner.queue import UnrollQueue
 from herd_learner.run_files import METRICS, REPORT
 from herd_learner.statistics import RunStatistics
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 from herd.learning.health import Health, LayerUnits
 from herd.learning.metrics import Measured
 from herd.learning.trainer import UpdateStatistics

@@ -17,7 +17,7 @@ from herd.checkpoints.errors import CheckpointError
 from herd.config.population_journal import Copy
 from herd.config.settings import RunSettings
 from herd.envs.scores import ReferenceScores
-from herd.wire.messages import Copied, Order, OwnSetting
+from herd.protocols.population.messages import Copied, Order, OwnSetting
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner
 from tests.learning.small_runs import batch_of, run_of

@@ -9,7 +9,7 @@ import pytest
 from herd_learner.ledger import MALFORMED, Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 from herd.envs.scores import ReferenceScores
 from herd.learning.health import Health, LayerUnits
 from herd.learning.metrics import TAKEN, Measured

@@ -11,12 +11,12 @@ from herd_actor.loop import Group
 
 from herd.acting.policy import LocalPolicy
 from herd.config.loading import load_settings
+from herd.config.run_contract import run_layout
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
 from herd.learning.trainer import Trainer
-from herd.wire.run_layout import run_layout
 from tests.acting.playing import make_group, play_unroll
 
 MOST_FRAMES = 100_000

@@ -11,9 +11,10 @@ from herd_learner.ingest import Ingest
 from herd_learner.ledger import Ledger
 from herd_learner.queue import UnrollQueue
 
-from herd.wire.codec import encode
-from herd.wire.credit import CreditPool
-from herd.wire.messages import CreditRequest, EpisodeReport, Hello, Unrolls, actor_identity
+from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.messages import CreditRequest, EpisodeReport, Hello, Unrolls, actor_identity
+from herd.rpc.codec import encode
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
 from tests.operations import assert_linear, counted
 
@@ -49,7 +50,7 @@ def test_work_for_unrolls_and_episodes_is_linear(same_slot: bool) -> None:
         )
         num_frames = size * FRAMES_PER_UNROLL
         header = Unrolls(sequence=1, generated_frames=num_frames, num_frames=num_frames, num_unrolls=size, episodes=episodes)
-        frames = encode(header, arrays)
+        frames = encode_arrays(header, arrays)
         return lambda: ingest.on_message(PEER, frames, 0.0)
 
     assert_linear(prepare, 64, 128, 256, 512)

@@ -8,7 +8,7 @@ import random
 from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 
 SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
 

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates
 from herd.learning.trainer import Trainer
-from herd.wire.run_layout import run_layout
 
 BATCH_SIZE = 5
 RUN: dict[str, Any] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from herd.contract.unroll import UnrollLayout
 from herd.learning.batch import ALIGNMENT, Slab
-from herd.wire.layout import UnrollLayout
 
 LAYOUT = UnrollLayout(unroll_length=3, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, core_size=3, burn_in=1, num_tasks=9)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.learning.auxiliary import WithAuxiliary
 from herd.learning.batch import Slab

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from herd.config.contract import EnvSpec
 from herd.config.losses import Head
 from herd.config.settings import NetworkSettings
+from herd.contract.spaces import EnvSpec
 from herd.networks.agent import Agent
 from herd.networks.layers import Dense
 from herd.networks.torsos import TorsoSizeError

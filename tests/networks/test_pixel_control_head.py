@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from herd.config.auxiliary import PixelControlSettings
-from herd.config.contract import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.pixel_control import CHANNELS, PixelControlHead
 from tests.oracles.networks_layers import Array, Layer, deconvolution, relu
 

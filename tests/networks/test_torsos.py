@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from herd.config.contract import NO_FRAMES, EnvSpec
 from herd.config.settings import NetworkSettings
+from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.layers import Rectifier
 from herd.networks.torsos import (
     BesideVector,

@@ -11,14 +11,15 @@ from pathlib import Path
 from herd_paramserver.server import ParameterServer, assemble
 from herd_paramserver.store import Version
 
-from herd.config.contract import contract_digest
+from herd.config.run_contract import contract_digest
 from herd.config.settings import ParamserverSettings, RunSettings
 from herd.envs.make import environment_spec
+from herd.protocols.weights.client import WeightsPublisher
+from herd.protocols.weights.messages import GetWeights, IndexLeased, LeaseIndex
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import Message, Refused
 from herd.telemetry import Telemetry
-from herd.wire.codec import decode_header, encode
-from herd.wire.messages import GetWeights, IndexLeased, LeaseIndex, Message, Refused
-from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
-from herd.wire.weights_client import WeightsPublisher
+from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
 from tests.patience import patient
 
 RUN = "pong"

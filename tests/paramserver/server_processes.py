@@ -8,9 +8,10 @@ import urllib.request
 from pathlib import Path
 
 from herd.config.settings import ParamserverSettings, RunSettings
-from herd.wire.codec import encode
-from herd.wire.messages import GetWeights, Message, PublishSlice
-from herd.wire.weights_client import WeightsClient
+from herd.protocols.weights.client import WeightsClient
+from herd.protocols.weights.messages import GetWeights, PublishSlice
+from herd.rpc.codec import encode
+from herd.rpc.envelope import Message
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess
 
 

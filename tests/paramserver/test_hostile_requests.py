@@ -18,24 +18,23 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from herd.telemetry import metric_names as names
-from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, encode
-from herd.wire.messages import (
-    Ack,
+from herd.protocols.unrolls.messages import Ack
+from herd.protocols.weights.client import WeightsPublisher
+from herd.protocols.weights.messages import (
     AgentEnded,
     GetWeights,
     LeaseIndex,
-    Message,
     NotModified,
     Published,
     PublishHeartbeat,
     PublishSlice,
-    Refused,
     ReleaseIndex,
     StalePublish,
     Weights,
 )
-from herd.wire.weights_client import WeightsPublisher
+from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
+from herd.rpc.envelope import Message, Refused
+from herd.telemetry import metric_names as names
 from tests.wire.hostile_bytes import mutated_frames
 
 RUN, CONTRACT = "pong", "c" * 64
@@ -211,7 +210,7 @@ def test_lineages_that_no_learner_can_exceed_are_refused(is_empty: bool) -> None
 def test_an_overtaken_learner_continues_in_a_new_lineage(lie: Version, count: int) -> None:
     server = Server()
     server.receive(publication(*lie, b"lies", count=count))
-    with mock.patch("herd.wire.weights_client.Dealer", Wire):
+    with mock.patch("herd.protocols.weights.client.Dealer", Wire):
         shards = [WeightsPublisher(server, "tcp://root", run_id=RUN, contract=CONTRACT) for _ in range(2)]  # type: ignore[arg-type]
         for index, shard in enumerate(shards):
             shard.publish(1, 1, index, 2, b"weights")

@@ -6,7 +6,7 @@ import pytest
 from herd_paramserver.following import Following
 from herd_paramserver.store import InvalidSliceError, Version, WeightsStore
 
-from herd.wire.weights_client import WeightsFrame
+from herd.protocols.weights.client import WeightsFrame
 
 PARENT = "tcp://root:7200"
 

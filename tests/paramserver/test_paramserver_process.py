@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from herd.wire.messages import NotModified, Published, Weights
-from herd.wire.sockets import Context
+from herd.protocols.weights.messages import NotModified, Published, Weights
+from herd.transport.tcp import Context
 from tests.paramserver.server_processes import Client, Server
 from tests.server_process import ANSWER_SECONDS, connecting
 

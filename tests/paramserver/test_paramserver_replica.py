@@ -12,20 +12,19 @@ from herd_paramserver.root import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 from herd_paramserver.store import Weights as HeldWeights
 
-from herd.wire.messages import (
-    Ack,
+from herd.protocols.unrolls.messages import Ack
+from herd.protocols.weights.messages import (
     AgentEnded,
     GetWeights,
     IndexLeased,
     LeaseIndex,
-    Message,
     NotModified,
     PublishHeartbeat,
     PublishSlice,
-    Refused,
     ReleaseIndex,
     Weights,
 )
+from herd.rpc.envelope import Message, Refused
 
 RUN, CONTRACT, PARENT = "pong", "c" * 64, "tcp://root:7200"
 

@@ -10,25 +10,24 @@ from herd_paramserver.requests import Reply, UnfitMessage
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
-from herd.wire.codec import OtherProtocol, decode_header
-from herd.wire.messages import (
-    Ack,
+from herd.protocols.unrolls.messages import Ack
+from herd.protocols.weights.messages import (
     AgentEnded,
     AgentEndNoted,
     GetWeights,
     IndexLeased,
     LeaseIndex,
-    Message,
     NotModified,
     Published,
     PublishHeartbeat,
     PublishSlice,
-    Refused,
     ReleaseIndex,
     SliceWanted,
     StalePublish,
     Weights,
 )
+from herd.rpc.codec import OtherProtocol, decode_header
+from herd.rpc.envelope import Message, Refused
 
 RUN, CONTRACT = "pong", "c" * 64
 

@@ -11,10 +11,11 @@ from functools import partial
 import pytest
 from herd_paramserver import relay
 
+from herd.protocols.weights.client import PAUSE_SECONDS
+from herd.protocols.weights.messages import GetWeights, IndexLeased, NotModified, ReleaseIndex, Weights
+from herd.rpc.codec import decode_header, encode, payload_digest
+from herd.rpc.envelope import Refused
 from herd.service.startup import BadInputError
-from herd.wire.codec import decode_header, encode, payload_digest
-from herd.wire.messages import GetWeights, IndexLeased, NotModified, Refused, ReleaseIndex, Weights
-from herd.wire.weights_client import PAUSE_SECONDS
 from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
 
 REQUESTS = 'herd_paramserver_requests_total{kind="%s"}'

@@ -14,9 +14,11 @@ import pytest
 from herd.config.loading import dump_settings
 from herd.config.population_journal import Decided, Done, journal_file, read_journal
 from herd.config.settings import RunSettings
-from herd.wire.codec import encode
-from herd.wire.messages import Ack, Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting, Refused
-from herd.wire.sockets import Context
+from herd.protocols.population.messages import Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
+from herd.protocols.unrolls.messages import Ack
+from herd.rpc.codec import encode
+from herd.rpc.envelope import Refused
+from herd.transport.tcp import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, until

@@ -13,11 +13,12 @@ from herd_replay.snapshot import SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
-from herd.wire.codec import decode_header, encode
-from herd.wire.episode_pieces import EpisodeKey, inserted_layout
-from herd.wire.layout import Array, UnrollLayout
-from herd.wire.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
-from herd.wire.replay_samples import EpisodePart, read_parts
+from herd.contract.unroll import Array, UnrollLayout
+from herd.protocols.replay.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.replay.pieces import EpisodeKey, inserted_layout
+from herd.protocols.replay.samples import EpisodePart, read_parts
+from herd.protocols.unrolls.arrays import encode_arrays
+from herd.rpc.codec import decode_header
 
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), num_actions=3, num_tasks=5)
 CONTRACT = "c0" * 32
@@ -112,7 +113,7 @@ def insertion(
         num_unrolls=len(unrolls),
     ).model_copy(update=changes)
     actors = np.full((len(unrolls), 2), (4, 1 << 20), np.int64)
-    head, *payload = encode(message, arrays)
+    head, *payload = encode_arrays(message, arrays)
     read = decode_header(head)
     assert isinstance(read, InsertUnrolls)
     return read, [*payload, actors.tobytes()]

@@ -12,13 +12,14 @@ from herd_replay.exchange import Replica
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from herd.wire import replay_client
-from herd.wire.codec import Frame, MalformedMessage, decode_header
-from herd.wire.episode_pieces import EpisodeKey, replica_of
-from herd.wire.layout import LINK_BITS, Array, UnrollLayout
-from herd.wire.messages import MAX_SAMPLED_UNROLLS, InsertUnrolls
-from herd.wire.replay_client import ReplayClient
-from herd.wire.replay_samples import PART, EpisodePart, SampledEpisode, SampledUnrolls
+from herd.contract.unroll import LINK_BITS, Array, UnrollLayout
+from herd.protocols.replay import client as replay_client
+from herd.protocols.replay.client import ReplayClient
+from herd.protocols.replay.messages import MAX_SAMPLED_UNROLLS, InsertUnrolls
+from herd.protocols.replay.pieces import EpisodeKey, replica_of
+from herd.protocols.replay.samples import PART, EpisodePart, SampledEpisode, SampledUnrolls
+from herd.rpc.codec import MalformedMessage, decode_header
+from herd.transport import Frame
 from tests.replay.played_games import RECURRENT, oracle_slice, play, unrolls_of
 from tests.replay.replica import CONTRACT, LAYOUT, Process
 

@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from herd.wire.codec import MalformedMessage, decode_header
-from herd.wire.episode_pieces import EpisodeKey
-from herd.wire.layout import Array
-from herd.wire.messages import Inserted, InsertUnrolls, Refused, Sampled, SampleEpisode
-from herd.wire.replay_samples import EpisodePart
+from herd.contract.unroll import Array
+from herd.protocols.replay.messages import Inserted, InsertUnrolls, Sampled, SampleEpisode
+from herd.protocols.replay.pieces import EpisodeKey
+from herd.protocols.replay.samples import EpisodePart
+from herd.rpc.codec import MalformedMessage, decode_header
+from herd.rpc.envelope import Refused
 from tests.failing_disks import no_space_beyond
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
 from tests.replay.replica import CAPACITY, CONTRACT, LAYOUT, OPEN_BYTES, Process, insertion

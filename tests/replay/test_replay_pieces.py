@@ -11,9 +11,9 @@ from herd_replay.records import Record, record_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herd.wire.episode_pieces import EpisodeKey, PieceLayout, Segment, segments_of
-from herd.wire.layout import UnrollLayout
-from herd.wire.replay_samples import EpisodePart, pieces_with_rows, rows_of_unroll
+from herd.contract.unroll import UnrollLayout
+from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, Segment, segments_of
+from herd.protocols.replay.samples import EpisodePart, pieces_with_rows, rows_of_unroll
 from tests.replay.played_games import LAYOUT, RECURRENT, Row, game, oracle_slice, play, unrolls_of
 
 

@@ -16,17 +16,19 @@ import numpy as np
 import pytest
 
 from herd.cli.keys import make_keys
+from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
+from herd.contract.unroll import Array, UnrollLayout
 from herd.envs.make import environment_spec
+from herd.protocols.replay.client import ReplayClient
+from herd.protocols.replay.messages import SampleEpisode
+from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, StoredUnroll
+from herd.protocols.unrolls.messages import Ack
+from herd.rpc.codec import encode
+from herd.rpc.envelope import Refused
 from herd.service.startup import EXIT_LOST
 from herd.telemetry.scrape import total
-from herd.wire.codec import encode
-from herd.wire.layout import Array, UnrollLayout
-from herd.wire.messages import Ack, Refused, SampleEpisode
-from herd.wire.replay_client import ReplayClient
-from herd.wire.replay_samples import SampledEpisode, SampledUnrolls, StoredUnroll
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import Context
+from herd.transport.tcp import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of

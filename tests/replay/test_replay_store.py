@@ -15,7 +15,7 @@ from herd_replay.writers import Writers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herd.wire.episode_pieces import EpisodeKey, replica_of
+from herd.protocols.replay.pieces import EpisodeKey, replica_of
 
 VERSIONS = (1, 2, 3, 4)
 UNBOUNDED = 1 << 40

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from herd.config.settings import RunSettings
+from herd.rpc.codec import MalformedMessage
 from herd.service import serving
 from herd.service.meters import ServerMeters
 from herd.service.process import ServiceProcess
@@ -17,8 +18,7 @@ from herd.service.serving import Inbox, serve
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.scrape import Samples, scrape, total
-from herd.wire.codec import MalformedMessage
-from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
 
 SECONDS = 30.0
 

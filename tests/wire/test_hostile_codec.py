@@ -11,22 +11,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from herd.wire.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, printable, read_arrays
-from herd.wire.layout import UnrollLayout
-from herd.wire.messages import (
-    MAX_ARRAYS,
-    MAX_EPISODES,
-    MAX_GAMES,
-    MAX_HEADER_BYTES,
-    MAX_SLICES,
-    PROTOCOL_VERSION,
-    ArrayHeader,
-    EpisodeReport,
-    ExchangeTemperatures,
-    StartingEpisode,
-    Unrolls,
-    Weights,
-)
+from herd.contract.unroll import UnrollLayout
+from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures, StartingEpisode
+from herd.protocols.unrolls.arrays import read_arrays
+from herd.protocols.unrolls.messages import MAX_EPISODES, EpisodeReport, Unrolls
+from herd.protocols.weights.messages import MAX_SLICES, Weights
+from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode, printable
+from herd.rpc.envelope import MAX_ARRAYS, MAX_HEADER_BYTES, PROTOCOL_VERSION, ArrayHeader
 
 GOLDEN = {
     path.stem: [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]

@@ -16,14 +16,14 @@ from itertools import pairwise
 import pytest
 from herd_learner.io_thread import MESSAGES_PER_TURN
 
+from herd.protocols.weights.messages import MAX_SLICES
 from herd.service.meters import ServerMeters
 from herd.service.serving import MAX_BURST, Inbox
 from herd.telemetry import Telemetry
-from herd.wire import connections as connections_module
-from herd.wire import sockets as sockets_module
-from herd.wire.connections import CAUSES, FRAME_OVERHEAD_BYTES, GREETING_BYTES, Connections, Probe, probe, shut
-from herd.wire.messages import MAX_SLICES
-from herd.wire.sockets import Context, Dealer, Poller, Router
+from herd.transport import connections as connections_module
+from herd.transport import tcp as sockets_module
+from herd.transport.connections import CAUSES, FRAME_OVERHEAD_BYTES, GREETING_BYTES, Connections, Probe, probe, shut
+from herd.transport.tcp import Context, Dealer, Poller, Router
 from tests.operations import assert_linear
 
 DEADLINE_SECONDS = 60.0

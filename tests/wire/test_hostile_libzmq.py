@@ -15,10 +15,10 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
 SERVER = """
 import socket, struct, sys, time, zmq
-from herd.wire import sockets
+from herd.transport import tcp as sockets
 # Servers send no heartbeats, and only the last attack aborts without them. With them the queues alone must protect.
 sockets.KEEP_ALIVE = {**sockets.KEEP_ALIVE, zmq.HEARTBEAT_IVL: 200, zmq.HEARTBEAT_TIMEOUT: 30_000}
-from herd.wire.sockets import Dealer, Poller, Router, new_context
+from herd.transport.tcp import Dealer, Poller, Router, new_context
 
 GREETING = b"\\xff" + bytes(8) + b"\\x7f\\x03\\x01" + b"NULL".ljust(20, b"\\0") + bytes(32)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from herd.wire.routes import MAX_NAME_BYTES, Routes
-from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from herd.transport.routes import MAX_NAME_BYTES, Routes
+from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
 from tests.server_process import until
 
 DEADLINE_SECONDS = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from herd_paramserver.server import ParameterServer
@@ -13,13 +13,17 @@ from herd_paramserver.server import ParameterServer
 from herd.cli.keys import make_keys
 from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE, load_server_keys
 from herd.config.settings import SecuritySettings
+from herd.protocols.bandit.messages import ExchangeTemperatures
+from herd.protocols.replay.messages import SampleUnrolls
+from herd.protocols.unrolls.messages import Goodbye
+from herd.protocols.weights.messages import GetWeights, PublishHeartbeat
+from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.rpc.envelope import ROLES, TYPES, Role
+from herd.rpc.roles import check_sender, role_of
 from herd.service.meters import ServerMeters
 from herd.service.serving import RequestInbox
 from herd.telemetry import Telemetry
-from herd.wire.codec import MalformedMessage, decode_header, encode
-from herd.wire.messages import ExchangeTemperatures, GetWeights, Goodbye, Message, PublishHeartbeat, SampleUnrolls
-from herd.wire.roles import MAY_SAY, ROLES, KeyRole, check_role, role_of
-from herd.wire.sockets import Dealer, Poller, Router, new_context
+from herd.transport.tcp import Dealer, Poller, Router, new_context
 from tests.learner.ingest_learner import PEER, Learner
 
 DEADLINE_SECONDS = 60.0
@@ -33,11 +37,7 @@ PUBLISH = PublishHeartbeat(run_id="run", agent=0, contract="c", lineage=1, updat
 
 
 def test_every_request_type_has_a_role_and_no_answer_type_has_one() -> None:
-    (union, *_) = get_args(Message)
-    types = {kind.model_fields["type"].default for kind in get_args(union) or get_args(Message)}
-    allowed = set().union(*MAY_SAY.values())
-    assert allowed <= types
-    assert types - allowed == ANSWERS
+    assert {name for name, message in TYPES.items() if not message.senders} == ANSWERS
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ def test_the_role_follows_from_the_name_of_the_key(name: str, role: str | None) 
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_role_may_get_weights_and_only_learners_publish(role: KeyRole) -> None:
-    check_role(role, ASK)
+def test_every_role_may_get_weights_and_only_learners_publish(role: Role) -> None:
+    check_sender(f"client-{role}-1", ASK)
     if role == "learner":
-        check_role(role, PUBLISH)
+        check_sender(f"client-{role}-1", PUBLISH)
         return
     with pytest.raises(MalformedMessage, match=f"the key of a {role} may not send publish_heartbeat"):
-        check_role(role, PUBLISH)
+        check_sender(f"client-{role}-1", PUBLISH)
 
 
 def test_a_viewer_may_request_temperatures_for_evaluation_only() -> None:
     fields = {"request_id": 1, "run_id": "r", "contract": "c", "agent": 0, "incarnation": 1, "finished": (), "starting": ()}
-    check_role("viewer", ExchangeTemperatures(**fields, purpose="evaluation"))  # type: ignore[arg-type]
-    check_role("actor", ExchangeTemperatures(**fields, purpose="training"))  # type: ignore[arg-type]
+    check_sender("client-viewer", ExchangeTemperatures(**fields, purpose="evaluation"))  # type: ignore[arg-type]
+    check_sender("client-actor", ExchangeTemperatures(**fields, purpose="training"))  # type: ignore[arg-type]
     with pytest.raises(MalformedMessage):
-        check_role("viewer", ExchangeTemperatures(**fields, purpose="training"))  # type: ignore[arg-type]
+        check_sender("client-viewer", ExchangeTemperatures(**fields, purpose="training"))  # type: ignore[arg-type]
 
 
 def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
                 assert hear() == name.encode(), turn
                 if name == "actor-1":
                     with pytest.raises(MalformedMessage, match="the key of a actor may not send publish_heartbeat"):
-                        router.check(PUBLISH)
-                    router.check(Goodbye())
+                        check_sender(router.sender, PUBLISH)
+                    check_sender(router.sender, Goodbye())
                 else:
-                    router.check(decode_header(encode(PUBLISH)[0]))
+                    check_sender(router.sender, decode_header(encode(PUBLISH)[0]))
 
 
 def test_keys_in_environment_variables_may_have_names() -> None:
@@ -129,8 +129,7 @@ def test_keys_in_environment_variables_may_have_names() -> None:
 class Strict:
     """A socket whose last sender has no permission."""
 
-    def check(self, message: Message) -> None:
-        check_role("viewer", message)
+    sender = "client-viewer"
 
 
 def test_the_parameter_server_checks_the_role_before_handling() -> None:
@@ -148,7 +147,7 @@ def test_other_servers_check_the_role_before_handling() -> None:
 
 def test_the_learner_checks_the_role_before_any_change() -> None:
     learner = Learner()
-    learner.ingest._check = Strict().check
+    learner.ingest._check = lambda message: check_sender(Strict.sender, message)
     before = learner.state()
     with pytest.raises(MalformedMessage, match="the key of a viewer may not send hello"):
         learner.hello()

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import pytest
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
-from herd.wire.connections import GREETING_BYTES
-from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
+from herd.transport.connections import GREETING_BYTES
+from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
@@ -62,7 +62,7 @@ def test_a_client_with_the_token_is_admitted(stack: ExitStack) -> None:
 def test_clients_with_another_token_or_mechanism_are_refused(
     stack: ExitStack, caplog: pytest.LogCaptureFixture, server: str, client: str | None, reason: str
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="herd.wire")
+    caplog.set_level(logging.WARNING, logger="herd.transport")
     context, router = serve(stack, server)
     dealer = dial(stack, router, client)
     # If both sides have no mechanism in common, the second one to notice finds the connection closed.

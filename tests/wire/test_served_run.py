@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from herd.wire.messages import Refused
-from herd.wire.served_run import ServedRun
+from herd.rpc.envelope import Refused
+from herd.rpc.served_run import ServedRun
 
 OURS = ServedRun("bandit", "actor.bandit", "pong", "c" * 64, num_agents=2)
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from herd.wire.sockets import Dealer, new_context
-from herd.wire.unroll_client import UnrollClient
-from herd.wire.unroll_links import Sent, UnrollLinks, choose_shards, shards_of_agent
+from herd.protocols.unrolls.client import UnrollClient
+from herd.protocols.unrolls.links import Sent, UnrollLinks, choose_shards, shards_of_agent
+from herd.transport.tcp import Dealer, new_context
 
 UNROLLS = {"frames": np.zeros((2, 1), np.uint8)}
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from herd.wire.backoff import LONGEST_SECONDS, RetryTimer
+from herd.rpc.request import LONGEST_SECONDS, RetryTimer
 from tests.clock import Clock
 
 

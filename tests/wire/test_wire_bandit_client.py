@@ -11,20 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from herd.wire.bandit_client import BanditClient
-from herd.wire.codec import decode_header, encode
-from herd.wire.messages import (
-    MAX_EPISODES,
-    MAX_GAMES,
-    MAX_HEADER_BYTES,
-    ExchangeTemperatures,
-    FinishedEpisode,
-    HandedTemperature,
-    Message,
-    Refused,
-    Temperatures,
-)
-from herd.wire.sockets import Context, Poller, Router, new_context
+from herd.protocols.bandit.client import BanditClient
+from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures, FinishedEpisode, HandedTemperature, Temperatures
+from herd.protocols.unrolls.messages import MAX_EPISODES
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import MAX_HEADER_BYTES, Message, Refused
+from herd.transport.tcp import Context, Poller, Router, new_context
 
 DEADLINE_SECONDS = 20.0
 FIRST_SLOT = 64

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from herd.wire.credit import CreditPool, Grant
+from herd.protocols.unrolls.credit import CreditPool, Grant
 
 A, B, C = b"a", b"b", b"c"
 

@@ -21,11 +21,11 @@ from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABL
 from herd.config.layers import SettingsError
 from herd.config.settings import SecuritySettings
 from herd.telemetry import metric_names
-from herd.wire import sockets
-from herd.wire.connections import GREETING_BYTES
-from herd.wire.curve import AuthorisedClients, new_key_pair
-from herd.wire.refusals import REASONS, OncePerMinute, Refusals
-from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, new_context
+from herd.transport import tcp as sockets
+from herd.transport.connections import GREETING_BYTES
+from herd.transport.keys.curve import AuthorisedClients, new_key_pair
+from herd.transport.refusals import REASONS, OncePerMinute, Refusals
+from herd.transport.tcp import Context, Dealer, EndpointInUse, Poller, Router, new_context
 from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0

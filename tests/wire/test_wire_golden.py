@@ -11,59 +11,42 @@ import msgpack
 import numpy as np
 import pytest
 
-from herd.wire.codec import Frame, MalformedMessage, OtherProtocol, decode_header, encode, read_arrays
-from herd.wire.layout import Array, UnrollLayout
-from herd.wire.messages import (
-    PROTOCOL_VERSION,
+from herd.contract.unroll import Array, UnrollLayout
+from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, HandedTemperature, StartingEpisode, Temperatures
+from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.population.messages import Applied, Copied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
+from herd.protocols.replay.messages import Inserted, InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls, StoredEpisodes
+from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
+from herd.protocols.unrolls.messages import (
     Ack,
-    Act,
-    Acted,
-    AgentEnded,
-    AgentEndNoted,
-    Applied,
-    Compression,
-    Copied,
     Credit,
     CreditRequest,
-    Declined,
     EpisodeReport,
-    ExchangeTemperatures,
-    FinishedEpisode,
-    GetWeights,
     Goodbye,
-    HandedTemperature,
     Hello,
     HelloRequired,
+    Rejected,
+    Unrolls,
+    Welcome,
+)
+from herd.protocols.weights.messages import (
+    AgentEnded,
+    AgentEndNoted,
+    GetWeights,
     IndexLeased,
-    Inserted,
-    InsertUnrolls,
     LeaseIndex,
-    MemberAnswer,
-    MemberReport,
-    Message,
     NotModified,
-    Order,
-    OwnSetting,
     Published,
     PublishHeartbeat,
     PublishSlice,
-    Refused,
-    Rejected,
     ReleaseIndex,
-    Sampled,
-    SampleEpisode,
-    SamplePart,
-    SampleUnrolls,
     SliceWanted,
     StalePublish,
-    StartingEpisode,
-    StateWanted,
-    StoredEpisodes,
-    Temperatures,
-    Unrolls,
     Weights,
-    Welcome,
 )
+from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
+from herd.rpc.envelope import PROTOCOL_VERSION, TYPES, Compression, Message, Refused
+from herd.transport import Frame
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}"
 CONTRACT = "c0" * 32
@@ -180,7 +163,7 @@ def test_headers_match_the_golden_files(message: Message) -> None:
 
 
 def test_unrolls_match_the_golden_file() -> None:
-    assert [bytes(frame) for frame in encode(UNROLLS, arrays())] == read("unrolls")
+    assert [bytes(frame) for frame in encode_arrays(UNROLLS, arrays())] == read("unrolls")
 
 
 @pytest.mark.parametrize("name", ["unrolls", "unrolls_lz4", "unrolls_zstd"])
@@ -199,8 +182,7 @@ def test_golden_unrolls_are_decoded(name: str) -> None:
 def test_every_message_has_a_golden_file() -> None:
     types = {message.type for message in MESSAGES} | {"unrolls", "unrolls_lz4", "unrolls_zstd"}
     assert {path.stem for path in DIRECTORY.iterdir()} == types
-    # The members of the union, without Unrolls.
-    assert len(MESSAGES) == len(Message.__args__) - 1
+    assert types - {"unrolls_lz4", "unrolls_zstd"} == TYPES.keys()
 
 
 def test_a_message_of_version_1_is_recognised_as_such() -> None:
@@ -256,7 +238,7 @@ def write() -> None:
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     files: dict[str, list[Frame]] = {message.type: encode(message) for message in MESSAGES}
     variants: tuple[tuple[str, Compression], ...] = (("unrolls", "none"), ("unrolls_lz4", "lz4"), ("unrolls_zstd", "zstd"))
-    files |= {name: encode(UNROLLS, arrays(), compression) for name, compression in variants}
+    files |= {name: encode_arrays(UNROLLS, arrays(), compression) for name, compression in variants}
     for name, frames in files.items():
         if not (DIRECTORY / f"{name}.hex").exists():
             (DIRECTORY / f"{name}.hex").write_text("".join(bytes(frame).hex() + "\n" for frame in frames))

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from herd.wire.handshakes import (
+from herd.transport.handshakes import (
     FIRST_DELAY_SECONDS,
     FIRST_VERSION_SECONDS,
     LONGEST_DELAY_SECONDS,

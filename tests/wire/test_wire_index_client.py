@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from herd.wire.codec import decode_header, encode
-from herd.wire.index_client import IndexLease
-from herd.wire.messages import IndexLeased, LeaseIndex, Place, Refused, ReleaseIndex
-from herd.wire.sockets import Context, Poller, Router
+from herd.protocols.weights.messages import IndexLeased, LeaseIndex, Place, ReleaseIndex
+from herd.protocols.weights.places import IndexLease
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import Refused
+from herd.transport.tcp import Context, Poller, Router
 
 DEADLINE_SECONDS = 20.0
 

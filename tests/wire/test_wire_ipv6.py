@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.wire.sockets import Dealer, Router, new_context
+from herd.transport.tcp import Dealer, Router, new_context
 from tests.ipv6 import needs_ipv6
 from tests.patience import patient
 

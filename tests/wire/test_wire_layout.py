@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from herd.config.contract import NO_FRAMES
-from herd.wire.layout import DTYPES, UnrollLayout
+from herd.contract.spaces import NO_FRAMES
+from herd.contract.unroll import DTYPES, UnrollLayout
 
 ATARI = UnrollLayout(unroll_length=20, frame_stack=4, frame_shape=(84, 84, 1), num_actions=6)
 EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), 3, core_size=8, vector_size=6, instruction_length=2, num_tasks=2, num_words=10)

@@ -7,9 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from herd.wire.credit import CreditPool, Grant
-from herd.wire.messages import Ack, Credit, CreditRequest, Hello, HelloRequired, Message, Rejected, Unrolls, Welcome
-from herd.wire.outbox import UnrollOutbox
+from herd.protocols.unrolls.credit import CreditPool, Grant
+from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, HelloRequired, Rejected, Unrolls, Welcome
+from herd.protocols.unrolls.outbox import UnrollOutbox
+from herd.rpc.envelope import Message
 
 
 def open_outbox(granted: int = 0) -> UnrollOutbox[str]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from herd.wire.codec import decode_header, encode
-from herd.wire.messages import MemberAnswer, MemberReport, Order, Refused
-from herd.wire.population_client import PopulationClient
+from herd.protocols.population.client import PopulationClient
+from herd.protocols.population.messages import MemberAnswer, MemberReport, Order
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import Refused
 
 
 class _Dealer:
@@ -33,7 +34,7 @@ class _Dealer:
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> tuple[PopulationClient, _Dealer, list[float]]:
-    monkeypatch.setattr("herd.wire.population_client.Dealer", _Dealer)
+    monkeypatch.setattr("herd.protocols.population.client.Dealer", _Dealer)
     now = [100.0]
     client = PopulationClient(None, "tcp://x", interval_seconds=1.0, clock=lambda: now[0])  # type: ignore[arg-type]
     return client, client.socket, now  # type: ignore[return-value]

@@ -7,9 +7,11 @@ from random import Random
 
 import pytest
 
-from herd.wire.codec import Frame, decode_header, encode
-from herd.wire.messages import GetWeights, Message, NotModified, Refused
-from herd.wire.retrying import CONNECTING_SECONDS, RetryingRequest
+from herd.protocols.weights.messages import GetWeights, NotModified
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import Message, Refused
+from herd.rpc.request import CONNECTING_SECONDS, RetryingRequest
+from herd.transport import Frame
 
 
 class Line:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from herd.wire.sockets import Context, Dealer, EndpointInUse, Poller, Router, Waker
+from herd.transport.tcp import Context, Dealer, EndpointInUse, Poller, Router, Waker
 
 DEADLINE_SECONDS = 20.0
 

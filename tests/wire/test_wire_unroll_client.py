@@ -9,26 +9,25 @@ from random import Random
 import numpy as np
 import pytest
 
-from herd.wire.codec import decode_header, encode, read_arrays
-from herd.wire.credit import CreditPool, Grant
-from herd.wire.layout import Array, UnrollLayout
-from herd.wire.messages import (
+from herd.contract.unroll import Array, UnrollLayout
+from herd.protocols.unrolls.arrays import read_arrays
+from herd.protocols.unrolls.client import UnrollClient
+from herd.protocols.unrolls.credit import CreditPool, Grant
+from herd.protocols.unrolls.messages import (
     Ack,
-    Compression,
     Credit,
     CreditRequest,
     EpisodeReport,
     Goodbye,
     Hello,
     HelloRequired,
-    Message,
-    Refused,
     Rejected,
     Unrolls,
     Welcome,
 )
-from herd.wire.sockets import Context, Dealer, Poller, Router, new_context
-from herd.wire.unroll_client import UnrollClient
+from herd.rpc.codec import decode_header, encode
+from herd.rpc.envelope import Compression, Message, Refused
+from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
 
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=2, frame_shape=(84, 84, 1), num_actions=3)
 E = 2  # unrolls per message

@@ -8,23 +8,23 @@ from random import Random
 
 import pytest
 
-from herd.wire.codec import Frame, decode_header, encode, payload_digest
-from herd.wire.messages import (
+from herd.protocols.weights.client import PAUSE_SECONDS, Version, WeightsClient, WeightsFrame, WeightsPublisher
+from herd.protocols.weights.messages import (
     AgentEnded,
     AgentEndNoted,
     GetWeights,
-    Message,
     NotModified,
     Published,
     PublishHeartbeat,
     PublishSlice,
-    Refused,
     SliceWanted,
     StalePublish,
     Weights,
 )
-from herd.wire.sockets import Context, Poller, Router, new_context
-from herd.wire.weights_client import PAUSE_SECONDS, Version, WeightsClient, WeightsFrame, WeightsPublisher
+from herd.rpc.codec import decode_header, encode, payload_digest
+from herd.rpc.envelope import Message, Refused
+from herd.transport import Frame
+from herd.transport.tcp import Context, Poller, Router, new_context
 
 DEADLINE_SECONDS = 20.0
 

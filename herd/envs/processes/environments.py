@@ -36,8 +36,8 @@ from herd.envs.suite import PROCESS_STEP_SECONDS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.config.contract import EnvSpec
     from herd.config.suites import SuiteSettings
+    from herd.contract.spaces import EnvSpec
 
 CLOSE_SECONDS = 10.0
 _ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")

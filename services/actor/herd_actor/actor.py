@@ -12,15 +12,15 @@ import torch
 from herd.acting.remote_policy import StoppedWaitingError
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.config.run_contract import run_layout
 from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.make import make_environments
+from herd.protocols.unrolls.client import UnrollClient
+from herd.protocols.unrolls.links import UnrollLinks, choose_shards, link_incarnations, shards_of_agent
+from herd.protocols.unrolls.messages import EpisodeReport
 from herd.service.hardware import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
-from herd.wire.messages import EpisodeReport
-from herd.wire.run_layout import run_layout
-from herd.wire.unroll_client import UnrollClient
-from herd.wire.unroll_links import UnrollLinks, choose_shards, link_incarnations, shards_of_agent
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
 from herd_actor.policies import LocalPolicies, RemotePolicies, group_sizes

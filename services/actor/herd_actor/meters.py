@@ -11,10 +11,10 @@ from herd.telemetry import metric_names as names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from herd.protocols.inference.client import InferenceClient
+    from herd.protocols.unrolls.links import UnrollLinks
     from herd.telemetry import Counter, Histogram
     from herd.telemetry.telemetry import Telemetry
-    from herd.wire.inference_client import InferenceClient
-    from herd.wire.unroll_links import UnrollLinks
 
 
 class Meters:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.remote_policy import RemotePolicy
 from herd.config.network_size import max_weights_bytes
+from herd.config.run_contract import run_layout
 from herd.networks.agent import agent_of
+from herd.protocols.inference.client import InferenceClient
+from herd.protocols.weights.client import WeightsClient
 from herd.telemetry.logs import warn_limited
-from herd.wire.inference_client import InferenceClient
-from herd.wire.run_layout import run_layout
-from herd.wire.weights_client import WeightsClient
 from herd_actor.weights import FreshWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.acting.policy import Policy
+    from herd.protocols.inference.client import Answer
     from herd.service.process import ServiceProcess
-    from herd.wire.inference_client import Answer
     from herd_actor.meters import Meters
     from herd_actor.stint import Stint
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import UnrollLayout
+    from herd.protocols.unrolls.links import Sent, UnrollLinks
+    from herd.protocols.unrolls.messages import EpisodeReport
     from herd.service.signals import Stop
-    from herd.wire.layout import UnrollLayout
-    from herd.wire.messages import EpisodeReport
-    from herd.wire.unroll_links import Sent, UnrollLinks
     from herd_actor.meters import Meters
 
     Arrays = dict[str, NDArray[np.generic]]

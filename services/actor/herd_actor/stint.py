@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.protocols.weights.messages import Place
+from herd.protocols.weights.places import IndexLease
 from herd.telemetry.logs import warn_limited
-from herd.wire.index_client import IndexLease
-from herd.wire.messages import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from herd.config.settings import RunSettings
     from herd.service.signals import Stop
-    from herd.wire.sockets import Context
+    from herd.transport.tcp import Context
 
 
 class Stint:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from herd.acting.served_temperatures import ServedTemperatures
 from herd.config.tiling import tiling_of
+from herd.protocols.bandit.client import BanditClient
 from herd.service.files import replace_file
 from herd.telemetry.logs import get_logger
-from herd.wire.bandit_client import BanditClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.wire.sockets import Context
+    from herd.transport.tcp import Context
 
 DRAIN_SECONDS = 1.0
 """Longest wait at a stop for the bandit to count the last games."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.contract import NO_ACTION
+from herd.contract.spaces import NO_ACTION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.acting.policy import PolicyStep
     from herd.acting.row_state import RowState
+    from herd.contract.unroll import UnrollLayout
     from herd.envs.api import Observation, Transition
-    from herd.wire.layout import UnrollLayout
 
 STEP_FIELDS = (
     "frames",

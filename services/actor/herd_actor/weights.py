@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import LocalPolicy
     from herd.config.settings import ActorSettings
+    from herd.protocols.weights.client import WeightsClient, WeightsFrame
     from herd.service.signals import Stop
     from herd.telemetry.telemetry import Telemetry
-    from herd.wire.weights_client import WeightsClient, WeightsFrame
     from herd_actor.meters import Meters
 
 WAIT_SECONDS = 0.25

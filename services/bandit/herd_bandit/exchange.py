@@ -9,9 +9,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from herd.wire.codec import MalformedMessage
-from herd.wire.messages import ExchangeTemperatures, HandedTemperature, Refused, Temperatures
-from herd.wire.served_run import ServedRun
+from herd.protocols.bandit.messages import ExchangeTemperatures, HandedTemperature, Temperatures
+from herd.rpc.codec import MalformedMessage
+from herd.rpc.envelope import Refused
+from herd.rpc.served_run import ServedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from herd.config.settings import BanditSettings
-    from herd.wire.messages import FinishedEpisode, Message
+    from herd.protocols.bandit.messages import FinishedEpisode
+    from herd.rpc.envelope import Message
     from herd_bandit.population import TaskBandits
     from herd_bandit.task_bandit import TaskBandit
     from herd_bandit.window import RequestWindow

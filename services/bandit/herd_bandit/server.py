@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.rpc.codec import encode
+from herd.rpc.envelope import MAX_HEADER_BYTES, Refused
 from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
-from herd.wire.codec import encode
-from herd.wire.messages import MAX_HEADER_BYTES, Refused
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.config.settings import RunSettings
+    from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
-    from herd.wire.messages import Message
 
 # After an outage, 5,000 actors may each send 26 kB (200 games), two thirds of them before the server reads. The bound does not cover all
 # of them, because a single foreign client could fill it.

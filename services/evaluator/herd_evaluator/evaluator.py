@@ -18,10 +18,10 @@ from herd.evaluation.protocols import protocol_named
 from herd.evaluation.temperatures import best_temperatures
 from herd.evaluation.trained_run import load_trained_run
 from herd.networks.agent import agent_of
+from herd.protocols.weights.client import WeightsClient
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
-from herd.wire.weights_client import WeightsClient
 from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
 from herd_evaluator.meters import Meters
 from herd_evaluator.points import PointsFile
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.config.settings import RunSettings
+    from herd.protocols.weights.client import Version, WeightsFrame
     from herd.service.signals import StopRequest
-    from herd.wire.weights_client import Version, WeightsFrame
 
 WAIT_SECONDS = 0.2
 """Longest wait between evaluations, so that a signal is noticed."""

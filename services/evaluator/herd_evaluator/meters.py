@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.telemetry import Telemetry
-    from herd.wire.sockets import Dealer
+    from herd.transport.tcp import Dealer
 
 
 class Meters:

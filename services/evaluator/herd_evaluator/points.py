@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from herd.wire.weights_client import Version
+    from herd.protocols.weights.client import Version
 
 
 class PointsFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.acting.served_temperatures import ServedTemperatures
-from herd.wire.bandit_client import BanditClient
+from herd.protocols.bandit.client import BanditClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.wire.sockets import Context
+    from herd.transport.tcp import Context
 
 
 class BestTemperatures(ServedTemperatures):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from herd.contract.unroll import Array
     from herd.networks.agent import Agent
-    from herd.wire.acting_rows import ActingLayout
-    from herd.wire.layout import Array
+    from herd.protocols.inference.rows import ActingLayout
     from herd_inference.sessions import Request
 
 Version = tuple[int, int]

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from herd.wire.acting_rows import pack_fields, read_request
-from herd.wire.codec import MalformedMessage, encode
-from herd.wire.messages import Act, Acted, Refused, StateWanted
-from herd.wire.served_run import ServedRun
+from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.rows import pack_fields, read_request
+from herd.rpc.codec import MalformedMessage, encode
+from herd.rpc.envelope import Refused
+from herd.rpc.served_run import ServedRun
 from herd_inference.sessions import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.wire.acting_rows import ActingLayout, ActingRows
-    from herd.wire.codec import Frame
-    from herd.wire.layout import Array
-    from herd.wire.messages import Message
+    from herd.contract.unroll import Array
+    from herd.protocols.inference.rows import ActingLayout, ActingRows
+    from herd.rpc.envelope import Message
+    from herd.transport import Frame
     from herd_inference.batches import Batches
     from herd_inference.sessions import Session, Sessions
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.telemetry import Telemetry
-    from herd.wire.refusals import Refusals
-    from herd.wire.sockets import Dealer, Router
+    from herd.transport.refusals import Refusals
+    from herd.transport.tcp import Dealer, Router
     from herd_inference.exchange import Decision
     from herd_inference.sessions import Request, Sessions
 

@@ -12,12 +12,12 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.config.network_size import max_weights_bytes
+from herd.config.run_contract import run_layout
 from herd.networks.agent import agent_of
+from herd.protocols.inference.rows import ActingLayout
+from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.service.process import ServiceProcess
 from herd.service.serving import POLL_SECONDS, Reply, RequestInbox, open_router, serve
-from herd.wire.acting_rows import ActingLayout
-from herd.wire.messages import MAX_HEADER_BYTES
-from herd.wire.run_layout import run_layout
 from herd_inference.batches import Batches
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.config.settings import RunSettings
+    from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.wire.messages import Message
-    from herd.wire.sockets import Router
+    from herd.transport.tcp import Router
     from herd_inference.engine import Acting
 
 ANSWERS_PER_PEER = 4

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.wire.acting_rows import ActingRows
-    from herd.wire.codec import Frame
+    from herd.protocols.inference.rows import ActingRows
+    from herd.transport import Frame
 
 Span = tuple[int, int]
 """A range of places: the first one, and the one after the last."""

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from herd.checkpoints.errors import CheckpointError
 from herd.checkpoints.weights import decode_weights
+from herd.protocols.weights.client import WeightsClient
 from herd.telemetry.logs import warn_limited
-from herd.wire.weights_client import WeightsClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
-    from herd.wire.sockets import Context, Dealer
+    from herd.transport.tcp import Context, Dealer
 
     Version = tuple[int, int]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from herd.config.replay import UniformReplay
 from herd.learning.batch import Slab, trained_fields
-from herd.wire.unroll_arrays import SingleUnrolls, UnrollArrays
+from herd.protocols.unrolls.arrays import SingleUnrolls, UnrollArrays
 from herd_learner.queue import neighbours
 from herd_learner.replay import UnrollReplay
 from herd_learner.shards.slices import share
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
 
     from herd.config.settings import RunSettings
-    from herd.wire.layout import Array, Arrays, UnrollLayout
-    from herd.wire.unroll_arrays import MessagePlan
+    from herd.contract.unroll import Array, Arrays, UnrollLayout
+    from herd.protocols.unrolls.arrays import MessagePlan
     from herd_learner.queue import QueuedUnroll
     from herd_learner.shared_replay import SharedReplay
 

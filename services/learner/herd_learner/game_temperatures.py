@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from herd.wire.layout import Arrays
+    from herd.contract.unroll import Arrays
 
 
 def inverse_temperatures_of(arrays: Arrays, burn_in: int) -> dict[tuple[int, int], float]:

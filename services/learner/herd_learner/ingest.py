@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, OtherProtocol, decode_header, receive_arrays
-from herd.wire.messages import (
+from herd.protocols.unrolls.arrays import receive_arrays
+from herd.protocols.unrolls.messages import (
     Ack,
     Credit,
     CreditRequest,
@@ -17,12 +17,13 @@ from herd.wire.messages import (
     Goodbye,
     Hello,
     HelloRequired,
-    Refused,
     Rejected,
     Unrolls,
     Welcome,
     actor_identity,
 )
+from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header
+from herd.rpc.envelope import Refused
 from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.queue import QueuedUnroll, UnrollQueue
@@ -30,10 +31,10 @@ from herd_learner.queue import QueuedUnroll, UnrollQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.wire.codec import Frame
-    from herd.wire.credit import CreditPool, Grant
-    from herd.wire.layout import Arrays, UnrollLayout
-    from herd.wire.messages import Message
+    from herd.contract.unroll import Arrays, UnrollLayout
+    from herd.protocols.unrolls.credit import CreditPool, Grant
+    from herd.rpc.envelope import Message
+    from herd.transport import Frame
 
 
 Refusal = Literal["protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]

@@ -8,23 +8,24 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.weights.client import WeightsPublisher
+from herd.rpc.codec import encode
+from herd.rpc.roles import check_sender
 from herd.service.serving import Inbox
 from herd.telemetry.logs import get_logger, warn_limited
-from herd.wire.codec import encode
-from herd.wire.credit import CreditPool
-from herd.wire.sockets import Poller, Router, Waker
-from herd.wire.weights_client import WeightsPublisher
+from herd.transport.tcp import Poller, Router, Waker
 from herd_learner.ingest import Ingest, Refusal, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.contract import EnvSpec
     from herd.config.settings import RunSettings
-    from herd.wire.layout import UnrollLayout
-    from herd.wire.messages import EpisodeReport
-    from herd.wire.population_client import PopulationClient
-    from herd.wire.sockets import Context
+    from herd.contract.spaces import EnvSpec
+    from herd.contract.unroll import UnrollLayout
+    from herd.protocols.population.client import PopulationClient
+    from herd.protocols.unrolls.messages import EpisodeReport
+    from herd.transport.tcp import Context
     from herd_learner.ledger import Ledger
     from herd_learner.meters import Meters
     from herd_learner.queue import UnrollQueue
@@ -91,7 +92,7 @@ class IoThread:
             on_episode=lambda episode, inverse_temperature: self.episodes.append((episode, inverse_temperature)),
             on_unrolls=meters.received,
             on_refused=self._on_refused,
-            check=self._router.check,
+            check=lambda message: check_sender(self._router.sender, message),
         )
         self._inbox = Inbox(self._router, self._on_message, meters, max_burst=MESSAGES_PER_TURN)
         self._answers: list[Reply] = []

@@ -12,11 +12,14 @@ from herd.acting.device import device_of, precision_of
 from herd.checkpoints.store import CheckpointError
 from herd.config.origin import Origin
 from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.config.run_contract import run_layout
 from herd.config.tiling import tiling_of_run
 from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
 from herd.learning.optimizers import Rates, rates_at
 from herd.learning.trainer import Trainer
+from herd.protocols.population.client import PopulationClient
+from herd.protocols.replay.client import ReplayClient
 from herd.service.allocator import return_free_memory
 from herd.service.hardware import usable_cpus
 from herd.service.process import ServiceProcess
@@ -24,10 +27,7 @@ from herd.service.run_settings import changed_settings, is_supervised, keep_sett
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
-from herd.wire.population_client import PopulationClient
-from herd.wire.replay_client import ReplayClient
-from herd.wire.run_layout import run_layout
-from herd.wire.sockets import EndpointInUse
+from herd.transport.tcp import EndpointInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.learning.batch import Slab, TrainBatch
     from herd.learning.trainer import UpdateStatistics
+    from herd.protocols.population.messages import Order
     from herd.service.signals import Stop
-    from herd.wire.messages import Order
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it checks signals and clocks again."""

@@ -31,7 +31,7 @@ STALE = "stale"
 
 MAX_ACCOUNTS = 65_536
 """Incarnations remembered: 16 restarts of each of 4,000 actors, 16 MB. Those without a session are forgotten first, the longest silent
-of them before the others; there are at most 16,384 sessions (``herd.wire.credit.MAX_SESSIONS``)."""
+of them before the others; there are at most 16,384 sessions (``herd.protocols.unrolls.credit.MAX_SESSIONS``)."""
 
 MAX_SKIPPED = 1 << 24
 """Messages that an actor may say were accepted before: ten a second for 19 days. Each of them can be booked as dropped, so that whoever

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from herd.config.population_journal import Copy, Settings
+from herd.protocols.population.messages import Applied, Declined, MemberReport, OwnSetting
 from herd.telemetry.logs import warn_limited
-from herd.wire.messages import Applied, Declined, MemberReport, OwnSetting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.wire.messages import Order
+    from herd.protocols.population.messages import Order
     from herd_learner.fitness import FitnessWindow
 
 

@@ -13,12 +13,12 @@ from herd.telemetry import metric_names as names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.learning.health import Health
     from herd.learning.trainer import UpdateStatistics
+    from herd.protocols.unrolls.credit import CreditPool
+    from herd.protocols.unrolls.messages import EpisodeReport
     from herd.telemetry.telemetry import Telemetry
-    from herd.wire.credit import CreditPool
-    from herd.wire.messages import EpisodeReport
     from herd_learner.ledger import Ledger
     from herd_learner.queue import QueuedUnroll, UnrollQueue
     from herd_learner.shared_replay import SharedReplay

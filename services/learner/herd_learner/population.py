@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from herd.checkpoints.errors import CheckpointError
-from herd.wire.messages import Order
+from herd.protocols.population.messages import Order
 from herd_learner import snapshot
 from herd_learner.member import Member, Membership
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from herd.config.origin import Origin
     from herd.config.settings import RunSettings
     from herd.learning.trainer import Trainer
-    from herd.wire.messages import Copied, MemberReport
-    from herd.wire.population_client import PopulationClient
+    from herd.protocols.population.client import PopulationClient
+    from herd.protocols.population.messages import Copied, MemberReport
     from herd_learner.shards.group import ShardGroup
     from herd_learner.statistics import RunStatistics
 

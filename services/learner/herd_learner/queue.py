@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from herd.wire.layout import Arrays
+    from herd.contract.unroll import Arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from herd.wire.replay_samples import SampledEpisode
+from herd.protocols.replay.samples import SampledEpisode
 
 if TYPE_CHECKING:
-    from herd.wire.replay_samples import EpisodePart, SampledUnrolls, StoredUnroll
+    from herd.protocols.replay.samples import EpisodePart, SampledUnrolls, StoredUnroll
 
 
 class UnrollStock:

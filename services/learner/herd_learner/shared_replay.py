@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from herd.rpc.codec import MalformedMessage
 from herd.telemetry.logs import get_logger, warn_limited
-from herd.wire.codec import MalformedMessage
 from herd_learner.queue import neighbours
 from herd_learner.replay_stock import EpisodeStock, UnrollStock
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from herd.config.replay import SharedReplay as SharedReplaySettings
     from herd.learning.batch import Slab
-    from herd.wire.replay_samples import EpisodePart, SampledEpisode, SampledUnrolls
+    from herd.protocols.replay.samples import EpisodePart, SampledEpisode, SampledUnrolls
     from herd_learner.queue import QueuedUnroll
 
 POLL_SECONDS = 0.005
@@ -35,7 +35,7 @@ BACKLOG_BATCHES = 4
 
 
 class Client(Protocol):
-    """The methods of `herd.wire.replay_client.ReplayClient` used here."""
+    """The methods of `herd.protocols.replay.client.ReplayClient` used here."""
 
     @property
     def num_steps_stored(self) -> int | None:

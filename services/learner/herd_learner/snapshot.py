@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.config.contract import EnvSpec
     from herd.config.origin import Origin
     from herd.config.tiling import Tiling
+    from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import Trainer
     from herd_learner.replay import UnrollReplay

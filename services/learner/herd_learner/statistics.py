@@ -13,8 +13,8 @@ from herd.envs.scores import human_normalised
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.config.contract import EnvSpec
     from herd.config.tiling import Tiling
+    from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
     from herd.learning.trainer import UpdateStatistics
     from herd_learner.fitness import FitnessWindow

@@ -9,7 +9,7 @@ from herd_paramserver.store import Version, Weights
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.wire.weights_client import WeightsFrame
+    from herd.protocols.weights.client import WeightsFrame
     from herd_paramserver.store import WeightsStore
 
 

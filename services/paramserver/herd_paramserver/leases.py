@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.wire.messages import Place
+from herd.protocols.weights.messages import Place
 
 if TYPE_CHECKING:
     from herd_paramserver.liveness import Liveness

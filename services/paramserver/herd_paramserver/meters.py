@@ -6,15 +6,16 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.protocols.weights.messages import GetWeights, NotModified, StalePublish, Weights
+from herd.rpc.envelope import Refused
 from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
-from herd.wire.messages import GetWeights, NotModified, Refused, StalePublish, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.rpc.envelope import Message
     from herd.telemetry import Telemetry
-    from herd.wire.messages import Message
     from herd_paramserver.following import Following
     from herd_paramserver.leases import PlaceLeases
     from herd_paramserver.relay import RelayTable

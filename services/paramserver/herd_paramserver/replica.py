@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.wire.messages import IndexLeased, Refused
+from herd.protocols.weights.messages import IndexLeased
+from herd.rpc.envelope import Refused
 from herd_paramserver.relay import RingError
 from herd_paramserver.requests import Action, Reply, RequestHandler, ToParent
 
 if TYPE_CHECKING:
-    from herd.wire.messages import AgentEnded, LeaseIndex, Message, PublishHeartbeat, PublishSlice, ReleaseIndex
+    from herd.protocols.weights.messages import AgentEnded, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex
+    from herd.rpc.envelope import Message
     from herd_paramserver.relay import RelayTable
     from herd_paramserver.requests import Stores
 

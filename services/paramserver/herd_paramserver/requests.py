@@ -10,25 +10,25 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.wire.codec import MalformedMessage, OtherProtocol
-from herd.wire.messages import (
+from herd.protocols.weights.messages import (
     AgentEnded,
     GetWeights,
     LeaseIndex,
     NotModified,
     PublishHeartbeat,
     PublishSlice,
-    Refused,
     ReleaseIndex,
     Weights,
 )
-from herd.wire.served_run import ServedRun
+from herd.rpc.codec import MalformedMessage, OtherProtocol
+from herd.rpc.envelope import Refused
+from herd.rpc.served_run import ServedRun
 from herd_paramserver.store import Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.wire.messages import Message
+    from herd.rpc.envelope import Message
     from herd_paramserver.store import WeightsStore
 
 Payloads = tuple[memoryview, ...]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.wire.messages import AgentEndNoted, IndexLeased, Published, Refused, SliceWanted, StalePublish
+from herd.protocols.weights.messages import AgentEndNoted, IndexLeased, Published, SliceWanted, StalePublish
+from herd.rpc.envelope import Refused
 from herd_paramserver.leases import NoIndexFreeError
 from herd_paramserver.requests import Reply, RequestHandler, UnfitMessage
 from herd_paramserver.store import InvalidSliceError, Outcome, Version
 
 if TYPE_CHECKING:
-    from herd.wire.messages import AgentEnded, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex
+    from herd.protocols.weights.messages import AgentEnded, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex
     from herd_paramserver.leases import PlaceLeases
     from herd_paramserver.liveness import Liveness
     from herd_paramserver.requests import Stores

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from herd.config.network_size import max_weights_bytes
 from herd.envs.make import environment_spec
+from herd.protocols.weights.messages import PublishSlice
+from herd.rpc.codec import OtherProtocol, decode_header, encode
+from herd.rpc.envelope import Refused
+from herd.rpc.roles import check_sender
 from herd.service.process import ServiceProcess
 from herd.service.serving import POLL_SECONDS, Inbox, open_router, serve, warn_refused
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger
-from herd.wire.codec import OtherProtocol, decode_header, encode
-from herd.wire.messages import PublishSlice, Refused
 from herd_paramserver.following import Following, readiness_of_all
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.config.settings import RunSettings
+    from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.wire.messages import Message
-    from herd.wire.sockets import Context, Dealer, Router
+    from herd.transport.tcp import Context, Dealer, Router
     from herd_paramserver.requests import Reply, RequestHandler, Stores
     from herd_paramserver.store import Version
 
@@ -111,7 +113,7 @@ class ParameterServer:
             )
         try:
             message = decode_header(frames[0])
-            self._router.check(message)
+            check_sender(self._router.sender, message)
             action = self._handler.answer(message, frames[1:], peer=peer, now=self._clock())
         except OtherProtocol as error:
             self._send(peer, self._handler.other_protocol(error))

@@ -6,18 +6,18 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
+from herd.protocols.weights.client import MAX_SLICE_BYTES, PAUSE_SECONDS, WeightsClient
+from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.telemetry.logs import warn_limited
-from herd.wire.codec import MalformedMessage, decode_header, encode
-from herd.wire.messages import MAX_HEADER_BYTES
-from herd.wire.sockets import Dealer
-from herd.wire.weights_client import MAX_SLICE_BYTES, PAUSE_SECONDS, WeightsClient
+from herd.transport.tcp import Dealer
 from herd_paramserver.store import InvalidSliceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from herd.wire.messages import Message
-    from herd.wire.sockets import Context
+    from herd.rpc.envelope import Message
+    from herd.transport.tcp import Context
     from herd_paramserver.following import Following
     from herd_paramserver.meters import Meters
     from herd_paramserver.replica import ReplicaHandler
@@ -69,7 +69,7 @@ class Upstream:
     """Never blocks. Loses messages under way when a connection breaks; all requests are repeated.
 
     There is one follower per agent, each with its own connection and request, so that none waits for another. With A agents each pauses
-    A x ``herd.wire.weights_client.PAUSE_SECONDS`` after an answer 'nothing newer'. So a child sends its parent at most
+    A x ``herd.protocols.weights.client.PAUSE_SECONDS`` after an answer 'nothing newer'. So a child sends its parent at most
     1 / PAUSE_SECONDS = 100 requests/s, for any number of agents and clients.
     """
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from herd.config.population_journal import Began, Decided, Done, Failed, Returned
-from herd.wire.messages import Copied, Order, OwnSetting
+from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd_population.rules import choose_partner, is_better, is_ready, perturbed
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from herd.config.population import PopulationSettings
     from herd.config.population_journal import Settings
-    from herd.wire.messages import MemberReport
+    from herd.protocols.population.messages import MemberReport
 
 MOST_AHEAD = 1 << 32
 """Largest order number that a controller without its journal accepts from members: more than a run has, and far from overflow."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.wire.codec import MalformedMessage
-from herd.wire.messages import MemberReport
+from herd.protocols.population.messages import MemberReport
+from herd.rpc.codec import MalformedMessage
 
 if TYPE_CHECKING:
-    from herd.wire.messages import Message
+    from herd.rpc.envelope import Message
 
 
 def report_of(message: Message, *, num_payloads: int) -> MemberReport:

@@ -9,8 +9,8 @@ from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
+    from herd.protocols.population.messages import MemberReport
     from herd.telemetry import Telemetry
-    from herd.wire.messages import MemberReport
     from herd_population.controller import Event
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import fitness_objection
+from herd.protocols.population.messages import MemberAnswer
+from herd.rpc.codec import encode
+from herd.rpc.envelope import MAX_HEADER_BYTES, Refused
+from herd.rpc.served_run import ServedRun
 from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
-from herd.wire.codec import encode
-from herd.wire.messages import MAX_HEADER_BYTES, MemberAnswer, Refused
-from herd.wire.served_run import ServedRun
 from herd_population.controller import Controller
 from herd_population.exchange import report_of
 from herd_population.journal import Journal
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from herd.config.population_journal import Settings
     from herd.config.settings import RunSettings
+    from herd.protocols.population.messages import MemberReport
+    from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
-    from herd.wire.messages import MemberReport, Message
 
 UNREAD_BYTES_EACH = 64 << 10
 """A report of 64 settings takes 10 kB, and a learner has one pending."""

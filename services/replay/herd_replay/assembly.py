@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from herd.wire.episode_pieces import EpisodeKey
+from herd.protocols.replay.pieces import EpisodeKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

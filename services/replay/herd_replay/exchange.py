@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.wire.codec import MalformedMessage, encode, read_arrays
-from herd.wire.episode_pieces import EpisodeKey, PieceLayout, check_episode_fields, inserted_layout, replica_of, segments_of
-from herd.wire.layout import LINK_BITS
-from herd.wire.messages import (
+from herd.contract.unroll import LINK_BITS
+from herd.protocols.replay.messages import (
     MAX_UNROLLS_PER_INSERT,
     Inserted,
     InsertUnrolls,
-    Refused,
     Sampled,
     SampleEpisode,
     SamplePart,
     SampleUnrolls,
     StoredEpisodes,
 )
-from herd.wire.replay_samples import MAX_ANSWER_BYTES, MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
-from herd.wire.served_run import ServedRun
+from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, check_episode_fields, inserted_layout, replica_of, segments_of
+from herd.protocols.replay.samples import MAX_ANSWER_BYTES, MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
+from herd.protocols.unrolls.arrays import read_arrays
+from herd.rpc.codec import MalformedMessage, encode
+from herd.rpc.envelope import Refused
+from herd.rpc.served_run import ServedRun
 from herd_replay.assembly import Piece
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.wire.codec import Frame
-    from herd.wire.episode_pieces import Segment
-    from herd.wire.layout import Array, UnrollLayout
-    from herd.wire.messages import Message
-    from herd.wire.replay_samples import Table
+    from herd.contract.unroll import Array, UnrollLayout
+    from herd.protocols.replay.pieces import Segment
+    from herd.protocols.replay.samples import Table
+    from herd.rpc.envelope import Message
+    from herd.transport import Frame
     from herd_replay.assembly import Assembler
     from herd_replay.store import EpisodeStore, Stored
     from herd_replay.writers import Writers

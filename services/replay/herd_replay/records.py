@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.wire.episode_pieces import EpisodeKey
-from herd.wire.replay_samples import PART, PIECE
+from herd.protocols.replay.pieces import EpisodeKey
+from herd.protocols.replay.samples import PART, PIECE
 
 if TYPE_CHECKING:
-    from herd.wire.replay_samples import Table
+    from herd.protocols.replay.samples import Table
     from herd_replay.assembly import Episode
 
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.config.replay_service import OPEN_SHARE
+from herd.config.run_contract import run_layout
+from herd.protocols.replay.client import WINDOW
+from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
+from herd.protocols.replay.pieces import inserted_layout
+from herd.protocols.replay.samples import PART_BYTES
+from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.service.process import ServiceProcess
 from herd.service.serving import Reply, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.logs import warn_limited
-from herd.wire.episode_pieces import inserted_layout
-from herd.wire.messages import MAX_HEADER_BYTES, MAX_UNROLLS_PER_INSERT
-from herd.wire.replay_client import WINDOW
-from herd.wire.replay_samples import PART_BYTES
-from herd.wire.run_layout import run_layout
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
 from herd_replay.keeper import Keeper
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.config.settings import RunSettings
+    from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
-    from herd.wire.messages import Message
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""

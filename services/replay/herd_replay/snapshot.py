@@ -16,9 +16,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from herd.config.foreign_files import MAX_JSON_BYTES, open_file, read_file
+from herd.protocols.replay.pieces import EpisodeKey
+from herd.protocols.replay.samples import PART, PIECE
 from herd.service.files import TEMPORARY, replace_file
-from herd.wire.episode_pieces import EpisodeKey
-from herd.wire.replay_samples import PART, PIECE
 from herd_replay.assembly import Episode, Piece
 from herd_replay.records import Record, record_parts
 from herd_replay.segments import RECORD_ALIGNMENT

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from herd.wire.episode_pieces import EpisodeKey
+    from herd.protocols.replay.pieces import EpisodeKey
     from herd_replay.assembly import Episode
     from herd_replay.segments import Segment
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from herd.config.contract import NO_FRAMES, EnvSpec
 from herd.config.section import PositiveInt
 from herd.config.suites import SuiteSettings
+from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
 from herd.envs.scores import ReferenceScores
 from herd.envs.suite import Suite, require_known

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 from herd.envs.scores import ReferenceScores, read_reference_scores
 from herd.envs.suite import Suite, require_known
 from herd.envs.suites.atari.settings import AtariSettings

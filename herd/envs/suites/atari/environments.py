@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.envs.suites.atari.settings import AtariSettings
 
 _NO_LIMIT = 2**30

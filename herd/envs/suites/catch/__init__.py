@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 from herd.envs.instructions import MAX_WORDS
 from herd.envs.suite import Suite, require_known
 from herd.envs.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks

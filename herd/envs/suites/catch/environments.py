@@ -20,7 +20,7 @@ from herd.envs.instructions import hash_instruction
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.envs.suites.catch.settings import CatchSettings
 
 INSTRUCTED = "catch_instructed"

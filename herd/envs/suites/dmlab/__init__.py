@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.config.contract import EnvSpec
+from herd.contract.spaces import EnvSpec
 from herd.envs.instructions import MAX_WORDS
 from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
 from herd.envs.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from herd.config.contract import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import UnknownTaskError
 from herd.envs.reading import FRAME, VECTOR, WORDS
 from herd.envs.suite import Suite

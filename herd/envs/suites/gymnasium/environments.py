@@ -20,7 +20,7 @@ from herd.envs.suites.gymnasium.rows import make_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.config.contract import EnvSpec
+    from herd.contract.spaces import EnvSpec
     from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 _NUM_SEEDS = 2**31

@@ -1,0 +1,42 @@
+"""The spaces of the environments that a run plays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_ACTION = -1
+"""Stands for the previous action in a game's first row."""
+NO_FRAMES = (0, 0, 0)
+"""The frame shape of observations without frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """Spaces of the environments, known without starting an environment."""
+
+    task_names: tuple[str, ...]
+    """Names of the tasks, indexed by task_id."""
+    frame_shape: tuple[int, int, int]
+    """(H, W, C) of the newest frame, uint8; NO_FRAMES if observations are vectors only."""
+    frame_stack: int
+    """Number of frames in one observation (S)."""
+    num_actions: int
+    """Number of discrete actions (A)."""
+    action_repeat: int
+    """Env frames per agent step."""
+    instruction_length: int
+    """Number of hashed words per instruction; 0 if the suite has no instructions."""
+    num_words: int = 1000
+    """Hashed words are in 0..num_words-1, 0 = padding (scalable_agent's 1000 buckets)."""
+    vector_size: int = 0
+    """Number of float32 values in an observation, beside or instead of its frames (D)."""
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether observations contain frames."""
+        return self.frame_shape != NO_FRAMES
+
+    @property
+    def observation_channels(self) -> int:
+        """Channels of the stacked observation, S * C; channel s * C + c, s = 0 the oldest."""
+        return self.frame_stack * self.frame_shape[2]

@@ -1,0 +1,1 @@
+"""One folder per conversation: its messages and its client."""

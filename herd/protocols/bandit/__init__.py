@@ -1,0 +1,1 @@
+"""The exchange of returns and temperatures with the bandit."""

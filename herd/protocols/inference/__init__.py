@@ -1,0 +1,1 @@
+"""Central inference: rows of observations and the actions for them."""

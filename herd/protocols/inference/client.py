@@ -1,0 +1,201 @@
+"""An actor's side of central inference: it requests actions for one row of environments at a time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.rows import ActedRows, ActingLayout, pack_fields, read_answer
+from herd.rpc.codec import MalformedMessage, encode
+from herd.rpc.request import CONNECTING_SECONDS, WAIT_SECONDS, RetryingClient, RetryingRequest
+from herd.transport.tcp import Context, Dealer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from herd.contract.unroll import Array, UnrollLayout
+    from herd.rpc.envelope import Message
+    from herd.transport import Frame
+
+LONGEST_WAIT_SECONDS = 0.25
+"""Longest single wait for an answer; bounds the delay of an overdue repetition."""
+ANSWERS = 4
+"""Maximum number of queued answers: to the request under way, and to its repetitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one request."""
+
+    rows: ActedRows
+    version: tuple[int, int]
+    """(lineage, learner updates) of the policy."""
+    round_trip_seconds: float
+    """Time since the request was made, including repetitions."""
+
+
+def acting_identity(actor_index: int, incarnation: int, group: int) -> str:
+    """Return the name under which the service keeps the states of one group of an actor's environments."""
+    return f"inference/{actor_index}/{incarnation:x}/{group}"
+
+
+class InferenceClient(RetryingClient):
+    """Requests the actions of one group of environments, one request at a time. Used by one thread. Only ``poll`` may block.
+
+    Loses data: none. If a request or its answer is lost, the request is repeated under its number, and the service repeats its answer.
+    A service that does not know the environments, for example after a restart, gets their stacks and states.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        *,
+        layout: UnrollLayout,
+        run_id: str,
+        agent: int,
+        contract: str,
+        actor_index: int,
+        incarnation: int,
+        group: int,
+        num_environments: int,
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        """Start connecting.
+
+        Args:
+            context: the process's.
+            endpoint: the service's.
+            layout: layout of the run's unrolls.
+            run_id: name of the run.
+            agent: the agent whose policy acts.
+            contract: digest of the contract.
+            actor_index: index of the actor.
+            incarnation: incarnation of the actor.
+            group: number of this group in the actor.
+            num_environments: number of environments in the group.
+            clock: monotonic seconds.
+            random: source of jitter.
+
+        """
+        self.num_states_sent = 0
+        """Requests that included stacks and states: the first one, and one for each time that the service did not know them."""
+        self._layout = ActingLayout(layout)
+        self._identity = (run_id, agent, contract)
+        self._num_environments = num_environments
+        self._clock = clock
+        answer_bytes = num_environments * sum(field.bytes_per_unroll for field in self._layout.answer_fields)
+        name = acting_identity(actor_index, incarnation, group)
+        self.socket = Dealer(context, endpoint, routing_id=name, max_frame_bytes=answer_bytes, high_water_mark=ANSWERS)
+        self._request = RetryingRequest(self.socket, self._question, renumbers=False, clock=clock, random=random)
+        self._fields: dict[str, Array] = {}
+        self._stacks: NDArray[np.uint8] | None = None
+        self._frames: list[Frame] = []
+        self._asked_at = 0.0
+        self._knows_us = False
+        self._is_abandoned = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a request is under way, possibly an abandoned one."""
+        return self._request.is_pending
+
+    @property
+    def silent_seconds(self) -> float:
+        """Time since the request under way was made; 0 if there is none."""
+        return self._clock() - self._asked_at if self._request.is_pending else 0.0
+
+    def ask(self, fields: dict[str, Array], stacks: NDArray[np.uint8] | None) -> None:
+        """Request the actions for a row, without waiting.
+
+        Args:
+            fields: [E, ...] by name, as in `ActingLayout.state_fields`.
+            stacks: [E, S * C, H, W], must not change until the answer; None if observations have no frames.
+
+        Raises:
+            RuntimeError: another request is under way.
+        """
+        if self._request.is_pending:
+            raise RuntimeError("a request was sent while another one is under way")
+        self._fields, self._stacks = fields, stacks
+        self._is_abandoned = False
+        self._frames = []
+        self._asked_at = self._clock()
+        self._request.begin()
+        self._request.advance()
+
+    def poll(self, timeout_seconds: float = 0.0) -> Answer | None:
+        """Return the answer; None if it does not arrive within ``timeout_seconds``, or if the request was abandoned."""
+        deadline = self._clock() + timeout_seconds
+        while self._request.is_pending:
+            self._request.advance()
+            for message, payloads in self._request.answers():
+                if (answer := self._handle(message, payloads)) is not None:
+                    return answer
+            left = deadline - self._clock()
+            if not self._request.is_pending or left <= 0:
+                break
+            longest = LONGEST_WAIT_SECONDS
+            if not self._request.is_sent:
+                longest = max(CONNECTING_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
+            self.socket.wait(min(left, longest))
+        return None
+
+    def abandon(self) -> None:
+        """Stop waiting for the answer, because another policy has acted on the row.
+
+        The request is still repeated, to notice when the service is back. The next request includes states.
+        """
+        self._is_abandoned = True
+        self._knows_us = False
+
+    def _question(self, request_id: int) -> list[Frame]:
+        if not self._frames:
+            self._frames = self._encoded(request_id, has_state=not self._knows_us)
+        return self._frames
+
+    def _encoded(self, request_id: int, *, has_state: bool) -> list[Frame]:
+        run_id, agent, contract = self._identity
+        message = Act(
+            request_id=request_id,
+            run_id=run_id,
+            agent=agent,
+            contract=contract,
+            num_environments=self._num_environments,
+            has_state=has_state,
+        )
+        layout = self._layout
+        frames = [*encode(message), pack_fields(layout.state_fields if has_state else layout.row_fields, self._fields)]
+        shape = layout.planes_shape(has_state=has_state)
+        if shape is not None and self._stacks is not None:
+            # A copy, because the environments reuse their memory two steps later, while an abandoned request may still be pending.
+            frames.append(self._stacks[:, -shape[0] :].copy().reshape(-1).data)
+        self.num_states_sent += has_state
+        return frames
+
+    def _handle(self, message: Message, payloads: list[memoryview]) -> Answer | None:
+        match message:
+            case Acted() | StateWanted() if self._request.is_answer(message) and self._is_abandoned:
+                self._request.answered()
+            case Acted() if self._request.is_answer(message):
+                try:
+                    rows = read_answer(payloads, self._num_environments, self._layout)
+                except MalformedMessage:
+                    self._request.num_malformed += 1  # the request is repeated when overdue
+                    return None
+                self._request.answered()
+                self._knows_us = True
+                return Answer(rows, (message.lineage, message.updates), self._clock() - self._asked_at)
+            case StateWanted() if self._request.is_answer(message):
+                self._knows_us = False
+                self._frames = []
+                self._request.is_sent = False  # send the same row again at once, with its state
+                self._request.advance()
+        return None

@@ -1,0 +1,1 @@
+"""Reports of learners to the population, and its orders."""

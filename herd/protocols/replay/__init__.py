@@ -1,0 +1,1 @@
+"""The conversation of learners with replay: inserted unrolls and samples."""

@@ -1,0 +1,310 @@
+"""The arrays of one received message: their places in memory, and the check of their values.
+
+Fields of one dtype are adjacent and are checked together. So the number of calls, which dominates the cost of a message with one unroll,
+does not grow with the number of fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from herd.contract.unroll import DTYPES, Array, Arrays
+from herd.protocols.compression import compress, decompress
+from herd.rpc.codec import MalformedMessage, pack_header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from herd.contract.unroll import FieldSpec, UnrollLayout
+    from herd.protocols.replay.messages import InsertUnrolls
+    from herd.protocols.unrolls.messages import Unrolls
+    from herd.rpc.envelope import ArrayHeader, Compression, Message
+    from herd.transport import Frame
+
+APART_BYTES = 1 << 16
+"""Frames of pixels of at least this size stay in libzmq's memory, where each has its own block. Smaller ones are copied, because each would
+keep alive a block of 8 KiB that it shares with others."""
+MIN_COMPRESSED_BYTES = 4096
+"""Smaller arrays are sent uncompressed, because a call costs about 2 us. In messages of 32 unrolls, all fields except frames, logits and
+core state are smaller."""
+PLANS_KEPT = 32
+"""Number of cached plans. All messages of an actor have the same size, so a run needs few."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a field in memory."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    """[U, ...]."""
+    count: int
+    """Number of elements."""
+    start: int | None
+    """Offset in the packed bytes; None if the field is not packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A range of packed bytes with the fields of one dtype."""
+
+    dtype: np.dtype[Any]
+    start: int
+    stop: int
+    lowest: Array | None
+    """Lowest values [elements], of an integer dtype."""
+    spans: Array | None
+    """[elements], unsigned: the largest difference of each from its lowest value."""
+
+    def fits(self, packed: npt.NDArray[np.uint8]) -> bool:
+        """Return whether every value is valid."""
+        return _all_valid(packed[self.start : self.stop].view(self.dtype), self.lowest, self.spans)
+
+
+class MessagePlan:
+    """The structure of messages with a given number of unrolls of one layout."""
+
+    def __init__(self, layout: UnrollLayout, num_unrolls: int) -> None:
+        self.fields = layout.fields
+        self.num_unrolls = num_unrolls
+        self.sizes = [num_unrolls * field.bytes_per_unroll for field in self.fields]
+        """Bytes of each field, in wire order."""
+        self._shapes = [(num_unrolls, *field.shape) for field in self.fields]
+        self._accepted: tuple[tuple[ArrayHeader, ...], bool] = ((), False)
+        is_apart = [field.dtype.str == "|u1" and size >= APART_BYTES for field, size in zip(self.fields, self.sizes, strict=True)]
+        self.apart = [position for position, apart in enumerate(is_apart) if apart]
+        """Positions of the fields that are not packed."""
+        # Widest dtypes first, so that each field begins at a multiple of its element's size.
+        self.packed = sorted(
+            (position for position, apart in enumerate(is_apart) if not apart),
+            key=lambda position: (-self.fields[position].dtype.itemsize, self.fields[position].dtype.str),
+        )
+        """Positions of the packed fields, in the order in which they are packed."""
+        starts: dict[int, int | None] = dict.fromkeys(self.apart)
+        starts |= zip(self.packed, accumulate((self.sizes[position] for position in self.packed), initial=0), strict=False)
+        self.places = {
+            field.name: _Place(field.dtype, shape, math.prod(shape), starts[position])
+            for position, (field, shape) in enumerate(zip(self.fields, self._shapes, strict=True))
+        }
+        """The fields by name."""
+        self._groups: list[_Group] = []
+        for dtype in dict.fromkeys(self.fields[position].dtype for position in self.packed):
+            if dtype.str != "|u1":  # any byte is a pixel
+                self._groups.append(self._group(dtype, num_unrolls))
+
+    def is_compressed(self, arrays: tuple[ArrayHeader, ...]) -> bool:
+        """Return whether any of these arrays is compressed.
+
+        Raises:
+            ValueError: the headers describe another message; the text says how they differ.
+
+        """
+        accepted, is_compressed = self._accepted
+        if arrays == accepted:  # the codec caches headers, so that most comparisons are of identical objects
+            return is_compressed
+        if (misfit := self._misfit(arrays)) is not None:
+            raise ValueError(misfit)
+        is_compressed = any(header.compression != "none" for header in arrays)
+        self._accepted = (arrays, is_compressed)
+        return is_compressed
+
+    def _misfit(self, arrays: tuple[ArrayHeader, ...]) -> str | None:
+        if len(arrays) != len(self.fields):
+            return f"{len(arrays)} arrays, expected {len(self.fields)}"
+        for header, field, shape in zip(arrays, self.fields, self._shapes, strict=True):
+            if header.name != field.name:
+                return f"array {header.name[:64]} where {field.name} was expected"
+            if header.dtype != field.dtype.str or header.shape != shape:
+                return f"array {field.name} is {header.dtype} {header.shape}, expected {field.dtype.str} {shape}"
+        return None
+
+    def arrays(self, raw: Sequence[bytes | memoryview]) -> UnrollArrays:
+        """Return the arrays in ``raw``, the bytes of each field in wire order and of the right sizes."""
+        packed = b"".join([raw[position] for position in self.packed])
+        return UnrollArrays(self, packed, {self.fields[position].name: raw[position] for position in self.apart})
+
+    def first_misfit(self, arrays: UnrollArrays) -> str | None:
+        """Return the name of the first field with an invalid value; None if there is none."""
+        packed = np.frombuffer(arrays.packed, np.uint8)
+        if all(group.fits(packed) for group in self._groups):
+            return None
+        return next(field.name for field in self.fields if not values_fit(field, arrays[field.name]))
+
+    def _group(self, dtype: np.dtype[Any], num_unrolls: int) -> _Group:
+        fields = [self.fields[position] for position in self.packed if self.fields[position].dtype == dtype]
+        start = self.places[fields[0].name].start or 0
+        stop = start + sum(num_unrolls * field.bytes_per_unroll for field in fields)
+        if dtype.kind != "i":
+            return _Group(dtype, start, stop, None, None)
+        counts = [num_unrolls * math.prod(field.shape) for field in fields]
+        lowest, spans = (np.repeat(np.array(each), counts) for each in zip(*map(_bounds, fields), strict=True))
+        return _Group(dtype, start, stop, lowest, spans)
+
+
+@lru_cache(maxsize=PLANS_KEPT)
+def plan_of(layout: UnrollLayout, num_unrolls: int) -> MessagePlan:
+    """Return the cached plan of these messages."""
+    return MessagePlan(layout, num_unrolls)
+
+
+class UnrollArrays(Mapping[str, Array]):
+    """By field name, read-only arrays [U, *shape]: views of the bytes of one message."""
+
+    __slots__ = ("_apart", "packed", "plan")
+
+    def __init__(self, plan: MessagePlan, packed: bytes, apart: Mapping[str, bytes | memoryview]) -> None:
+        self.plan = plan
+        self._apart = apart
+        self.packed = packed
+        """All packed fields."""
+
+    def __getitem__(self, name: str) -> Array:
+        place = self.plan.places[name]
+        if place.start is None:
+            return np.frombuffer(self._apart[name], place.dtype).reshape(place.shape)
+        return np.frombuffer(self.packed, place.dtype, place.count, place.start).reshape(place.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in self.plan.fields)
+
+    def __len__(self) -> int:
+        return len(self.plan.fields)
+
+
+class SingleUnrolls:
+    """Messages of one unroll each, of one layout. A batch is copied from them field by field instead of message by message."""
+
+    def __init__(self, messages: Sequence[UnrollArrays]) -> None:
+        self._messages = messages
+        self._rows = np.frombuffer(b"".join([message.packed for message in messages]), np.uint8).reshape(len(messages), -1)
+
+    def parts(self, name: str) -> list[Array]:
+        """Return arrays [N, *shape] with this field of consecutive unrolls."""
+        place = self._messages[0].plan.places[name]
+        if place.start is None:
+            return [message[name] for message in self._messages]
+        columns = self._rows[:, place.start : place.start + place.count * place.dtype.itemsize]
+        return [columns.view(place.dtype).reshape(-1, *place.shape[1:])]
+
+
+def values_fit(field: FieldSpec, array: Array) -> bool:
+    """Return whether every value is valid.
+
+    An action out of range would abort a CUDA process, and a NaN would spoil the parameters.
+    """
+    return _all_valid(array, *_bounds(field))
+
+
+def _all_valid(values: Array, lowest: Array | None, spans: Array | None) -> bool:
+    """Return whether every value is valid; ``lowest`` and ``spans`` are those of `_Group`, of an integer dtype."""
+    if values.dtype.kind == "b":  # numpy leaves other bytes than 0 and 1 undefined
+        return not (values.view(np.uint8) > 1).any()
+    if values.dtype.kind == "f":
+        return bool(np.isfinite(values).all())
+    if lowest is None or spans is None:
+        return True
+    # A value below the lowest wraps around to a difference that is too large.
+    return bool(((values - lowest).view(spans.dtype) <= spans).all())
+
+
+def _bounds(field: FieldSpec) -> tuple[Array | None, Array | None]:
+    """Return the lowest value of a field of signed integers, and the largest difference from it, unsigned; else None."""
+    if field.dtype.kind != "i":
+        return None, None
+    of_dtype = np.iinfo(field.dtype)
+    low = int(of_dtype.min) if field.minimum is None else field.minimum
+    high = int(of_dtype.max) if field.maximum is None else field.maximum
+    return np.array(low, field.dtype), np.array(high - low, f"<u{field.dtype.itemsize}")
+
+
+def encode_arrays(message: Message, arrays: Arrays, compression: Compression = "none") -> list[Frame]:
+    """Return the frames of ``message``, which has a field ``arrays``: the header, then one frame per array in the order given.
+
+    Contiguous uncompressed arrays are not copied: their frames are views. ``message.arrays`` is set to the description of ``arrays``.
+
+    Raises:
+        TypeError: a dtype is not allowed on the wire.
+        ValueError: the header is larger than ``MAX_HEADER_BYTES`` (too many episode reports).
+
+    """
+    frames: list[Frame] = []
+    described = []
+    for name, array in arrays.items():
+        if array.dtype.str not in DTYPES:
+            raise TypeError(f"array {name} has dtype {array.dtype}, which is not allowed")
+        used, frame = _pack(array, compression)
+        described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "compression": used})
+        frames.append(frame)
+    return [pack_header({**message.model_dump(), "arrays": described}), *frames]
+
+
+def receive_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout) -> UnrollArrays:
+    """Return the arrays in the payload ``frames`` (without the header) of ``message``. They keep large frames of pixels in memory.
+
+    Raises:
+        MalformedMessage: names, order, dtype, shape, length, compression or values do not fit ``layout``.
+
+    """
+    plan = plan_of(layout, message.num_unrolls)
+    try:
+        is_compressed = plan.is_compressed(message.arrays)
+    except ValueError as error:
+        raise MalformedMessage(str(error), "array") from error
+    if len(frames) != len(plan.sizes):
+        raise MalformedMessage(f"{len(frames)} payload frames, expected {len(plan.sizes)}", "array")
+    raw = frames
+    if is_compressed:
+        raw = [
+            frame if header.compression == "none" else decompress(header.name, header.compression, frame, num_bytes)
+            for header, frame, num_bytes in zip(message.arrays, frames, plan.sizes, strict=True)
+        ]
+    if (sizes := list(map(len, raw))) != plan.sizes:
+        position = next(position for position, size in enumerate(sizes) if size != plan.sizes[position])
+        name = plan.fields[position].name
+        raise MalformedMessage(f"array {name} has {sizes[position]} bytes, expected {plan.sizes[position]}", "size")
+    arrays = plan.arrays(raw)
+    if (name_of_misfit := plan.first_misfit(arrays)) is not None:
+        raise MalformedMessage(f"array {name_of_misfit} contains a value out of range", "array")
+    return arrays
+
+
+def read_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:
+    """Copy what `receive_arrays` returns into ``out``, one memcpy per field.
+
+    Args:
+        message: its header.
+        frames: one per entry of ``message.arrays``.
+        layout: what the receiver expects.
+        out: by field name, writable views [U, *shape] with U = ``message.num_unrolls``; they may be strided.
+
+    Raises:
+        MalformedMessage: as in `receive_arrays`; ``out`` is unchanged.
+        ValueError: ``out`` does not fit the layout.
+
+    """
+    arrays = dict(receive_arrays(message, frames, layout))
+    for name, array in arrays.items():
+        target = out[name]
+        if target.shape != array.shape or target.dtype != array.dtype:
+            raise ValueError(f"out[{name!r}] is {target.dtype} {target.shape}, expected {array.dtype} {array.shape}")
+    for name, array in arrays.items():
+        out[name][...] = array
+
+
+def _pack(array: Array, compression: Compression) -> tuple[Compression, Frame]:
+    if array.nbytes == 0:
+        return "none", b""
+    contiguous = np.ascontiguousarray(array)
+    raw = contiguous.reshape(-1).view(np.uint8).data
+    if compression == "none" or array.nbytes < MIN_COMPRESSED_BYTES:
+        return "none", raw
+    packed = compress(compression, raw)
+    return (compression, packed) if len(packed) < len(raw) else ("none", raw)

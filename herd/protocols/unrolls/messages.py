@@ -1,0 +1,116 @@
+"""Messages of the unroll stream; docs/messaging.md has the rules that go with them."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import FailFast, Field
+
+from herd.rpc.envelope import PROTOCOL_VERSION, AgentNumber, ArrayHeaders, Count, Fields, Identifier, Message, Number, Reason, Role
+
+MAX_EPISODES = 4096
+MAX_UNROLLS_PER_MESSAGE = 65_536
+NumUnrolls = Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
+
+
+def actor_identity(actor_index: int, incarnation: int) -> str:
+    """Return the routing identity that this incarnation of an actor uses with the learner."""
+    return f"actor/{actor_index}/{incarnation:x}"
+
+
+class EpisodeReport(Fields):
+    """One finished game."""
+
+    task_id: Count
+    environment_slot: Count
+    episode_id: Count
+    episode_return: float
+    """Raw undiscounted sum of rewards."""
+    agent_steps: Count
+
+
+class Hello(Message):
+    """Actor to learner: opens or reopens a session."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
+    type: Literal["hello"] = "hello"
+    protocol: Literal[2] = PROTOCOL_VERSION
+    """A hello of another version is invalid; the codec recognises it."""
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    actor_index: Count
+    incarnation: Count
+    max_unrolls: NumUnrolls
+    oldest_sequence: Number
+
+
+class Unrolls(Message):
+    """Actor to learner: all unrolls finished at the same time; one payload frame per entry of ``arrays``."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
+    type: Literal["unrolls"] = "unrolls"
+    sequence: Number
+    generated_frames: Count
+    """Env frames, cumulative over the incarnation, this message included."""
+    num_frames: Count
+    """Env frames of this message."""
+    num_unrolls: NumUnrolls
+    arrays: ArrayHeaders = ()
+    episodes: Annotated[tuple[EpisodeReport, ...], Field(max_length=MAX_EPISODES), FailFast()] = ()
+
+
+class CreditRequest(Message):
+    """Actor to learner: requests that its cumulative grant reach this number."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
+    type: Literal["credit_request"] = "credit_request"
+    wanted_unrolls: Count
+
+
+class Goodbye(Message):
+    """Actor to learner: ends the session and frees its credit. Learner to actor: the run is over, and no other learner will follow."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
+    type: Literal["goodbye"] = "goodbye"
+
+
+class Welcome(Message):
+    """Learner to actor: a session starts."""
+
+    type: Literal["welcome"] = "welcome"
+    request_id: Count
+    accepted_sequence: Count
+    granted_unrolls: Count
+
+
+class Ack(Message):
+    """Learner to actor: every message up to ``sequence`` is in the queue."""
+
+    type: Literal["ack"] = "ack"
+    sequence: Count
+    granted_unrolls: Count
+
+
+class Credit(Message):
+    """Learner to actor: the session's current cumulative grant."""
+
+    type: Literal["credit"] = "credit"
+    granted_unrolls: Count
+
+
+class HelloRequired(Message):
+    """Learner to actor: not accepted (no session, out of sequence, or beyond the credit); the actor must send a hello."""
+
+    type: Literal["hello_required"] = "hello_required"
+    reason: Reason
+
+
+class Rejected(Message):
+    """Learner to actor: this message is dropped permanently and must not be sent again."""
+
+    type: Literal["rejected"] = "rejected"
+    sequence: Count
+    reason: Reason
+    granted_unrolls: Count

@@ -1,0 +1,1 @@
+"""The conversations with the parameter server: weights, and the places of actors."""

@@ -1,0 +1,157 @@
+"""Messages between the parameter server, learners and actors; docs/messaging.md has the rules that go with them."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import FailFast, Field
+
+from herd.rpc.envelope import AgentNumber, Count, Identifier, Message, Role, Version
+
+MAX_SLICES = 256
+Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+SliceIndex = Annotated[int, Field(ge=0, lt=MAX_SLICES)]
+SliceCount = Annotated[int, Field(ge=1, le=MAX_SLICES)]
+
+
+class Place(NamedTuple):
+    """The agent of the run that an actor acts for, and the actor's index among the agent's actors."""
+
+    agent: int
+    actor_index: int
+
+
+class GetWeights(Message):
+    """Client to parameter server: requests weights newer than ``have``."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"actor", "inference", "learner", "paramserver", "viewer"})
+    type: Literal["get_weights"] = "get_weights"
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    have: Version | None
+
+
+class Weights(Message):
+    """Parameter server to client: one payload frame per digest."""
+
+    type: Literal["weights"] = "weights"
+    request_id: Count
+    lineage: Count
+    updates: Count
+    digests: Annotated[tuple[Digest, ...], Field(min_length=1, max_length=MAX_SLICES), FailFast()]
+
+
+class NotModified(Message):
+    """Parameter server to client: there are no newer weights; ``held`` is the version that it serves, None for none."""
+
+    type: Literal["not_modified"] = "not_modified"
+    request_id: Count
+    held: Version | None
+
+
+class PublishSlice(Message):
+    """Learner to parameter server: one slice of a version, in one payload frame."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
+    type: Literal["publish_slice"] = "publish_slice"
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+    count: SliceCount
+    digest: Digest
+
+
+class PublishHeartbeat(Message):
+    """Learner to parameter server: asks whether the server still has this slice."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
+    type: Literal["publish_heartbeat"] = "publish_heartbeat"
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+    count: SliceCount
+
+
+class Published(Message):
+    """Parameter server to learner: the server has this slice."""
+
+    type: Literal["published"] = "published"
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+
+
+class SliceWanted(Message):
+    """Parameter server to learner: the server lacks this slice and requests it."""
+
+    type: Literal["slice_wanted"] = "slice_wanted"
+    lineage: Count
+    updates: Count
+    index: SliceIndex
+
+
+class StalePublish(Message):
+    """Parameter server to learner: the server holds this newer version."""
+
+    type: Literal["stale_publish"] = "stale_publish"
+    lineage: Count
+    updates: Count
+
+
+class AgentEnded(Message):
+    """Learner to parameter server: the run of this agent is over, as of this lineage; it needs no more actors."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
+    type: Literal["agent_ended"] = "agent_ended"
+    request_id: Count
+    run_id: Identifier
+    agent: AgentNumber
+    contract: Identifier
+    lineage: Count
+
+
+class AgentEndNoted(Message):
+    """Parameter server to learner: the end of the agent is noted."""
+
+    type: Literal["agent_end_noted"] = "agent_end_noted"
+    request_id: Count
+
+
+class LeaseIndex(Message):
+    """Actor to parameter server: requests or renews the lease of an agent and an index; None if the actor has none yet."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"actor", "paramserver"})
+    type: Literal["lease_index"] = "lease_index"
+    request_id: Count
+    run_id: Identifier
+    holder: Identifier
+    agent: AgentNumber | None
+    index: Count | None
+
+
+class IndexLeased(Message):
+    """Parameter server to actor: the leased agent and index; if they differ from those requested, the actor moves to them."""
+
+    type: Literal["index_leased"] = "index_leased"
+    request_id: Count
+    agent: AgentNumber
+    index: Count
+    lease_seconds: Annotated[float, Field(gt=0.0)]
+
+
+class ReleaseIndex(Message):
+    """Actor to parameter server: gives up the lease."""
+
+    senders: ClassVar[frozenset[Role]] = frozenset({"actor", "paramserver"})
+    type: Literal["release_index"] = "release_index"
+    run_id: Identifier
+    agent: AgentNumber | None
+    holder: Identifier

@@ -1,0 +1,1 @@
+"""Who may connect: keys (CURVE) or the token of the run."""

@@ -1,0 +1,575 @@
+"""The only module that uses ZeroMQ: sockets that never block, never raise ZeroMQ errors, and document how they lose data.
+
+A socket may only be used by the thread that created it, except for ``Waker.wake``.
+Each process has one ``Context``, passed to its sockets; it holds the keys that secure them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Self
+
+import zmq
+
+from herd.config.addresses import BOTH_VERSIONS, host_of, is_ipv6, is_name
+from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.layers import SettingsError
+from herd.transport import ALWAYS_ALLOWED_BYTES, MAX_FRAMES
+from herd.transport.connections import UNREAD_PER_CONNECTION_BYTES, UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
+from herd.transport.handshakes import ClientConnection, Handshake, HandshakeMonitor
+from herd.transport.keys import run_token
+from herd.transport.keys.curve import MESSAGE_OVERHEAD_BYTES, Curve
+from herd.transport.keys.run_token import RunToken
+from herd.transport.refusals import OncePerMinute, Refusals
+from herd.transport.routes import NAME_PROPERTY, Routes, peer_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from herd.config.settings import SecuritySettings
+    from herd.transport import Frame
+    from herd.transport.keys.curve import AuthorisedClients
+
+RECONNECT_MILLISECONDS = 100
+RECONNECT_MAX_MILLISECONDS = 5_000  # an actor reconnects to a restarted learner within this time, and 4,000 actors do not overload it
+HEARTBEAT_MILLISECONDS = 5_000
+"""Interval of a client's heartbeats. A server sends none: libzmq searches all its timers at each answer, which with 5,000 connections takes
+two thirds of its thread. The kernel finds a server's dead connections (``KEEP_ALIVE``)."""
+SILENCE_MILLISECONDS = 30_000
+"""A connection ends after this long without an answer. A heartbeat queues behind a frame, and 4.7 MB take this long at 0.16 MB/s."""
+KEEP_ALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 4}
+"""Probes of the kernel, in seconds: the first after 10 without traffic, then four; ``SILENCE_MILLISECONDS`` together."""
+HANDSHAKE_MILLISECONDS = 10_000  # three round trips and 1 ms of work, while 4,000 actors reconnect at once
+LOOK_SECONDS = 0.1
+"""Interval between checks of handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
+MOST_DROPPED = 256
+"""Messages skipped in one ``receive``: unauthorised peers must not keep the owner of the socket busy."""
+WELCOME_BYTES = 240
+"""Bytes that a server with CURVE sends before a client has shown its key: a greeting of 64 and a WELCOME of 170. READY follows."""
+UNCOPIED_BYTES = 1 << 16
+"""Frames of at least this size are sent from the caller's memory, which is cheaper than copying; the caller must not change it."""
+NOT_THE_LAST = zmq.DONTWAIT | zmq.SNDMORE
+
+_LOG = logging.getLogger("herd.transport")
+
+
+class EndpointInUse(OSError):  # noqa: N818 - named after the condition
+    """Another process has bound this endpoint, or the address does not exist here."""
+
+
+class Context:
+    """ZeroMQ's I/O thread and sockets of one process, and the keys that they use.
+
+    Without keys, but with the run's token in the environment, every Router admits only clients that present it.
+    With CURVE every Router admits only clients whose public key it knows, and every Dealer talks only to the holder of the server's
+    secret key. Keys are read when the first socket of a role is created: a process without a Router needs no server key.
+    """
+
+    def __init__(self, security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> None:
+        """Create a context without sockets; ``security`` and ``environ`` say where keys are, None means unencrypted connections."""
+        # One I/O thread moves about 1 GB/s unencrypted, the traffic of several learners.
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._log = OncePerMinute()
+        self.refusals = Refusals(self._log)
+        """Counts of clients that could not connect to this process's servers."""
+        self._curve = Curve(security, environ, self.refusals, self._log) if security is not None and security.curve else None
+        token = environ.get(RUN_TOKEN_VARIABLE)
+        self._token = RunToken(token, self.refusals) if self._curve is None and token else None
+
+    @property
+    def curve(self) -> bool:
+        """Whether connections are encrypted and authenticated."""
+        return self._curve is not None
+
+    @property
+    def has_token(self) -> bool:
+        """Whether clients must present the run's token, because there are no keys."""
+        return self._token is not None
+
+    @property
+    def welcome_bytes(self) -> int:
+        """The most bytes that a server here sends before a client has authenticated; 0 if clients do not authenticate."""
+        if self._curve is not None:
+            return WELCOME_BYTES
+        return run_token.WELCOME_BYTES if self._token is not None else 0
+
+    def open(self, kind: int) -> zmq.Socket[bytes]:
+        """Return a new socket without keys."""
+        return self._context.socket(kind)
+
+    def secure_client(self, made: zmq.Socket[bytes]) -> str | None:
+        """Set a client's keys, or the run's token, if there is any; return the name of the client's key.
+
+        Raises:
+            SettingsError: a key is missing or invalid.
+
+        """
+        if self._token is not None:
+            return self._token.secure_client(made)
+        return self._curve.secure_client(made) if self._curve is not None else None
+
+    def secure_server(self, made: zmq.Socket[bytes]) -> AuthorisedClients | None:
+        """Set a server's keys, or the run's token, if there is any; return the authorised clients if there are keys.
+
+        Raises:
+            SettingsError: a key is missing or invalid, or no client would be admitted.
+
+        """
+        if self._token is not None:
+            self._token.secure_server(made)
+        return self._curve.secure_server(made) if self._curve is not None else None
+
+    def warn(self, key: str, line: str) -> bool:
+        """Log ``line``, at most once a minute per ``key``; return whether it was logged."""
+        return self._log.warn(key, line)
+
+    def term(self) -> None:
+        """End like ``destroy``; sockets closed with a linger may take that long to send the rest."""
+        self.destroy()
+
+    def destroy(self, linger: int = 0) -> None:
+        """Close open sockets, with ``linger`` milliseconds, and end. A second call does nothing."""
+        for authenticates in (self._curve, self._token):
+            if authenticates is not None:
+                authenticates.close()
+        self._context.destroy(linger=linger)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.destroy()
+
+
+def new_context(security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> Context:
+    """Return the process's context: ``new_context(settings.security)``, or without arguments for unencrypted connections."""
+    return Context(security, environ)
+
+
+class _Socket:
+    """The common part of Router and Dealer: options, counters, periodic checks of handshakes, closing."""
+
+    _monitor: HandshakeMonitor
+
+    def __init__(
+        self, context: Context, kind: int, max_frame_bytes: int, high_water_mark: int, connections: Connections | None = None
+    ) -> None:
+        self.bytes_in = 0
+        """Payload bytes received."""
+        self.bytes_out = 0
+        """Payload bytes handed to ZeroMQ."""
+        self._context = context
+        self._look_at = 0.0
+        self._socket: zmq.Socket[bytes] = context.open(kind)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SNDHWM, high_water_mark)
+        # A full queue stops libzmq from reading. If that peer then disconnects, our next heartbeat aborts our process ("!_io_error",
+        # libzmq 4.3.5, issues 3937 and 4767). So no queue is ever full: servers close connections that send more than can be read, and
+        # a client never has more waiting answers than requests.
+        self._socket.setsockopt(zmq.RCVHWM, 0 if connections is None or kernel_tells() else high_water_mark)
+        overhead = MESSAGE_OVERHEAD_BYTES if context.curve else 0
+        self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame_bytes, ALWAYS_ALLOWED_BYTES) + overhead)
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MILLISECONDS)
+        self._monitor = HandshakeMonitor(self._socket, connections)
+
+    def fileno(self) -> int:
+        """Return the descriptor for polling (edge-triggered: use ``Poller``)."""
+        return self._socket.fileno()
+
+    def close(self, linger_seconds: float = 0.0) -> None:
+        """Close; messages not sent within ``linger_seconds`` are lost. Closing again does nothing.
+
+        It returns at once; the context waits at its end, at most that long.
+        """
+        self._monitor.close()
+        if not self._socket.closed:
+            self._socket.close(linger=round(linger_seconds * 1000))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _send(self, parts: Sequence[Frame]) -> bool:
+        send = self._socket.send
+        try:
+            for part in parts[:-1]:
+                send(part, NOT_THE_LAST, copy=len(part) < UNCOPIED_BYTES)
+            send(parts[-1], zmq.DONTWAIT, copy=len(parts[-1]) < UNCOPIED_BYTES)
+        except zmq.ZMQError as error:
+            if error.errno in {zmq.EAGAIN, zmq.EHOSTUNREACH, zmq.ETERM, zmq.ENOTSOCK, errno.EPIPE}:
+                return False
+            raise OSError(error.errno, f"send failed: {error.strerror}") from error
+        self.bytes_out += sum(map(len, parts))
+        return True
+
+    def _receive(self) -> list[zmq.Frame] | None:
+        now = time.monotonic()
+        if now >= self._look_at and not self._socket.closed:
+            self._look_at = now + LOOK_SECONDS
+            self._look()
+        try:
+            frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+            frames = [frame]
+            while frame.more:  # all frames of a message arrive together
+                frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+                self.bytes_in += len(frame)
+                if len(frames) < MAX_FRAMES:
+                    frames.append(frame)
+        except zmq.ZMQError as error:
+            if error.errno in {zmq.EAGAIN, zmq.ETERM, zmq.ENOTSOCK}:
+                return None
+            raise OSError(error.errno, f"receive failed: {error.strerror}") from error
+        self.bytes_in += len(frames[0])
+        return frames
+
+    def _look(self) -> None:
+        """Check handshakes if it is time to."""
+        raise NotImplementedError
+
+
+class Router(_Socket):
+    """A server's socket: many peers, each with its own queue in either direction.
+
+    Loses data: messages from peers that this process has not received when it ends or a connection breaks; messages to a peer whose
+    connection breaks. ``send`` to an unknown peer, or to one whose queue of ``high_water_mark`` messages is full, returns False and
+    drops nothing that was queued before. Never blocks.
+    When a peer reconnects, its newest connection counts: answers go there, and messages from an older one are dropped. Memory is
+    bounded by the unread messages that ``Connections`` allows, and by peers x ``high_water_mark`` unsent answers. With CURVE, messages
+    of a client whose key was revoked since it connected are dropped and counted.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        bind_endpoint: str,
+        *,
+        max_frame_bytes: int,
+        high_water_mark: int = 16,
+        unread_frames: int = 2,
+        unread_bytes_each: int = UNREAD_PER_CONNECTION_BYTES,
+        max_connections: int | None = None,
+    ) -> None:
+        """Bind.
+
+        Args:
+            context: the process's.
+            bind_endpoint: such as ``tcp://127.0.0.1:7100`` or ``tcp://[::1]:7100``; host ``*`` is every interface, of IPv4 and IPv6;
+                port ``*`` takes a free one, see ``endpoint``.
+            max_frame_bytes: a peer that announces a larger frame is disconnected.
+            high_water_mark: answers queued per peer.
+            unread_frames: frames of the largest size that all peers together may have sent before this process reads them.
+            unread_bytes_each: unread bytes allowed per connection, in addition to these frames and the kernel's buffers; when the total is
+                exceeded, the peer with the most unread bytes is disconnected.
+            max_connections: connections at once; None for the most that the process's limit of descriptors allows.
+
+        Raises:
+            EndpointInUse: the endpoint cannot be bound.
+            SettingsError: a key is missing or invalid.
+
+        """
+        self.connections = Connections(
+            max_connections=max_connections or most_connections(),
+            max_unread_bytes=unread_frames * max(max_frame_bytes, ALWAYS_ALLOWED_BYTES) + UNREAD_SLACK_BYTES,
+            unread_bytes_each=unread_bytes_each,
+            welcome_bytes=context.welcome_bytes,
+        )
+        """The open connections, and counts of those closed."""
+        self._routes = Routes()
+        self._descriptor: int | None = None
+        self.sender: str | None = None
+        """Name of the key that the sender of the last message holds, such as ``client-actor-7``; None without keys."""
+        super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
+        # A peer that sends but does not read keeps its connection alive and its answers in our memory.
+        self._socket.setsockopt(zmq.TCP_MAXRT, SILENCE_MILLISECONDS)
+        for option, value in KEEP_ALIVE.items():
+            self._socket.setsockopt(option, value)
+        # No ROUTER_HANDOVER: it leaves the older connection without a queue, which causes the same abort as a full one.
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        try:
+            self._authorised = context.secure_server(self._socket)
+        except SettingsError:
+            self.close()
+            raise
+        host = host_of(bind_endpoint)
+        # A socket of IPv6 at every interface takes IPv4 too; where the kernel has no IPv6, libzmq falls back to IPv4.
+        self._socket.setsockopt(zmq.IPV6, host in BOTH_VERSIONS or is_ipv6(host))
+        try:
+            self._socket.bind(bind_endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise EndpointInUse(error.errno, f"cannot bind {bind_endpoint}: {os.strerror(error.errno or 0)}") from error
+
+    @property
+    def endpoint(self) -> str:
+        """The bound endpoint, with the actual port."""
+        return self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
+        """Queue a message for ``peer``; False if it is unknown or its queue is full."""
+        route = self._routes.route_to(peer)
+        if not self._send([route, *frames]):
+            return False
+        self.bytes_out -= len(route)  # the route is not sent
+        return True
+
+    def receive(self) -> tuple[bytes, list[memoryview]] | None:
+        """Return the next (peer, frames), at least one frame; None if none is waiting, or after too many skipped messages."""
+        for _ in range(MOST_DROPPED):
+            if (frames := self._receive()) is None:
+                return None
+            self.bytes_in -= len(frames[0])  # the route, which is not sent
+            self._account_for(frames)
+            if len(frames) > 1 and self._may_speak(frames[1]):
+                peer = self._routes.heard(frames[0].bytes, peer_name(frames[1]))
+                if peer is not None:
+                    if self._descriptor is not None:
+                        self.connections.speaks(self._descriptor, peer)
+                    return peer, [frame.buffer for frame in frames[1:]]
+        return None
+
+    def introduce(self) -> None:
+        """Mark the connection of the last message as belonging to this run: the service has accepted the message.
+
+        When there are too many connections, those not introduced are closed first, beginning with the oldest.
+        """
+        if self._descriptor is not None:
+            self.connections.introduced(self._descriptor)
+
+    def _account_for(self, frames: list[zmq.Frame]) -> None:
+        self._descriptor = None
+        with contextlib.suppress(zmq.ZMQError):  # not over TCP
+            self._descriptor = descriptor = int(frames[-1].get(zmq.SRCFD))
+            if not self.connections.has(descriptor, frames[0].bytes):  # new since the last check, or gone, or its number was reused
+                self._read_events()
+                self.connections.routed(descriptor, frames[0].bytes)
+            self.connections.delivered(descriptor, sum(map(len, frames[1:])), len(frames) - 1)
+
+    def _may_speak(self, frame: zmq.Frame) -> bool:
+        """Return whether the sender's key is still admitted: libzmq checked it at the handshake, which may be days ago."""
+        if self._authorised is None:
+            return True
+        key = str(frame.get("User-Id"))
+        if self._authorised.admits(key):
+            self.sender = self._authorised.name_of(key)
+            return True
+        self._context.refusals.add("revoked", "a client whose key was revoked is still connected and is not heard: end it")
+        return False
+
+    def _look(self) -> None:
+        self._read_events()
+        self.connections.look()
+        if self._authorised is not None:
+            self._authorised.refresh()
+
+    def _read_events(self) -> None:
+        for handshake in self._monitor.read():
+            self._refuse(handshake)
+
+    def _refuse(self, handshake: Handshake) -> None:
+        refusals = self._context.refusals
+        if handshake is Handshake.MECHANISM and self._context.has_token:
+            refusals.add(
+                "mechanism", f"refused a client without this run's token at {self.endpoint}: give it {RUN_TOKEN_VARIABLE}, or the same keys"
+            )
+        elif handshake is Handshake.MECHANISM and self._authorised is None:
+            refusals.add("mechanism", f"refused a client with CURVE at {self.endpoint}, which has none: set security.curve_keys here too")
+        elif handshake is Handshake.MECHANISM:
+            refusals.add("mechanism", f"refused a client without CURVE at {self.endpoint}: give it keys (security.curve_keys)")
+        elif handshake is Handshake.CRYPTOGRAPHIC:
+            refusals.add("wrong_server_key", f"refused a client that trusts another server, at {self.endpoint}: copy server.public to it")
+        elif handshake is Handshake.PROTOCOL:
+            refusals.add("protocol", f"a peer violated the handshake protocol at {self.endpoint}; it may not be a process of this release")
+        elif handshake is Handshake.CLOSED:
+            refusals.add("incomplete")
+        # Handshake.REFUSED: the authenticator, which knows the client's address, has counted it.
+
+
+class Dealer(_Socket):
+    """A client's socket to one server.
+
+    Loses data: messages that were sent and not received when the connection breaks. ``send`` returns False and queues nothing while
+    there is no connection (IMMEDIATE) or ``high_water_mark`` messages are queued. Never blocks.
+    It reconnects automatically and resolves the host name each time. After a failed handshake, and to the other version of IP, it
+    reconnects only while ``receive`` is called. The reason for a missing connection is logged once a minute.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        connect_endpoint: str,
+        *,
+        routing_id: str,
+        max_frame_bytes: int,
+        high_water_mark: int = 16,
+    ) -> None:
+        """Start connecting in the background.
+
+        Args:
+            context: the process's.
+            connect_endpoint: such as ``tcp://learner-0:7100`` or ``tcp://[::1]:7100``.
+            routing_id: 1..255 bytes, unique among the server's peers.
+            max_frame_bytes: a server that announces a larger frame is disconnected.
+            high_water_mark: messages queued in each direction.
+
+        Raises:
+            OSError: the endpoint is not an address.
+            SettingsError: a key is missing or invalid.
+
+        """
+        self._context = context
+        self._endpoint = connect_endpoint
+        self._routing_id = routing_id.encode()
+        self._limits = (max_frame_bytes, high_water_mark)
+        # With IPv6 enabled, names without an IPv6 address also resolve. If a name has both kinds, libzmq tries only one.
+        self._ipv6 = is_ipv6(host_of(connect_endpoint))
+        self._open()
+
+    def _open(self) -> None:
+        super().__init__(self._context, zmq.DEALER, *self._limits)
+        # Not as ZeroMQ's own identity, because two connections with one identity cannot be distinguished (see Router).
+        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._routing_id)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MILLISECONDS)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MILLISECONDS)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MILLISECONDS)
+        self._socket.setsockopt(zmq.IPV6, self._ipv6)
+        self._complained = False
+        try:
+            key_name = self._context.secure_client(self._socket)
+            self._connection = ClientConnection(self._endpoint, key_name=key_name, is_name=is_name(host_of(self._endpoint)))
+            self._socket.connect(self._endpoint)
+        except SettingsError:
+            self.close()
+            raise
+        except zmq.ZMQError as error:
+            self.close()
+            raise OSError(error.errno, f"cannot connect to {self._endpoint}: {os.strerror(error.errno or 0)}") from error
+
+    @property
+    def connected(self) -> bool:
+        """Whether there was a connection at the last ``receive``."""
+        return self._connection.connected
+
+    @property
+    def num_connections(self) -> int:
+        """Number of connections made, at the last ``receive``, since the socket was opened or restarted."""
+        return self._connection.num_connections
+
+    @property
+    def trouble(self) -> str | None:
+        """Why there is no connection and what to check; None while connected or too early to tell."""
+        return self._connection.trouble
+
+    def restart_connection(self, connect_endpoint: str | None = None) -> None:
+        """Drop the connection and everything queued, and reconnect, to another endpoint if given. Pollers must register again."""
+        bytes_in, bytes_out = self.bytes_in, self.bytes_out
+        self.close()
+        if connect_endpoint is not None and connect_endpoint != self._endpoint:
+            self._endpoint = connect_endpoint
+            self._ipv6 = is_ipv6(host_of(connect_endpoint))
+        self._open()
+        self.bytes_in, self.bytes_out = bytes_in, bytes_out
+
+    def send(self, frames: Sequence[Frame]) -> bool:
+        """Queue a message; False if there is no connection or the queue is full."""
+        return self._send(frames)
+
+    def receive(self) -> list[memoryview] | None:
+        """Return the frames of the next message, at least one; None if none is waiting."""
+        frames = self._receive()
+        return [frame.buffer for frame in frames] if frames is not None else None
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait at most ``timeout_seconds`` for a message; return whether there is one."""
+        return bool(self._socket.poll(max(0, round(timeout_seconds * 1000)), zmq.POLLIN))
+
+    def _look(self) -> None:
+        let_go = False
+        for handshake in self._monitor.read():
+            # A connection that succeeded after a failure is kept.
+            let_go = self._connection.on_handshake(handshake) or (let_go and handshake is Handshake.DISCONNECTED)
+        if let_go:
+            with contextlib.suppress(zmq.ZMQError):  # libzmq has disconnected already
+                self._socket.disconnect(self._endpoint)
+        if self._connection.must_connect():
+            self._socket.connect(self._endpoint)
+        elif self._connection.must_try_other_version():
+            self._ipv6 = not self._ipv6
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.disconnect(self._endpoint)
+            self._socket.setsockopt(zmq.IPV6, self._ipv6)
+            self._socket.connect(self._endpoint)
+        if (trouble := self._connection.trouble) is not None:
+            self._complained |= self._context.warn(self._endpoint, trouble)
+        elif self._complained and self._connection.connected:
+            self._complained = False
+            _LOG.info("connected to %s", self._endpoint)
+
+
+class Waker:
+    """Wakes a ``Poller`` from another thread. Wakes that come before the poll merge into one; none is lost."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def wake(self) -> None:
+        """Make the waker readable; may be called from any thread."""
+        # A full pipe wakes the reader too; a closed one has no reader.
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._writer.send(b"\0")
+
+    def clear(self) -> None:
+        """Reset the waker; call this before processing the reason for the wake."""
+        with contextlib.suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                pass
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable."""
+        return self._reader.fileno()
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._reader.close()
+        self._writer.close()
+
+
+class Poller:
+    """Waits for any of several sockets and wakers."""
+
+    def __init__(self, *sources: Router | Dealer | Waker) -> None:
+        self._poller = zmq.Poller()
+        self._by_key: dict[object, Router | Dealer | Waker] = {}
+        for source in sources:
+            self.register(source)
+
+    def register(self, source: Router | Dealer | Waker) -> None:
+        """Add a source; remove it with ``unregister`` before it is closed."""
+        key = source.fileno() if isinstance(source, Waker) else source._socket
+        self._by_key[key] = source
+        self._poller.register(key, zmq.POLLIN)
+
+    def unregister(self, source: Router | Dealer | Waker) -> None:
+        """Remove a source; unknown ones are ignored."""
+        for key in [key for key, known in self._by_key.items() if known is source]:
+            del self._by_key[key]
+            self._poller.unregister(key)
+
+    def poll(self, timeout_seconds: float) -> set[Router | Dealer | Waker]:
+        """Wait at most ``timeout_seconds``; return the sources that can be read. Read a socket until it returns None."""
+        try:
+            ready = self._poller.poll(max(0, round(timeout_seconds * 1000)))
+        except zmq.ContextTerminated:
+            return set()
+        return {self._by_key[key] for key, _ in ready}

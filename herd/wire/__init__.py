@@ -1,1 +1,0 @@
-"""The messages between processes (docs/messaging.md). No other package uses ZeroMQ or MessagePack."""

@@ -1,0 +1,1 @@
+"""Whether two trees compute the same."""
