@@ -58,8 +58,8 @@ bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the who
 doctor: $(VENV)/.installed  ## Check whether this machine has what training needs.
 	$(BIN)/herd doctor
 
-docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard, rules and requirement files.
-	$(BIN)/python -m herd.config.reference > docs/configuration.md
+docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
+	$(BIN)/python -m herd.config.loading.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements

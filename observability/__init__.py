@@ -1,4 +1,4 @@
-"""What an operator sees of Herd: a Grafana dashboard, recording rules and alerts, written as code.
+"""The Grafana dashboard, written as code. ``python -m observability`` writes it to ``helm/herd/files``, beside the rules of Prometheus.
 
-``python -m observability`` writes them to ``helm/herd/files``. Nothing here runs in a process of Herd.
+Nothing here runs in a process of Herd.
 """

@@ -6,13 +6,13 @@ from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
-from observability.expressions import in_panels
 from observability.grafana import DATASOURCE, panel_builder
+from observability.panels import Query
 from observability.rows import ROWS
 
 UID = "herd"
 """Fixed, so that links to the dashboard outlive an upgrade."""
-EVERY_TASK = ".*"
+EVERYTHING = ".*"
 
 
 def dashboard_json() -> str:
@@ -32,15 +32,22 @@ def dashboard_json() -> str:
     for variable in _variables():
         dashboard.with_variable(variable)
     for row in ROWS:
-        dashboard.with_row(builders.Row(row.title))
-        for panel in row.panels:
-            dashboard.with_panel(panel_builder(panel))
+        header = builders.Row(row.title)
+        if row.folded:
+            # Grafana keeps the panels of a folded row inside the row.
+            for panel in row.panels:
+                header.with_panel(panel_builder(panel))
+        dashboard.with_row(header)
+        if not row.folded:
+            for panel in row.panels:
+                dashboard.with_panel(panel_builder(panel))
     return JSONEncoder(indent=1, sort_keys=True).encode(_numbered(dashboard.build())) + "\n"
 
 
 def _numbered(dashboard: models.Dashboard) -> models.Dashboard:
     """Give every panel the id that links and alerts use, in order, so that differences of the file are readable."""
-    for number, panel in enumerate(dashboard.panels or [], 1):
+    panels = [one for panel in dashboard.panels or [] for one in (panel, *(getattr(panel, "panels", None) or []))]
+    for number, panel in enumerate(panels, 1):
         panel.id_val = number
     return dashboard
 
@@ -50,16 +57,24 @@ def _variables() -> list[builders.DatasourceVariable | builders.QueryVariable | 
         builders.DatasourceVariable("datasource").label("Prometheus").type("prometheus"),
         _query("namespace", "label_values(herd_process_info, namespace)"),
         _query("release", 'label_values(herd_process_info{namespace="$namespace"}, release)'),
-        _query("task", in_panels("label_values(herd_learner_task_env_frames_total{SCOPE}, task)"))
-        .multi(True)
-        .include_all(True)
-        .all_value(EVERY_TASK)
-        .current(models.VariableOption(selected=True, text="All", value="$__all")),
+        _choice("agent", "herd_learner_env_frames_total"),
+        _choice("task", "herd_learner_task_env_frames_total"),
         builders.TextBoxVariable("target")
         .label("target")
         .description("Env frames per second that the run should reach; 0 draws no line.")
         .default_value("0"),
     ]
+
+
+def _choice(label: str, metric: str) -> builders.QueryVariable:
+    """A variable with the values of ``label``; several can be chosen, and all are at first."""
+    return (
+        _query(label, f"label_values({Query(metric + '{SCOPE}', '').promql}, {label})")
+        .multi(True)
+        .include_all(True)
+        .all_value(EVERYTHING)
+        .current(models.VariableOption(selected=True, text="All", value="$__all"))
+    )
 
 
 def _query(name: str, query: str) -> builders.QueryVariable:
@@ -80,5 +95,5 @@ def _alerts() -> builders.AnnotationQuery:
         .datasource(DATASOURCE)
         .enable(True)
         .icon_color("red")
-        .expr(in_panels('ALERTS{SCOPE, alertstate="firing"}'))
+        .expr(Query('ALERTS{SCOPE, alertstate="firing"}', "").promql)
     )

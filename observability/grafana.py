@@ -10,8 +10,6 @@ from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import QueryEditorMode
 
-from observability.expressions import in_panels
-
 if TYPE_CHECKING:
     from observability.panels import Panel, Query
 
@@ -30,7 +28,7 @@ def panel_builder(panel: Panel) -> PanelBuilder:
     builder.title(panel.title).description(panel.description).datasource(DATASOURCE)
     builder.span(panel.width).height(panel.height).unit(panel.unit).thresholds(_thresholds(panel))
     for ref_id, query in zip(REF_IDS, panel.queries, strict=False):
-        builder.with_target(_target(query, ref_id, instant=panel.kind == "bars"))
+        builder.with_target(_target(query, ref_id, instant=panel.kind != "lines"))
     if panel.decimals is not None:
         builder.decimals(panel.decimals)
     if panel.low is not None:
@@ -41,7 +39,7 @@ def panel_builder(panel: Panel) -> PanelBuilder:
 
 
 def _target(query: Query, ref_id: str, *, instant: bool) -> prometheus.Dataquery:
-    target = prometheus.Dataquery().expr(in_panels(query.expression)).legend_format(query.legend).ref_id(ref_id)
+    target = prometheus.Dataquery().expr(query.promql).legend_format(query.legend).ref_id(ref_id)
     target.datasource(DATASOURCE).editor_mode(QueryEditorMode.CODE)
     return target.instant() if instant else target.range()
 
@@ -68,16 +66,18 @@ def _figure(panel: Panel) -> PanelBuilder:
         stat.Panel()
         .color_scheme(_by_value())
         .color_mode(options.BigValueColorMode.VALUE)
-        .graph_mode(options.BigValueGraphMode.AREA)
+        # Only the present value is asked for: a graph of the last hours would go on showing the last value of a dead run.
+        .graph_mode(options.BigValueGraphMode.NONE)
+        .no_value(panel.no_value)
         .text_mode(options.BigValueTextMode.VALUE_AND_NAME if several else options.BigValueTextMode.VALUE)
         .reduce_options(_last())
     )
 
 
 def _bars(panel: Panel) -> PanelBuilder:
-    del panel
     return (
         bargauge.Panel()
+        .no_value(panel.no_value)
         .color_scheme(_by_value())
         .display_mode(options.BarGaugeDisplayMode.BASIC)
         .orientation(options.VizOrientation.HORIZONTAL)

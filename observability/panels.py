@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,14 +14,23 @@ Colour = Literal["green", "yellow", "orange", "red", "blue"]
 Step = tuple[float, Colour]
 """Colours from given values on."""
 
+SELECTORS = {"SCOPE": 'namespace="$namespace", release="$release"', "AGENTS": 'agent=~"$agent"', "TASKS": 'task=~"$task"'}
+"""Abbreviations in expressions: the run, the agents and the tasks that the dashboard's variables select."""
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A query with one line for each returned series."""
 
     expression: str
+    """PromQL with the words of ``SELECTORS``."""
     legend: str
     """``{{pod}}`` stands for the value of that label."""
+
+    @property
+    def promql(self) -> str:
+        """The expression as Grafana sends it."""
+        return re.sub(rf"\b({'|'.join(SELECTORS)})\b", lambda found: SELECTORS[found[0]], self.expression)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +50,8 @@ class Panel:
     base: Colour = "green"
     steps: tuple[Step, ...] = ()
     """Colours of a figure or a bar by value; dashed lines over time."""
+    no_value: str = "no data"
+    """What a figure or bar shows if nothing answers its query now."""
     stacked: bool = False
     width: int = 6
     height: int = 8
@@ -51,6 +63,8 @@ class Row:
 
     title: str
     panels: tuple[Panel, ...]
+    folded: bool = False
+    """Whether the row is closed until it is clicked: rows of parts that not every run has."""
 
 
 def share(title: str, description: str, *queries: Query, steps: tuple[Step, ...] = (), stacked: bool = False, width: int = 6) -> Panel:
@@ -64,4 +78,12 @@ def share(title: str, description: str, *queries: Query, steps: tuple[Step, ...]
         steps=steps,
         stacked=stacked,
         width=width,
+    )
+
+
+def quantiles(metric: str, selector: str = "SCOPE") -> tuple[Query, ...]:
+    """The 90th percentile and the median of a histogram over five minutes."""
+    return tuple(
+        Query(f"histogram_quantile({quantile}, sum by (le) (rate({metric}_bucket{{{selector}}}[5m])))", legend)
+        for quantile, legend in ((0.9, "90 %"), (0.5, "median"))
     )

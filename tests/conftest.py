@@ -17,7 +17,7 @@ from hypothesis import settings
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from herd.transport.tcp import Context
+    from herd.transport.context import Context
 
 settings.register_profile("herd", deadline=None)  # no property test may fail because the machine is slow
 settings.load_profile("herd")
@@ -52,21 +52,30 @@ for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.S
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests in folders with processes, and multiply every time-out by TEST_PATIENCE."""
     alone = float(config.getini("timeout"))
+    skip_gpu = _no_gpu() if any(item.get_closest_marker("gpu") for item in items) else False
     for item in items:
         fixtures: list[str] = getattr(item, "fixturenames", [])
         if item.path.relative_to(config.rootpath).parts[1] in PROCESS_FOLDERS or PROCESS_FIXTURES.intersection(fixtures):
             item.add_marker("processes")
+        if skip_gpu and item.get_closest_marker("gpu") is not None:
+            item.add_marker(pytest.mark.skip(reason="torch finds no GPU here: run `make gpu` on a machine with one"))
         default = alone if item.get_closest_marker("processes") is None else PROCESS_SECONDS
         own = item.get_closest_marker("timeout")
         item.add_marker(pytest.mark.timeout(PATIENCE * (own.args[0] if own else default)), append=False)
 
 
+def _no_gpu() -> bool:
+    import torch  # noqa: PLC0415  most tests do without
+
+    return not torch.cuda.is_available()
+
+
 @pytest.fixture
 def context() -> Iterator[Context]:
     """A ZeroMQ context; sockets that a failed test left open are closed with it."""
-    from herd.transport.tcp import new_context  # noqa: PLC0415  most tests do without
+    from herd.transport.context import Context  # noqa: PLC0415  most tests do without
 
-    made = new_context()
+    made = Context()
     yield made
     made.destroy(linger=0)
 

@@ -20,9 +20,9 @@ from rich.table import Table
 from benchmarks.machine.measurement import Measurement, Summary, ceiling_agent_steps_per_second, summarise
 from benchmarks.machine.stages import DEFAULT_EXPERIMENT, STAGES, check_measurable, finish, run_stage
 from benchmarks.machine.system import measure_system
-from herd.config.arguments import split_arguments
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import dump_settings, load_settings
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.config.loading.sources import split_arguments
 from herd.service.hardware import usable_cpus
 from herd.service.machine import describe_hardware
 

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, finish, stage_environment
-from herd.config.arguments import split_arguments
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import SettingsError, dump_settings, load_settings
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.config.loading.sources import split_arguments
 from herd.config.run_files import CONFIG
 from herd.service.machine import describe_hardware
 from herd.supervisor.plan import Start, held_run_ports, plan_children

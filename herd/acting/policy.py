@@ -1,6 +1,6 @@
 """The policy interface. Requests and answers are separate steps, so that other environments can be stepped in between.
 
-E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
+E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     """One row of E environments: all inputs of a policy."""
 
     frames: NDArray[np.uint8] | None
-    """[E, S * C, H, W], oldest first, in any memory order; valid until the next row. None if observations have no frames."""
+    """[E, stack * C, H, W], oldest first, in any memory order; valid until the next row. None if observations have no frames."""
     vectors: NDArray[np.float32] | None
     """[E, D]; None if observations have only frames."""
     instructions: NDArray[np.int64] | None
@@ -36,9 +36,9 @@ class Rows(NamedTuple):
     game_reset: NDArray[np.bool_]
     """[E]: whether the row's newest frame is the first of its game."""
     core_reset: NDArray[np.bool_]
-    """[E]: whether the core's state is zeroed before this row."""
+    """[E]: whether the core's state is set to its initial one before this row."""
     core_state: NDArray[np.float32]
-    """[E, 2, core_size] before this row; [E, 0, 0] without a recurrent core."""
+    """[E, S] before this row."""
     last_actions: NDArray[np.int32]
     """[E], NO_ACTION for none."""
     last_rewards: NDArray[np.float32]
@@ -61,7 +61,7 @@ class PolicyStep(NamedTuple):
     values: NDArray[np.float32]
     """[E, K]: values of shaped and discounted future rewards, one for all tasks or one for each. [E, 0] if the policy returns none."""
     core_state: NDArray[np.float32]
-    """[E, 2, core_size] after the row, or [E, 0, 0]."""
+    """[E, S] after the row."""
     version: Version = (0, 0)
     """Version of the weights."""
 
@@ -126,8 +126,8 @@ class LocalPolicy:
         else:
             inverse = rows.inverse_temperatures
             actions = sample_actions(logits, self._generator, None if inverse is None else torch.from_numpy(inverse))
-        # Without a core its state is returned unchanged; wrapping it again at every row would create an endless chain.
-        after = rows.core_state if self._agent.core is None else core_state.numpy()
+        # An empty state is returned unchanged; wrapping it again at every row would create an endless chain.
+        after = core_state.numpy() if rows.core_state.size else rows.core_state
         return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), after, self._version)
 
     def collect(self, ticket: PolicyStep) -> PolicyStep:

@@ -36,9 +36,8 @@ class RowState:
         height, width, channels = spec.frame_shape
         fits = reorders and RollingStack.fits(stack=spec.frame_stack, channels=channels)
         self._rolling_stack = RollingStack(num_environments, height, width) if fits else None
-        core_shape = (0, 0) if network.core == "none" else (2, network.core_size)
-        self.core_state: NDArray[np.float32] = np.zeros((num_environments, *core_shape), np.float32)
-        """[E, 2, core_size] before the row; [E, 0, 0] without a recurrent core."""
+        self.core_state: NDArray[np.float32] = np.zeros((num_environments, network.state_size), np.float32)
+        """[E, S] before the row."""
         self.core_reset: NDArray[np.bool_] = np.ones(num_environments, np.bool_)
         """[E]: whether the core is reset before the row."""
         self.last_actions: NDArray[np.int32] = np.full(num_environments, NO_ACTION, np.int32)
@@ -82,7 +81,7 @@ class RowState:
             self._temperatures.finished(transition.finished, self.episode_ids)
 
     def _frames(self, observation: Observation) -> NDArray[np.uint8] | None:
-        """Return the observation's stack, logical [E, S * C, H, W], in the fastest memory order for the network."""
+        """Return the observation's stack, logical [E, stack * C, H, W], in the fastest memory order for the network."""
         if self._rolling_stack is None:
             return observation.stack if observation.stack.size else None
         newest, game_reset = torch.from_numpy(observation.stack[:, -1]), torch.from_numpy(observation.game_reset)

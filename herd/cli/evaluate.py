@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
-from herd.config.arguments import take_section
-from herd.config.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.config.loading.sources import take_section
 
 if TYPE_CHECKING:
     import argparse

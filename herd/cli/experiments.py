@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.cli.options import OneLineParser
+from herd.config.errors import close_match
 from herd.config.experiments import describe, shipped_experiments, suite_presets
-from herd.config.layers import close_match
-from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

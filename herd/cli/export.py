@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from herd.cli.errors import CommandError
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import run_with_checkpoint
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse

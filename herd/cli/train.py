@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from herd.cli.errors import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
-from herd.config.arguments import parse_overrides, split_arguments
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
-from herd.config.help import settings_help
-from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
+from herd.config.loading.reference import settings_help
+from herd.config.loading.sources import read_arguments, split_arguments
+from herd.config.section import TRUE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,6 +81,7 @@ def _debug(argv: Sequence[str]) -> int:
 
     for note in check_before_start(debug_settings(settings)):
         print(f"herd: {note}", file=sys.stderr)
+    print(_inputs(settings))
     try:
         run = debug(settings)
     except RunError as error:
@@ -102,8 +103,8 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
     if not files:
         if not overrides:
             raise CommandError(_MISSING_FILE)
-        given = parse_overrides(overrides).values
-        if given.get("resume") in TRUE_WORDS:  # the run's own file
+        given = {path[-1]: value for path, (value, _) in read_arguments(overrides).items() if len(path) == 1}
+        if str(given.get("resume")).lower() in TRUE_WORDS:  # the run's own file
             if "run_dir" not in given:
                 raise CommandError(_MISSING_FILE)
             files = [Path(given["run_dir"]) / "config.yaml"]
@@ -167,7 +168,8 @@ def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: Si
     settings = claim_run_directory(settings)
     changes = changed_settings(settings.directory, settings)
     with hold_run_directory(settings) as run_dir:
-        for line in (f"run directory: {run_dir}", *(f"changed since the last start: {change}" for change in changes)):
+        changed = [f"changed since the last start: {change}" for change in changes]
+        for line in (f"run directory: {run_dir}", _inputs(settings), *changed):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         begin_session(run_dir)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}")
@@ -188,6 +190,14 @@ def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: Si
         with suppress(OSError):
             print_summary(console, run_dir, curve_problem)
     return outcome
+
+
+def _inputs(settings: RunSettings) -> str:
+    """Return the line about what the learner trains on."""
+    from herd.config.run_contract import learner_inputs  # noqa: PLC0415  not needed for --help
+    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
+
+    return learner_inputs(settings, environment_spec(settings.env))
 
 
 def _played(tasks: Sequence[str]) -> str:

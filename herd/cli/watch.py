@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
-from herd.config.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse

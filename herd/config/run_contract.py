@@ -26,12 +26,27 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
         frame_stack=spec.frame_stack,
         frame_shape=spec.frame_shape,
         num_actions=spec.num_actions,
-        core_size=0 if settings.network.core == "none" else settings.network.core_size,
+        state_size=settings.network.state_size,
         vector_size=spec.vector_size,
         instruction_length=spec.instruction_length,
         num_tasks=len(spec.task_names),
         num_words=spec.num_words,
     )
+
+
+def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
+    """Describe in one line what the learner trains on, so that a user sees which task is learned."""
+    shaping = settings.algorithm.reward_shaping
+    rewards = {"none": "as given", "clip": "clipped to [-1, 1]"}.get(shaping, f"shaped ({shaping})")
+    height, width, _ = spec.frame_shape
+    divided = "" if ":" in settings.network.torso else ", divided by 255"  # a user's own torso gets the bytes
+    parts = [
+        *([f"picture {height}x{width}x{spec.observation_channels}, uint8{divided}"] if spec.has_frames else []),
+        *([f"vector of {spec.vector_size} numbers"] if spec.vector_size else []),
+        *(["instruction"] if settings.network.language else []),
+        *(["last action", "last reward clipped to [-1, 1]"] if settings.network.last_action_and_reward else []),
+    ]
+    return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.num_actions} discrete"
 
 
 def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:

@@ -24,12 +24,11 @@ from herd.config.replay import NoReplay, ReplaySettings
 from herd.config.replay_service import ReplayServiceSettings
 from herd.config.run_files import AGENTS
 from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
-from herd.config.suites import SuiteSettings, default_suite, suite_union
+from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 from herd.config.trackers import LoggingSettings
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
-from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,6 +89,11 @@ class NetworkSettings(Section):
     layer_norm: bool = False
     """Add a layer norm before every ReLU, over all units of a layer; for images, over channels and positions (PQN, arXiv:2407.04811)."""
 
+    @property
+    def state_size(self) -> int:
+        """Number of floats of the core's state (S); 0 without a recurrent core."""
+        return 2 * self.core_size if self.core == "lstm" else 0
+
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
         if self.torso == "mlp" and self.input_centering in {"filters", "mean"}:
@@ -111,10 +115,11 @@ class AlgorithmSettings(Section):
     core (DiCE: 40)."""
     discount: Fraction = 0.99
     """Discount per agent step (gamma)."""
-    reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none"] = "clip"
-    """How rewards are shaped for the loss. ``clip``: clipped to [-1, 1]. ``soft_asymmetric``: as in the authors' code for DMLab.
+    reward_shaping: Literal["clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none"] = "none"
+    """How rewards are shaped for the loss; unless it is set, ``clip`` in the suites atari and dmlab, and ``none`` in others. ``none``: as
+    the environment gives them. ``clip``: clipped to [-1, 1]. ``soft_asymmetric``: as in the authors' code for DMLab.
     ``soft_asymmetric_printed``: the formula of IMPALA's Fig. D.1. ``log_asymmetric``: DiCE's log(abs(r) + 1), times 2 for rewards >= 0 and
-    times -1 for negative ones. ``none``: unchanged."""
+    times -1 for negative ones."""
 
     @model_validator(mode="after")
     def _burn_in_repeats_one_unroll(self) -> Self:
@@ -206,8 +211,6 @@ class LearnerSettings(Section):
     machine; elsewhere torchrun does."""
     shard_timeout_seconds: PositiveFloat = 10.0
     """A shard that is silent this long is considered dead. The others end, and all start again from the newest checkpoint."""
-    sharding: Literal["ddp", "fully_shard"] = "ddp"
-    """What each shard holds. ``ddp``: all parameters and the whole state of the optimizer. ``fully_shard``: a part of both."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device that the learner trains on. ``auto``: a GPU if there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -495,8 +498,8 @@ class RunSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_variants(cls, values: Any) -> Any:
-        return with_default_variants(cls, values)
+    def _shape_rewards_as_the_suite(cls, values: Any) -> Any:
+        return with_reward_shaping(values)
 
     @model_validator(mode="after")
     def _agents_are_of_this_run(self) -> Self:
@@ -533,7 +536,7 @@ class RunSettings(Section):
         return self
 
     def _check_sections(self) -> None:
-        if self.algorithm.burn_in and self.network.core == "none":
+        if self.algorithm.burn_in and not self.network.state_size:
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")
@@ -567,8 +570,6 @@ class RunSettings(Section):
                 raise ValueError("value_scaling.replayed needs a replay.kind other than none")
             if not self.value_scaling.replayed and not self.replay.train_online:
                 raise ValueError("replay.train_online false needs value_scaling.replayed true: PopArt's statistics would never change")
-        if self.optimizer.target_kl is not None and not self.replay.train_online:
-            raise ValueError("replay.train_online false needs optimizer.target_kl null, which is measured on online unrolls")
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction is too large: a batch of learner.batch_size needs at least one online unroll")
         if self.replay.fraction and self.num_replayed_unrolls < 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -20,8 +21,6 @@ from pydantic import Field, field_validator
 from herd.config.section import PositiveInt, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from herd.config.settings import NetworkSettings
 
 GROUP = "herd.suites"
@@ -48,6 +47,9 @@ class SuiteSettings(Section):
 
     makes_spaces: ClassVar[tuple[str, ...]] = ()
     """Further settings that determine observations and actions. Error messages name them if two processes do not fit together."""
+
+    reward_shaping: ClassVar[str] = "none"
+    """The value of ``algorithm.reward_shaping`` in runs that do not set it, for suites whose papers shape rewards."""
 
     of_the_machine: ClassVar[tuple[str, ...]] = ()
     """Settings that change no game and no score, such as a folder of a cache."""
@@ -116,6 +118,23 @@ def suite_union() -> Any:
     """The annotation of ``env``: a union of the installed suites' settings, discriminated by ``suite``."""
     models = tuple(suite.settings for suite in installed_suites().usable.values())
     return Annotated[Union[models], Field(discriminator="suite")]  # noqa: UP007  the number of members is not known here
+
+
+def with_reward_shaping(values: object) -> object:
+    """Return ``values`` of a run with the suite's reward shaping, if they set none."""
+    if not isinstance(values, Mapping):
+        return values
+    env, algorithm = values.get("env", {}), values.get("algorithm", {})
+    if not isinstance(env, SuiteSettings):
+        suite = installed_suites().usable.get(str(env.get("suite", DEFAULT_SUITE))) if isinstance(env, Mapping) else None
+        if suite is None:
+            return values  # the section env refuses this
+        env = suite.settings
+    if isinstance(algorithm, Mapping):
+        return {**values, "algorithm": {"reward_shaping": env.reward_shaping, **algorithm}}
+    if isinstance(algorithm, Section) and "reward_shaping" not in algorithm.model_fields_set:
+        return {**values, "algorithm": algorithm.model_copy(update={"reward_shaping": env.reward_shaping})}
+    return values
 
 
 def default_suite() -> SuiteSettings:

@@ -57,8 +57,8 @@ class UnrollLayout:
     """(H, W, C); (0, 0, 0) if observations have no frames."""
     num_actions: int
     """A, the number of actions."""
-    core_size: int = 0
-    """Units of the recurrent core; 0 without a core."""
+    state_size: int = 0
+    """Numbers of the core's state; 0 without a recurrent core."""
     vector_size: int = 0
     """D; 0 if observations are frames only."""
     instruction_length: int = 0
@@ -97,7 +97,7 @@ class UnrollLayout:
             FieldSpec("behaviour_logits", f4, (steps, self.num_actions)),
             FieldSpec("inverse_temperature", f4, (steps,)),
             FieldSpec("policy_version", i8, (2, 2), minimum=0),
-            FieldSpec("initial_core_state", f4, (2, self.core_size)),
+            FieldSpec("initial_core_state", f4, (self.state_size,)),
             FieldSpec("last_action", i4, (), minimum=NO_ACTION, maximum=last_action),
             FieldSpec("last_reward", f4, ()),
             FieldSpec("instructions", i2, (rows, self.instruction_length), minimum=0, maximum=last_word),

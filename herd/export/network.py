@@ -1,7 +1,7 @@
 """A policy as one module with named input and output tensors, for one row of E environments, including all preprocessing.
 
-Shapes: E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions, K value heads,
-U units of the recurrent core.
+Shapes: E environments, C H W one frame, D numbers of a vector, L words of an instruction, A actions, K value heads,
+S numbers of the core's state.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ExportedPolicy(nn.Module):
             frames = frames.contiguous(memory_format=torch.channels_last)
         num_environments = first.shape[0]
         no = torch.zeros(num_environments, dtype=torch.bool, device=first.device)
-        core_state = given.get(CORE_STATE, torch.zeros(num_environments, 0, 0, device=first.device))
+        core_state = given.get(CORE_STATE, torch.zeros(num_environments, 0, device=first.device))
         rewards = given.get("last_rewards")
         output, after = self.agent(
             _row(frames),
@@ -93,9 +93,10 @@ def inputs_of(agent: Agent, spec: EnvSpec) -> tuple[Port, ...]:
     if agent.last_action_and_reward:
         found.append(Port("last_actions", "int64", (each,), "the action before this row, -1 where a game starts"))
         found.append(Port("last_rewards", "float32", (each,), "the reward before this row, raw, 0 where a game starts"))
-    if agent.core_size:
-        found.append(Port("core_reset", "bool", (each,), "a game starts with this row: the state is zeroed"))
-        found.append(Port(CORE_STATE, "float32", (each, 2, agent.core_size), "next_core_state of the row before, zeros at first"))
+    if agent.core.state_size:
+        found.append(Port("core_reset", "bool", (each,), "a game starts with this row: the state is set to the initial one"))
+        meaning = "next_core_state of the row before; ignored where core_reset is true"
+        found.append(Port(CORE_STATE, "float32", (each, agent.core.state_size), meaning))
     return tuple(found)
 
 
@@ -106,8 +107,8 @@ def outputs_of(agent: Agent) -> tuple[Port, ...]:
         Port(LOGITS, "float32", (each, agent.num_actions), "of the actions"),
         Port(VALUES, "float32", (each, agent.value_head.out_features), "of shaped and discounted rewards to come"),
     ]
-    if agent.core_size:
-        found.append(Port(NEXT_CORE_STATE, "float32", (each, 2, agent.core_size), "hidden and cell state after this row"))
+    if agent.core.state_size:
+        found.append(Port(NEXT_CORE_STATE, "float32", (each, agent.core.state_size), "the core's state after this row"))
     return tuple(found)
 
 

@@ -92,7 +92,7 @@ class TrainBatch:
     is_replayed: Tensor
     """bool [B], whether the unroll comes from replay."""
     initial_core_state: Tensor | None
-    """float32 [B, 2, core_size], before row 0; None without a recurrent core."""
+    """float32 [B, S], the core's state before row 0; None without a recurrent core."""
     instructions: Tensor | None
     """int16 [T+1, B, L]; None if the suite has no instructions."""
     burn_in: int

@@ -36,7 +36,7 @@ class Network(Protocol):
         last_rewards: Tensor,
         instructions: Tensor | None,
         vectors: Tensor | None,
-        rows_left: int,
+        num_tail_rows: int,
         reset_rows: Sequence[int] | None,
         /,
     ) -> tuple[AgentOutput, Tensor]:
@@ -86,7 +86,7 @@ class Forward:
     discount: float
     """gamma, per agent step."""
     next_core_state: Tensor
-    """float32 [B, 2, core_size], without gradient: the state before the first row of the next unroll, including its burn-in."""
+    """float32 [B, S], without gradient: the state before the first row of the next unroll, including its burn-in."""
     num_trained: Tensor
     """Trained rows of the whole batch over all shards, at least 1; this may be a part of the batch."""
 
@@ -118,7 +118,7 @@ def run_forward(
     if batch.history_frames is not None and batch.frames is not None:
         frames = restack(batch.history_frames, batch.frames, batch.game_reset)
     instructions = None if batch.instructions is None else batch.instructions.long()
-    core_state = agent.initial_core_state(batch.num_unrolls) if batch.initial_core_state is None else batch.initial_core_state
+    core_state = agent.core.initial_state(batch.num_unrolls) if batch.initial_core_state is None else batch.initial_core_state
 
     def inputs(rows: slice, core_state: Tensor) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         return (

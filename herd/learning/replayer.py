@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 
 class Replayer:
-    """The states of R slots, on the device. Call `begin` and `end` around every batch; the slots are its last unrolls, in order."""
+    """The core's states of R slots, S numbers each, on the device.
+
+    Call `begin` and `end` around every batch; the slots are its last unrolls, in order.
+    """
 
     def __init__(self) -> None:
         self._states: Tensor | None = None
-        """[R, 2, core_size] before the first row of each slot's next unroll; None before the first replayed ones."""
+        """[R, S] before the first row of each slot's next unroll; None before the first replayed ones."""
         self._num_slots = 0
         """Number of replayed unrolls in the current batch."""
 
@@ -34,6 +37,6 @@ class Replayer:
             batch.initial_core_state[batch.num_unrolls - self._num_slots :] = self._states
 
     def end(self, next_core_states: Tensor) -> None:
-        """Store the batch's final states, [B, 2, core_size]. Non-finite states must not affect later updates."""
+        """Store the batch's final states, [B, S]. Non-finite states must not affect later updates."""
         if self._num_slots:
             self._states = next_core_states[-self._num_slots :].nan_to_num(posinf=0.0, neginf=0.0)

@@ -1,6 +1,6 @@
 """The agent of IMPALA, arXiv:1802.01561, Fig. 3: torso, optional recurrent core, policy and value heads, or DiCE's dueling heads.
 
-Shapes: T rows, B unrolls, A actions, K value heads, S * C observation channels, H x W pixels, D numbers of a vector, L instruction words.
+Shapes: T rows, B unrolls, A actions, K value heads, S numbers of the core's state, H x W pixels, D numbers of a vector, L words.
 
 Precision: parameters are stored as float32. The torso computes in ``compute_dtype``; core, heads and outputs are float32.
 """
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
 from herd.networks.layers import Convolution, Dense, PixelConvolution, Rectifier
-from herd.networks.recurrent import LSTMCore
+from herd.networks.recurrent import Core, LSTMCore, NoCore
 from herd.networks.torsos import build_torso
 
 if TYPE_CHECKING:
@@ -82,15 +82,13 @@ class Agent(nn.Module):
         num_side = (LANGUAGE_SIZE if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
         num_features = self.torso.num_features + num_side
         start = network.initialization
-        self.core = LSTMCore(num_features, network.core_size, start) if network.core == "lstm" else None
         # With linear heads alone, an instruction could not determine the action for a picture.
-        self.joint = Dense(num_features, JOINT_SIZE, initialization=start) if num_side and self.core is None else None
-        self.rectify_joint = Rectifier(JOINT_SIZE, layer_norm=network.layer_norm) if self.joint is not None else None
-        if self.core is not None:
-            num_features = network.core_size
-        elif self.joint is not None:
-            num_features = JOINT_SIZE
-        self.num_features = num_features
+        has_joint = num_side > 0 and network.state_size == 0
+        self.joint = Dense(num_features, JOINT_SIZE, initialization=start) if has_joint else None
+        self.rectify_joint = Rectifier(JOINT_SIZE, layer_norm=network.layer_norm) if has_joint else None
+        num_inputs = JOINT_SIZE if has_joint else num_features
+        self.core: Core = LSTMCore(num_inputs, network.core_size, start) if network.core == "lstm" else NoCore(num_inputs)
+        self.num_features = num_features = self.core.num_features
         # Small weights start near the uniform policy for features of any scale. The paper's initialization does not reduce them.
         action_head = Dense(num_features, spec.num_actions, gain=0.01, initialization=start)
         # Two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) has no layer between core and heads,
@@ -99,16 +97,6 @@ class Agent(nn.Module):
         self.advantage_head = action_head if head == "dueling" else None
         self.value_head = Dense(num_features, num_values, gain=1.0, initialization=start)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    @property
-    def core_size(self) -> int:
-        """Number of units of the recurrent core, 0 without one."""
-        return 0 if self.core is None else self.core.size
-
-    def initial_core_state(self, batch: int) -> Tensor:
-        """Return zeros, float32 [B, 2, core_size], or [B, 0, 0] without a core."""
-        shape = (batch, 0, 0) if self.core is None else (batch, 2, self.core.size)
-        return torch.zeros(shape, device=self.value_head.weight.device)
 
     def forward(  # noqa: PLR0917 - a module's forward takes its tensors in order
         self,
@@ -119,31 +107,30 @@ class Agent(nn.Module):
         last_rewards: Tensor,
         instructions: Tensor | None = None,
         vectors: Tensor | None = None,
-        rows_left: int = 0,
+        num_tail_rows: int = 0,
         reset_rows: Sequence[int] | None = None,
     ) -> tuple[AgentOutput, Tensor]:
         """Run T rows of B unrolls.
 
         Args:
-            frames: uint8 [T, B, S*C, H, W]; fastest in the memory order of ``frame_stack.restack``. None without frames.
-            core_reset: bool [T, B]; the recurrent state is zeroed before such a row.
-            core_state: float32 [B, 2, core_size] before row 0, or [B, 0, 0] without a core.
+            frames: uint8 [T, B, stack * C, H, W]; fastest in the memory order of ``frame_stack.restack``. None without frames.
+            core_reset: bool [T, B]; before such a row, the core's state is set to its initial one.
+            core_state: float32 [B, S] before row 0.
             last_actions: int64 [T, B], the action before each row, -1 for none (an all-zero one-hot vector).
             last_rewards: float32 [T, B], the reward before each row, clipped to [-1, 1].
             instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
             vectors: float32 [T, B, D]; None if observations have only frames.
-            rows_left: number of rows at the end, at most T, after the core state that is returned.
+            num_tail_rows: number of rows at the end, at most T, after the core state that is returned.
             reset_rows: rows in which ``core_reset`` is true for any unroll, if the host knows them: the core is faster then.
 
         Returns:
-            The heads' output, and the core state before the last ``rows_left`` rows.
+            The heads' output, and the core state before the last ``num_tail_rows`` rows.
         """
         images = None if frames is None else _fold_time(frames)
         numbers = None if vectors is None else vectors.flatten(0, 1)
         features = self.torso(images, numbers, self.compute_dtype).float().unflatten(0, core_reset.shape)
         features = self._with_side_inputs(features, last_actions, last_rewards, instructions)
-        if self.core is not None:
-            features, core_state = self.core(features, core_reset, core_state, rows_left, reset_rows)
+        features, core_state = self.core(features, core_reset, core_state, num_tail_rows=num_tail_rows, reset_rows=reset_rows)
         action_head = self.policy_head if self.policy_head is not None else self.advantage_head
         assert action_head is not None
         return AgentOutput(action_head(features), self.value_head(features), features), core_state

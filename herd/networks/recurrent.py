@@ -1,6 +1,6 @@
-"""The recurrent core: an LSTM whose state is zeroed inside an unroll where a row starts an episode.
+"""Recurrent cores, between torso and heads. The state of each unroll is one flat vector, which unrolls and requests carry as it is.
 
-Shapes: T rows, B unrolls, I input features, H units. State [B, 2, H]: hidden, then cell.
+Shapes: T rows, B unrolls, I input features, F output features, S numbers of a state, H units of the LSTM.
 """
 
 from __future__ import annotations
@@ -22,12 +22,81 @@ if TYPE_CHECKING:
 # Warning of cuDNN, which then copies 2 MB of weights at each call; in return, checkpoints keep the parameters' names and shapes.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory", category=UserWarning)
 
-LEAST_FUSED_ROWS = 5
+MIN_FUSED_ROWS = 5
 """Minimum length of a span for the fused kernel; on a CPU, shorter spans are not slower row by row (benchmarks/README.md)."""
 
 
-class LSTMCore(nn.Module):
-    """LSTM over rows, float32.
+class Core(nn.Module):
+    """A core that computes row by row. A subclass implements `step` or, if it has a faster way over several rows, ``forward``."""
+
+    def __init__(self, num_features: int, state_size: int) -> None:
+        """``num_features``: F; ``state_size``: S."""
+        super().__init__()
+        self.num_features = num_features
+        self.state_size = state_size
+
+    def initial_state(self, batch: int) -> Tensor:
+        """Return the state that a reset sets, float32 [B, S]: zeros unless a subclass knows better."""
+        parameter = next(self.parameters(), None)
+        return torch.zeros(batch, self.state_size, device=None if parameter is None else parameter.device)
+
+    def step(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute one row: inputs float32 [B, I], state [B, S] -> outputs [B, F] and the state after the row."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        inputs: Tensor,
+        reset: Tensor,
+        state: Tensor,
+        *,
+        num_tail_rows: int = 0,
+        reset_rows: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Run T rows.
+
+        Args:
+            inputs: float32 [T, B, I].
+            reset: bool [T, B]; before such a row, the state is set to the initial one.
+            state: float32 [B, S] before row 0.
+            num_tail_rows: number of last rows, at most T, that follow the returned state.
+            reset_rows: the rows with any reset, if the host knows them; None: it does not.
+
+        Returns:
+            outputs float32 [T, B, F], and the state [B, S] before the last ``num_tail_rows`` rows.
+        """
+        initial = self.initial_state(inputs.shape[1])
+        outputs, states = [], [state]
+        for row, row_inputs in enumerate(inputs.unbind(0)):
+            if reset_rows is None or row in reset_rows:
+                state = torch.where(reset[row].unsqueeze(-1), initial, state)
+            output, state = self.step(row_inputs, state)
+            outputs.append(output)
+            states.append(state)
+        return torch.stack(outputs), states[len(outputs) - num_tail_rows]
+
+
+class NoCore(Core):
+    """No memory: the outputs are the inputs, and the state is empty."""
+
+    def __init__(self, num_inputs: int) -> None:
+        super().__init__(num_inputs, 0)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        reset: Tensor,  # noqa: ARG002  there is nothing to reset
+        state: Tensor,
+        *,
+        num_tail_rows: int = 0,  # noqa: ARG002
+        reset_rows: Sequence[int] | None = None,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
+        """See `Core`."""
+        return inputs, state
+
+
+class LSTMCore(Core):
+    """LSTM over rows, float32. Its state is hidden, then cell: S = 2 H.
 
     i, f, o = sigmoid, g = tanh of W x + U h + b;  c' = f c + i g;  h' = o tanh(c').
 
@@ -36,8 +105,7 @@ class LSTMCore(nn.Module):
     """
 
     def __init__(self, num_inputs: int, size: int, initialization: Initialization = "orthogonal") -> None:
-        super().__init__()
-        self.size = size
+        super().__init__(size, 2 * size)
         self.input_weight = nn.Parameter(torch.empty(4 * size, num_inputs))
         self.hidden_weight = nn.Parameter(torch.empty(4 * size, size))
         self.bias = nn.Parameter(torch.zeros(4 * size))
@@ -52,32 +120,27 @@ class LSTMCore(nn.Module):
         nn.init.ones_(self.bias.data[size : 2 * size])
 
     def forward(
-        self, inputs: Tensor, reset: Tensor, state: Tensor, rows_left: int = 0, reset_rows: Sequence[int] | None = None
+        self,
+        inputs: Tensor,
+        reset: Tensor,
+        state: Tensor,
+        *,
+        num_tail_rows: int = 0,
+        reset_rows: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Run T rows, with the library's fused kernel between resets and otherwise row by row.
-
-        Args:
-            inputs: float32 [T, B, I].
-            reset: bool [T, B]; the state is zeroed before such a row.
-            state: float32 [B, 2, H] before row 0.
-            rows_left: number of last rows, at most T, that follow the returned state.
-            reset_rows: the rows with any reset, if the host knows them. None: it does not, and all rows run one by one.
-
-        Returns:
-            outputs float32 [T, B, H] and the state [B, 2, H] before the last ``rows_left`` rows.
-        """
-        hidden, cell = state.unbind(1)
-        done = len(inputs) - rows_left
+        """See `Core`. Runs the library's fused kernel between resets that the host knows, and otherwise row by row."""
+        hidden, cell = state.chunk(2, dim=1)
+        done = len(inputs) - num_tail_rows
         outputs: list[Tensor] = []
         for span, is_fused in _spans(len(inputs), done, reset_rows):
             if span.start == done:
-                state = torch.stack([hidden, cell], dim=1)
+                state = torch.cat([hidden, cell], dim=1)
             resets = {row - span.start: reset[row].unsqueeze(-1) for row in (span if reset_rows is None else reset_rows) if row in span}
             run = self._fused if is_fused else self._stepped
             rows, hidden, cell = run(inputs[span.start : span.stop], hidden, cell, resets)
             outputs.append(rows)
-        if rows_left == 0:
-            state = torch.stack([hidden, cell], dim=1)
+        if num_tail_rows == 0:
+            state = torch.cat([hidden, cell], dim=1)
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs), state
 
     def _stepped(self, inputs: Tensor, hidden: Tensor, cell: Tensor, resets: Mapping[int, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,9 +152,9 @@ class LSTMCore(nn.Module):
         for row, gates in enumerate(input_gates.unbind(0)):
             if row in resets:
                 hidden, cell = hidden.masked_fill(resets[row], 0.0), cell.masked_fill(resets[row], 0.0)
-            write, forget, candidate, read = torch.addmm(gates, hidden, transposed).chunk(4, dim=1)
-            cell = torch.sigmoid(forget) * cell + torch.sigmoid(write) * torch.tanh(candidate)
-            hidden = torch.sigmoid(read) * torch.tanh(cell)
+            input_, forget, candidate, output = torch.addmm(gates, hidden, transposed).chunk(4, dim=1)
+            cell = torch.sigmoid(forget) * cell + torch.sigmoid(input_) * torch.tanh(candidate)
+            hidden = torch.sigmoid(output) * torch.tanh(cell)
             outputs.append(hidden)
         return torch.stack(outputs), hidden, cell
 
@@ -115,7 +178,7 @@ def _spans(num_rows: int, done: int, reset_rows: Sequence[int] | None) -> list[t
         return [(span, False) for span in (range(done), range(done, num_rows)) if span]
     spans: list[tuple[range, bool]] = []
     for start, stop in itertools.pairwise(sorted({0, done, num_rows, *reset_rows})):
-        is_fused = stop - start >= LEAST_FUSED_ROWS
+        is_fused = stop - start >= MIN_FUSED_ROWS
         if is_fused or not spans or spans[-1][1] or start == done:
             spans.append((range(start, stop), is_fused))
         else:

@@ -167,9 +167,6 @@ CONNECTIONS_CUT = CounterMetric(
     labels=("cause",),
     values=CONNECTIONS_CUT_BY,
 )
-UNREAD_BYTES = GaugeMetric(
-    "herd_wire_unread_bytes", "Bytes received on this server's connections and not read as messages yet.", "bytes", ARE_ASKED
-)
 AUTHENTICATION_FAILURES = CounterMetric(
     "herd_wire_authentication_failures_total",
     "Failed handshakes with this server, and messages of clients whose key was revoked, by reason.",
@@ -201,7 +198,6 @@ ACTOR_UNROLLS_SENT = CounterMetric(
 )
 ACTOR_UNROLLS_RESENT = CounterMetric("herd_actor_unrolls_resent_total", "Unrolls sent again after a reconnection.", "unrolls", ("actor",))
 ACTOR_UNROLLS_REJECTED = CounterMetric("herd_actor_unrolls_rejected_total", "Unrolls that the learner refused.", "unrolls", ("actor",))
-ACTOR_CREDIT = GaugeMetric("herd_actor_credit_unrolls", "Unrolls that the actor may still send.", "unrolls", ("actor",))
 ACTOR_UNACKNOWLEDGED = GaugeMetric(
     "herd_actor_unacknowledged_unrolls", "Unrolls sent and kept until the learner acknowledges them.", "unrolls", ("actor",)
 )
@@ -294,11 +290,9 @@ QUEUE_DEPTH = GaugeMetric(
 QUEUE_CAPACITY = GaugeMetric(
     "herd_learner_queue_capacity_unrolls", "Capacity of the queue, which also bounds all credit.", "unrolls", ("learner",)
 )
-CREDIT_OUTSTANDING = GaugeMetric("herd_learner_credit_outstanding_unrolls", "Unrolls that actors may still send.", "unrolls", ("learner",))
 CONNECTED_ACTORS = GaugeMetric(
     "herd_learner_connected_actors", "Actors that have sent something within learner.credit_expires_seconds.", "actors", ("learner",)
 )
-REPLAY_UNROLLS = GaugeMetric("herd_learner_replay_unrolls", "Unrolls held in the learner's own replay.", "unrolls", ("learner",))
 REPLAY_STALENESS = HistogramMetric(
     "herd_learner_replay_staleness_updates",
     "Learner updates between the policy that began a replayed unroll of this agent and the update that trains on it.",
@@ -338,7 +332,7 @@ UPDATES_SKIPPED = CounterMetric(
 )
 UPDATES_CLIPPED = CounterMetric(
     "herd_learner_updates_clipped_total",
-    "Updates whose gradient was clipped by optimizer.max_gradient_norm or optimizer.clip_percentile. Every shard counts each.",
+    "Updates whose gradient was clipped by optimizer.max_gradient_norm. Every shard counts each.",
     "updates",
     ("learner",),
 )
@@ -399,12 +393,6 @@ LEARNER_METRIC = GaugeMetric(
     "the loss's own",
     ("learner",),
     labels=("name",),
-)
-UNROLLS_TRAINED = CounterMetric(
-    "herd_learner_unrolls_trained_total",
-    "Unrolls from actors, counted at every update that trained on them. Divided by the unrolls consumed, this is how often each is used.",
-    "unrolls",
-    ("learner",),
 )
 GRADIENT_NORM = GaugeMetric("herd_learner_gradient_norm", "Global norm of the last gradient before clipping.", "1", ("learner",))
 LEARNING_RATE = GaugeMetric("herd_learner_learning_rate", "Learning rate of the last update.", "1", ("learner",))
@@ -518,12 +506,6 @@ PARAMSERVER_UPSTREAM_SILENCE = GaugeMetric(
     "seconds",
     ("paramserver",),
 )
-PARAMSERVER_RELAYED = GaugeMetric(
-    "herd_paramserver_relayed_requests",
-    "Index requests forwarded to the parent and not answered yet (replica).",
-    "messages",
-    ("paramserver",),
-)
 
 # --- bandit ------------------------------------------------------------------------------------------------------------------------
 BANDIT_REQUESTS = CounterMetric(
@@ -570,13 +552,6 @@ BANDIT_TILE_REPORTS = CounterMetric(
     ("bandit",),
     labels=("agent", "task", "tile"),
 )
-BANDIT_TILE_VOTES = CounterMetric(
-    "herd_bandit_votes_total",
-    "Candidates that bandits proposed, by tile, since the run began. One of them is drawn for each temperature.",
-    "candidates",
-    ("bandit",),
-    labels=("agent", "task", "tile"),
-)
 BANDIT_RESTORED = GaugeMetric(
     "herd_bandit_restored_episodes",
     "Games counted in the state that this process restored; 0 if it started fresh.",
@@ -608,13 +583,6 @@ REPLAY_REQUESTS = CounterMetric(
     labels=("outcome",),
     values=REPLAY_OUTCOMES,
 )
-REPLAY_INSERTED_UNROLLS = CounterMetric(
-    "herd_replay_inserted_unrolls_total",
-    "Unrolls inserted, by the agent that played them. An unroll with parts of two games may be counted by two replicas.",
-    "unrolls",
-    ("replay",),
-    labels=("agent",),
-)
 REPLAY_INSERTED_EPISODES = CounterMetric(
     "herd_replay_inserted_episodes_total", "Episodes that became complete and were stored.", "episodes", ("replay",)
 )
@@ -628,14 +596,6 @@ REPLAY_DISCARDED = CounterMetric(
     ("replay",),
     labels=("reason",),
     values=DISCARDED_EPISODES_BY,
-)
-REPLAY_DROPPED = CounterMetric(
-    "herd_replay_dropped_pieces_total",
-    "Parts of unrolls that were not inserted: replay already has them, or their episode is over.",
-    "unrolls",
-    ("replay",),
-    labels=("reason",),
-    values=DROPPED_PIECES_BY,
 )
 REPLAY_EVICTED = CounterMetric(
     "herd_replay_evicted_episodes_total",
@@ -723,13 +683,6 @@ POPULATION_FILE_FAILURES = CounterMetric(
 POPULATION_FITNESS = GaugeMetric(
     "herd_population_fitness", "Fitness of a member, as last reported.", "population.fitness", ("population",), labels=("agent",)
 )
-POPULATION_ENV_FRAMES = GaugeMetric(
-    "herd_population_env_frames",
-    "Env frames that a member has trained on, as last reported.",
-    "env_frames",
-    ("population",),
-    labels=("agent",),
-)
 POPULATION_SETTING = GaugeMetric(
     "herd_population_setting", "Value of a numeric setting of a member.", "1", ("population",), labels=("agent", "setting")
 )
@@ -769,12 +722,6 @@ INFERENCE_PENDING = GaugeMetric(
 INFERENCE_ENVIRONMENTS = GaugeMetric(
     "herd_inference_environments", "Environments whose stacks and recurrent states are kept.", "environments", ("inference",)
 )
-INFERENCE_CAPACITY = GaugeMetric(
-    "herd_inference_capacity_environments",
-    "Largest number of environments whose states are kept: inference.max_environments.",
-    "environments",
-    ("inference",),
-)
 INFERENCE_EVICTED = CounterMetric(
     "herd_inference_evicted_environments_total",
     "Environments whose state was dropped for others, those silent longest first. Their actors send it again.",
@@ -785,12 +732,6 @@ INFERENCE_EVICTED = CounterMetric(
 # --- evaluator ---------------------------------------------------------------------------------------------------------------------
 EVALUATOR_EVALUATIONS = CounterMetric("herd_evaluator_evaluations_total", "Evaluations completed.", "evaluations", ("evaluator",))
 EVALUATOR_EPISODES = CounterMetric("herd_evaluator_episodes_total", "Whole games played in completed evaluations.", "games", ("evaluator",))
-EVALUATOR_SECONDS = GaugeMetric(
-    "herd_evaluator_last_evaluation_seconds",
-    "Duration of the last evaluation. Above evaluation.interval_seconds, evaluations follow each other without a break.",
-    "seconds",
-    ("evaluator",),
-)
 EVALUATOR_UPDATES = GaugeMetric(
     "herd_evaluator_evaluated_updates",
     "Learner updates of the last evaluated version.",

@@ -1,31 +1,5 @@
-"""The dashboard's rows: the speed of the run, then the path of a frame from an actor to a score, stage by stage."""
+"""The dashboard's rows: the speed of the run, then the path of a frame from an actor to a score, then the parts that a run may have."""
 
-from observability.rows import (
-    actors,
-    bandit,
-    evaluator,
-    frames_per_second,
-    inference,
-    learner,
-    population,
-    queue,
-    replay,
-    scores,
-    weights,
-    wire,
-)
+from observability.rows import learner, parts, run, scores
 
-ROWS = (
-    frames_per_second.ROW,
-    actors.ROW,
-    inference.ROW,
-    wire.ROW,
-    queue.ROW,
-    learner.ROW,
-    weights.ROW,
-    replay.ROW,
-    bandit.ROW,
-    population.ROW,
-    scores.ROW,
-    evaluator.ROW,
-)
+ROWS = (run.RUN, run.ACTORS, learner.QUEUE, learner.LEARNER, learner.WEIGHTS, scores.SCORES, run.WIRE, *parts.ROWS)

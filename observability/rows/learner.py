@@ -1,8 +1,45 @@
-"""How the learner spends its time, by shard, and whether its work is on disk."""
+"""The queue before a learner, the learner's shards, and the weights on their way back."""
 
 from observability.panels import Panel, Query, Row, share
 
-ROW = Row(
+QUEUE = Row(
+    title="Queue",
+    panels=(
+        share(
+            "Queue filled",
+            "Filled share of each shard's queue. Always full: the learner is the bottleneck. Always empty: the actors are. If "
+            "only one shard differs, its connections are.",
+            Query("herd_learner_queue_unrolls{SCOPE, AGENTS} / herd_learner_queue_capacity_unrolls{SCOPE, AGENTS}", "{{pod}}"),
+            steps=((0.9, "orange"),),
+        ),
+        Panel(
+            title="Unrolls in and out",
+            description="Unrolls per second, by shard. Credit keeps both rates equal over time. If both are 0, no unrolls arrive.",
+            queries=(
+                Query("sum by (pod) (rate(herd_learner_unrolls_received_total{SCOPE, AGENTS}[$__rate_interval]))", "{{pod}} in"),
+                Query("sum by (pod) (rate(herd_learner_unrolls_consumed_total{SCOPE, AGENTS}[$__rate_interval]))", "{{pod}} out"),
+            ),
+        ),
+        Panel(
+            title="Frames dropped",
+            description="Env frames per second that are never trained on. `stale`: older than learner.max_policy_lag; `learner_restart`: "
+            "lost with a learner that died; `malformed`: see the row Wire.",
+            queries=(Query("sum by (reason) (herd:env_frames_dropped:rate5m{SCOPE, AGENTS})", "{{reason}}"),),
+        ),
+        Panel(
+            title="Frames reported and trained on",
+            description="Env frames per second that actors reported and that were trained on, and env frames that are neither trained on "
+            "nor dropped yet. The rates differ only by dropped frames; queue and credit bound the frames in flight.",
+            queries=(
+                Query("sum(rate(herd_learner_env_frames_generated_total{SCOPE, AGENTS}[$__rate_interval]))", "reported"),
+                Query("sum(rate(herd_learner_env_frames_total{SCOPE, AGENTS}[$__rate_interval]))", "trained on"),
+                Query("sum(herd_learner_env_frames_in_flight{SCOPE, AGENTS})", "in flight (frames)"),
+            ),
+        ),
+    ),
+)
+
+LEARNER = Row(
     title="Learner",
     panels=(
         share(
@@ -11,99 +48,143 @@ ROW = Row(
             "usually for one without unrolls. `replay`: waiting for replayed unrolls. `assemble`: assembling a batch. "
             "`host_to_device`: copying it to the accelerator. `publish`: if it is long, weights are published too often for "
             "their size. Normal: forward_backward takes most of the time.",
-            Query("herd:learner_phase:ratio_rate1m{SCOPE}", "{{phase}}"),
+            Query("avg by (phase) (herd:learner_phase:ratio_rate1m{SCOPE, AGENTS})", "{{phase}}"),
             stacked=True,
         ),
         share(
             "Waiting, by shard",
             "Share of time that a shard waits for its own unrolls. All shards wait for the one with the largest share; the "
             "others then spend their time in the phase `agree` instead.",
-            Query("sum by (pod) (rate(herd_learner_starved_seconds_total{SCOPE}[$__rate_interval]))", "{{pod}}"),
+            Query("sum by (pod) (rate(herd_learner_starved_seconds_total{SCOPE, AGENTS}[$__rate_interval]))", "{{pod}}"),
             steps=((0.5, "orange"),),
         ),
         Panel(
-            title="Frames per second, by shard",
-            description="Shards train on equal parts of each batch, so their lines coincide.",
-            queries=(Query("sum by (pod) (rate(herd_learner_env_frames_total{SCOPE}[$__rate_interval]))", "{{pod}}"),),
-        ),
-        Panel(
-            title="Seconds per update, by phase",
-            description="Seconds per update and shard: mean by phase.",
+            title="Frames per second, by agent and shard",
+            description="The shards of an agent train on equal parts of each batch, so their lines coincide.",
             queries=(
                 Query(
-                    "avg by (phase) (rate(herd_learner_update_phase_seconds_total{SCOPE}[$__rate_interval]))\n"
-                    "/ on () group_left () avg(rate(herd_learner_updates_total{SCOPE}[$__rate_interval]))",
-                    "{{phase}}",
+                    "sum by (agent, pod) (rate(herd_learner_env_frames_total{SCOPE, AGENTS}[$__rate_interval]))", "agent {{agent}}: {{pod}}"
                 ),
             ),
-            unit="s",
-            stacked=True,
         ),
         Panel(
-            title="Use of a sample",
-            description="Number of updates in which each unroll is used. It should be learner.sample_reuse.",
+            title="Updates per second",
+            description="Optimizer steps per second, by agent.",
+            queries=(Query("herd:learner_updates:rate1m{SCOPE, AGENTS}", "agent {{agent}}"),),
+        ),
+        Panel(
+            title="Updates skipped and clipped",
+            description="Share of updates whose gradient was clipped, and updates in five minutes that were skipped because the gradient "
+            "was not finite: the parameters did not change. Normal: none skipped, or one in days.",
             queries=(
+                Query("max by (agent) (increase(herd_learner_updates_skipped_total{SCOPE, AGENTS}[5m]))", "agent {{agent}} skipped"),
                 Query(
-                    "sum(rate(herd_learner_unrolls_trained_total{SCOPE}[$__rate_interval]))\n"
-                    "/ sum(rate(herd_learner_unrolls_consumed_total{SCOPE}[$__rate_interval]))",
-                    "updates per unroll",
+                    "max by (agent) (rate(herd_learner_updates_clipped_total{SCOPE, AGENTS}[5m]))\n"
+                    "/ max by (agent) (rate(herd_learner_updates_total{SCOPE, AGENTS}[5m]))",
+                    "agent {{agent}} clipped (share)",
                 ),
             ),
-            decimals=1,
-        ),
-        Panel(
-            title="Updates skipped",
-            description="Updates in five minutes that were skipped because the gradient was not finite; the parameters did not change. "
-            "Normal: 0, or one in days.",
-            queries=(Query("max(increase(herd_learner_updates_skipped_total{SCOPE}[5m]))", "skipped"),),
-            decimals=0,
+            width=8,
         ),
         Panel(
             title="Updates since the last checkpoint",
             description="Updates that a restart would lose. Normal: a sawtooth. If it only increases, checkpoints fail.",
             queries=(
                 Query(
-                    'herd:weights_updates:max{SCOPE, component="learner"} - on () max(herd_learner_checkpoint_updates{SCOPE})',
-                    "updates at stake",
+                    'max by (agent) (herd_weights_updates{SCOPE, AGENTS, component="learner"})'
+                    " - max by (agent) (herd_learner_checkpoint_updates{SCOPE, AGENTS})",
+                    "agent {{agent}}",
                 ),
             ),
+            width=8,
         ),
         Panel(
             title="Checkpoints and files",
             description="Per hour: written checkpoints, failed checkpoints, and failed writes of other files of the run.",
             queries=(
-                Query("sum(increase(herd_learner_checkpoints_written_total{SCOPE}[1h]))", "checkpoints written"),
-                Query("sum(increase(herd_learner_checkpoint_failures_total{SCOPE}[1h]))", "checkpoints failed"),
-                Query("sum by (file) (increase(herd_learner_write_failures_total{SCOPE}[1h]))", "{{file}} not written"),
+                Query("sum(increase(herd_learner_checkpoints_written_total{SCOPE, AGENTS}[1h]))", "checkpoints written"),
+                Query("sum(increase(herd_learner_checkpoint_failures_total{SCOPE, AGENTS}[1h]))", "checkpoints failed"),
+                Query("sum by (file) (increase(herd_learner_write_failures_total{SCOPE, AGENTS}[1h]))", "{{file}} not written"),
             ),
             decimals=0,
+            width=8,
+        ),
+    ),
+)
+
+WEIGHTS = Row(
+    title="Weights",
+    panels=(
+        Panel(
+            title="Updates behind the learner",
+            description="By agent, how far the oldest weights that parameter servers serve are behind those that the learner published "
+            "last. If only replicas are behind, they are cut off from the root. If the learner publishes nothing, all stay at 0; the "
+            "panel Age of weights shows this case.",
+            queries=(Query("herd:weights_behind_updates:max{SCOPE}", "{{component}}, agent {{agent}}"),),
         ),
         Panel(
-            title="Cores in use, by shard",
-            description="Processor time per second. Normal with an accelerator: one or two cores.",
+            title="Age of weights",
+            description="Time since the current weights arrived (learner: since they were published). Normal for actors: a little more "
+            "than the duration of an unroll. If all increase together, a shard's slice is not confirmed and publication has "
+            "stopped.",
             queries=(
-                Query('sum by (pod) (rate(herd_process_cpu_seconds_total{SCOPE, component="learner"}[$__rate_interval]))', "{{pod}}"),
+                Query("herd:weights_age_seconds:max{SCOPE}", "{{component}} oldest"),
+                Query("herd:weights_age_seconds:p50{SCOPE}", "{{component}} median"),
+            ),
+            unit="s",
+            steps=((300.0, "red"),),
+        ),
+        Panel(
+            title="Policy lag",
+            description="Learner updates between the policy that began an unroll and the update that trained on it.",
+            queries=(
+                Query("herd:policy_lag_updates:p95_5m{SCOPE, AGENTS}", "95 %, agent {{agent}}"),
+                Query("herd:policy_lag_updates:p50_5m{SCOPE, AGENTS}", "median, agent {{agent}}"),
+                Query("herd:policy_lag_updates:mean_5m{SCOPE, AGENTS}", "mean, agent {{agent}}"),
+            ),
+            steps=((32.0, "red"),),
+        ),
+        Panel(
+            title="Requests and answers per second",
+            description="Requests to parameter servers by kind, and answers. The learner publishes slices; actors request weights and "
+            "lease an index. Most answers are `not_modified`, because clients ask more often than versions are published.",
+            queries=(
+                Query(
+                    "sum by (component, kind) (rate(herd_paramserver_requests_total{SCOPE}[$__rate_interval]))", "{{component}}: {{kind}}"
+                ),
+                Query(
+                    "sum by (component, answer) (rate(herd_paramserver_answers_total{SCOPE}[$__rate_interval]))",
+                    "{{component}} answers {{answer}}",
+                ),
             ),
         ),
         Panel(
-            title="Memory, by process",
-            description="Memory of shards, parameter servers and the bandit. A shard's memory increases until replay is full; then all "
-            "are constant.",
-            queries=(Query('herd_process_resident_memory_bytes{SCOPE, component!="actor"}', "{{pod}}"),),
-            unit="bytes",
+            title="Versions per second",
+            description="Complete versions accepted by each parameter server, and slices refused as stale. The root accepts all published "
+            "versions, a replica the newest one at each request.",
+            queries=(
+                Query("sum by (pod) (rate(herd_paramserver_versions_total{SCOPE}[$__rate_interval]))", "{{pod}}"),
+                Query("sum(rate(herd_paramserver_stale_publishes_total{SCOPE}[$__rate_interval]))", "refused as stale"),
+            ),
+            width=8,
         ),
         Panel(
-            title="Silence of main loops",
-            description="Longest time since the last turn of a main loop, by component, as a share of the limit at which /healthz fails.",
-            queries=(Query("herd:process_heartbeat_age_ratio:max{SCOPE}", "{{component}}"),),
-            unit="percentunit",
-            steps=((1.0, "red"),),
+            title="Replicas: silence of the parent",
+            description="Seconds since the last answer of the parent. Normal: less than one. Without replicas the panel is empty.",
+            queries=(Query("max by (pod) (herd_paramserver_upstream_silence_seconds{SCOPE})", "{{pod}}"),),
+            unit="s",
+            steps=((30.0, "red"),),
+            width=8,
         ),
         Panel(
-            title="Releases of the program",
-            description="Number of processes by version. There are several versions only during a rolling upgrade.",
-            queries=(Query("count by (component, version) (herd_process_info{SCOPE})", "{{component}} {{version}}"),),
-            decimals=0,
+            title="Actors by agent",
+            description="Leased actor indices by agent, and moved actors per minute. The numbers differ by at most one, except for agents "
+            "whose run is over, which have none.",
+            queries=(
+                Query("max by (agent) (herd_paramserver_agent_leased_indices{SCOPE})", "agent {{agent}}"),
+                Query("60 * sum(rate(herd_paramserver_moves_total{SCOPE}[$__rate_interval]))", "moved per minute"),
+            ),
+            width=8,
         ),
     ),
 )

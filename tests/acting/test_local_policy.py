@@ -66,7 +66,7 @@ def test_acting_row_by_row_equals_the_learners_pass_over_the_unroll() -> None:
         output, _ = agent(
             torch.from_numpy(np.stack([stack for stack, *_ in steps])),
             core_reset,
-            agent.initial_core_state(4),
+            agent.core.initial_state(4),
             last_actions,
             last_rewards,
             torch.from_numpy(np.stack([words for _, _, words, _ in steps])),

@@ -43,7 +43,7 @@ def chosen(action: int = 1, core: float = 7.0) -> PolicyStep:
 def test_the_first_row_has_empty_history() -> None:
     rows = state_of().rows(seen(1, (True, True)))
     assert (rows.core_reset.tolist(), rows.last_actions.tolist(), rows.last_rewards.tolist()) == ([True, True], [-1, -1], [0.0, 0.0])
-    assert rows.core_state.tolist() == np.zeros((2, 2, 3)).tolist()
+    assert rows.core_state.tolist() == np.zeros((2, 6)).tolist()
     assert rows.inverse_temperatures is None
 
 

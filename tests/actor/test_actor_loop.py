@@ -27,7 +27,7 @@ class SlowPolicy:
 
     def submit(self, rows: Rows) -> tuple[str, Rows]:
         assert rows.frames is not None
-        name = f"{len(rows.frames)} at {int(rows.core_state[0, 0, 0])}"
+        name = f"{len(rows.frames)} at {int(rows.core_state[0, 0])}"
         self.events.append(f"ask {name}")
         return name, rows
 
@@ -36,9 +36,9 @@ class SlowPolicy:
         self.events.append(f"step {name}")
         assert rows.frames is not None
         seen = (rows.frames.reshape(len(rows.frames), -1) @ np.arange(1, 61)).astype(np.int64)
-        actions = ((seen + rows.last_actions + rows.core_state[:, 1, 0].astype(np.int64)) % 3).astype(np.int32)
-        core = rows.core_state + np.array([[1.0], [0.0]], np.float32)
-        core[:, 1] = actions[:, None] + np.where(rows.core_reset, 0, rows.core_state[:, 1, 0])[:, None]
+        actions = ((seen + rows.last_actions + rows.core_state[:, 2].astype(np.int64)) % 3).astype(np.int32)
+        core = rows.core_state + np.array([1.0, 1.0, 0.0, 0.0], np.float32)
+        core[:, 2:] = actions[:, None] + np.where(rows.core_reset, 0, rows.core_state[:, 2])[:, None]
         return PolicyStep(actions, np.tile(actions[:, None], 3).astype(np.float32), seen.astype(np.float32), core)
 
 

@@ -17,7 +17,9 @@ from herd.contract.spaces import EnvSpec
 from herd.contract.unroll import UnrollLayout
 from herd.envs.api import Observation, Transition
 
-LAYOUT = UnrollLayout(unroll_length=3, frame_stack=3, frame_shape=(2, 2, 2), num_actions=4, core_size=5, instruction_length=2, num_tasks=3)
+LAYOUT = UnrollLayout(
+    unroll_length=3, frame_stack=3, frame_shape=(2, 2, 2), num_actions=4, state_size=10, instruction_length=2, num_tasks=3
+)
 NUM_ENVIRONMENTS = 2
 TASK_IDS = np.array([1, 2], np.int32)
 
@@ -59,7 +61,7 @@ class _Recorder:
 
     def __init__(self) -> None:
         spec = EnvSpec(("a", "b", "c"), LAYOUT.frame_shape, LAYOUT.frame_stack, LAYOUT.num_actions, 1, 2)
-        network = NetworkSettings(torso="mlp", core="lstm", core_size=LAYOUT.core_size)
+        network = NetworkSettings(torso="mlp", core="lstm", core_size=5)
         self.state = RowState(spec, network, _Temperatures(), num_environments=NUM_ENVIRONMENTS)
         self.builder = UnrollBuilder(LAYOUT, self.state, task_ids=TASK_IDS, first_slot=40)
         self.observation = _observation(0, (True, True))
@@ -108,7 +110,7 @@ def _newest(observation: Observation) -> NDArray[np.uint8]:
 def test_every_field_holds_the_expected_rows() -> None:
     transitions = [_transition(time) for time in (1, 2, 3)]
     recorder = _Recorder()
-    recorder.state.core_state = np.full((NUM_ENVIRONMENTS, 2, LAYOUT.core_size), 9.0, np.float32)
+    recorder.state.core_state = np.full((NUM_ENVIRONMENTS, LAYOUT.state_size), 9.0, np.float32)
     first = recorder.observation
     unroll = recorder.unroll(transitions, version=14)
     for row, observation in enumerate([first, *(transition.observation for transition in transitions)]):

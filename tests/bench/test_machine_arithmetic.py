@@ -205,7 +205,7 @@ def test_a_skipped_update_fails_the_measurement(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("frame_stack", [1, 4])
 def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     layout = UnrollLayout(
-        unroll_length=5, frame_stack=frame_stack, frame_shape=(84, 84, 1), num_actions=6, core_size=4, instruction_length=3, num_tasks=1
+        unroll_length=5, frame_stack=frame_stack, frame_shape=(84, 84, 1), num_actions=6, state_size=8, instruction_length=3, num_tasks=1
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
     header = Unrolls(sequence=1, generated_frames=60, num_frames=60, num_unrolls=3)

@@ -15,8 +15,8 @@ import pytest
 
 from herd.cli import checks
 from herd.cli.main import COMMANDS, main
-from herd.config.keys import setting_keys
 from herd.config.loading import dump_settings
+from herd.config.loading.keys import setting_keys
 from herd.config.settings import RunSettings
 from tests.patience import patient
 

@@ -13,7 +13,7 @@ import yaml
 
 from docsite.commands import help_text
 from herd.cli.main import COMMANDS
-from herd.config.keys import find_key, is_section
+from herd.config.loading.keys import find_key, is_section
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

@@ -178,7 +178,7 @@ class Replay:
         )
         self._minimum = replay.minimum_fill_agent_steps
         self._random = np.random.default_rng(settings.seed)
-        self._whole_episodes = settings.network.core != "none"
+        self._whole_episodes = settings.network.state_size > 0
         self._places: list[tuple[EpisodePart, int] | None] = [None] * settings.num_replayed_unrolls
 
     @property

@@ -70,7 +70,7 @@ def test_an_exported_policy_gives_the_same_results(
     policy = herd.load_policy(run, seed=2)
     environments = policy.make_environments(3, seed=8)
     row: Any = environments.reset()
-    states, core_reset = np.zeros((3, 2, 16), np.float32), np.ones(3, np.bool_)
+    states, core_reset = np.zeros((3, 32), np.float32), np.ones(3, np.bool_)
     last_actions, last_rewards = np.full(3, -1), np.zeros(3, np.float32)
     for number in range(12):
         actions = policy.act(row)

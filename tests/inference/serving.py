@@ -24,7 +24,8 @@ from herd.networks.agent import Agent
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.inference.rows import ActingLayout
 from herd.telemetry import Telemetry
-from herd.transport.tcp import Context, EndpointInUse, Router
+from herd.transport import AddressInUse, Limits, Server
+from herd.transport.context import Context
 from tests.patience import patient
 
 WAIT_SECONDS = patient(60.0)
@@ -61,8 +62,10 @@ class Served:
         capacity: int = 64,
         batch_size: int = 8,
         deadline_seconds: float = 0.001,
+        device: str = "cpu",
     ) -> None:
         self.settings = settings
+        self._device = torch.device(device)
         self._agents = agents
         self._context = context
         self._sizes = (capacity, batch_size, deadline_seconds)
@@ -84,7 +87,7 @@ class Served:
             num_agents=len(self._agents),
             num_places=capacity,
             max_batch=max(batch_size, capacity),
-            device=torch.device("cpu"),
+            device=self._device,
             precision=torch.float32,
             seed=11,
         )
@@ -121,13 +124,13 @@ class Served:
         self._thread.start()
         assert listening.wait(WAIT_SECONDS)
 
-    def _bound(self, frame_bytes: int) -> Router:
+    def _bound(self, frame_bytes: int) -> Server:
         """Bind the service's port; retries, because ZeroMQ frees the port of a closed socket later, in its own thread."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
-                return Router(self._context, self.endpoint, max_frame_bytes=frame_bytes)
-            except EndpointInUse:
+                return self._context.server(self.endpoint, Limits(max_frame_bytes=frame_bytes))
+            except AddressInUse:
                 assert time.monotonic() < deadline, f"{self.endpoint} stays in use"
                 time.sleep(0.01)
 

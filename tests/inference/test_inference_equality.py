@@ -15,7 +15,7 @@ from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent, agent_of
-from herd.transport.tcp import Context
+from herd.transport.context import Context
 from tests.inference.serving import Served, remote_policy
 
 NUM_ROWS = 30
@@ -82,7 +82,8 @@ class Games:
 class Both:
     """A group of environments that follows the remote policy's actions; a local policy is asked for the same rows."""
 
-    def __init__(self, settings: RunSettings, agent: Agent, remote: Any, numbers: range) -> None:
+    def __init__(self, settings: RunSettings, agent: Agent, remote: Any, numbers: range, *, tolerance: float = 1e-6) -> None:
+        self._tolerance = tolerance
         self.local = LocalPolicy(agent, seed=1, precision=torch.float32)
         self.remote = remote
         self._games = Games(settings, numbers)
@@ -102,9 +103,12 @@ class Both:
         expected = self.local.submit(rows)
         said: PolicyStep = self.remote.collect(ticket)
         np.testing.assert_allclose(
-            said.behaviour_logits, expected.behaviour_logits, rtol=0, atol=1e-6 * max(1.0, np.abs(expected.behaviour_logits).max())
+            said.behaviour_logits,
+            expected.behaviour_logits,
+            rtol=0,
+            atol=self._tolerance * max(1.0, np.abs(expected.behaviour_logits).max()),
         )
-        np.testing.assert_allclose(said.core_state, expected.core_state, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(said.core_state, expected.core_state, rtol=0, atol=self._tolerance)
         assert np.ptp(expected.behaviour_logits, axis=0).max() > 1e-2  # environments differ
         transition = self._games.observe(said.actions)
         self.far.advance(said, transition)

@@ -8,7 +8,7 @@ import torch
 from herd.contract.unroll import UnrollLayout
 from herd.learning.batch import ALIGNMENT, Slab
 
-LAYOUT = UnrollLayout(unroll_length=3, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, core_size=3, burn_in=1, num_tasks=9)
+LAYOUT = UnrollLayout(unroll_length=3, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, state_size=6, burn_in=1, num_tasks=9)
 
 
 def _arrays(num_unrolls: int) -> dict[str, np.ndarray]:

@@ -71,7 +71,7 @@ def test_a_non_finite_gradient_skips_the_step(poison: float, limit: float | None
     parameters = _copies(trainer)
     state = {name: tensor.clone() for name, tensor in trainer.optimizer_tensors().items()}
     poisoned = unrolls_of(RUN, 1)
-    poisoned["initial_core_state"][0, 0, 0] = poison
+    poisoned["initial_core_state"][0, 0] = poison
     poisoned["core_reset"][0, 0] = False
     if poison == float("inf"):
         poisoned["rewards"][...] = 3e38

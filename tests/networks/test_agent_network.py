@@ -14,6 +14,7 @@ from herd.config.settings import NetworkSettings
 from herd.contract.spaces import EnvSpec
 from herd.networks.agent import Agent
 from herd.networks.layers import Dense
+from herd.networks.recurrent import LSTMCore
 from herd.networks.torsos import TorsoSizeError
 from tests.oracles.networks_layers import Array, lstm_with_resets, read_instruction, relu
 
@@ -46,7 +47,7 @@ def _inputs(agent: Agent) -> dict[str, Tensor]:
     reset[0, 0] = reset[2, 1] = reset[4, 1] = True
     ids = torch.randint(1, 1001, (T, B, L), generator=generator)
     ids[:, :, 4:] = 0
-    state = agent.initial_core_state(B)
+    state = agent.core.initial_state(B)
     return {
         "frames": torch.randint(0, 256, (T, B, 4, 24, 28), dtype=torch.uint8, generator=generator),
         "core_reset": reset,
@@ -77,7 +78,7 @@ def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Ar
             parts.append(read_instruction(inputs["instructions"][t, b].tolist(), embedding, (w, u, b1 + b2), 16))
         rows[t, b] = np.concatenate(parts)
     joined, state = np.array(rows.tolist()), inputs["core_state"].double().numpy()
-    if agent.core is not None:
+    if isinstance(agent.core, LSTMCore):
         w, u, bias = _numbers(agent.core.input_weight, agent.core.hidden_weight, agent.core.bias)
         joined, state = lstm_with_resets(joined, inputs["core_reset"].numpy(), state, (w, u, bias))
     elif agent.joint is not None:
@@ -245,11 +246,12 @@ def test_the_first_policy_is_nearly_uniform(head: Head) -> None:
 
 def test_without_a_core_the_state_is_empty_and_passes_through() -> None:
     agent = _agent()
-    assert (agent.core_size, agent.initial_core_state(B).shape) == (0, (B, 0, 0))
+    assert (agent.core.state_size, agent.core.initial_state(B).shape) == (0, (B, 0))
+    assert not any(name.startswith("core") for name in agent.state_dict())
     with_core = _agent(core="lstm", core_size=16)
-    assert with_core.core_size == 16
-    assert not with_core.initial_core_state(B).any()
-    assert with_core.initial_core_state(B).shape == (B, 2, 16)
+    assert with_core.core.state_size == NetworkSettings(core="lstm", core_size=16).state_size == 32
+    assert not with_core.core.initial_state(B).any()
+    assert with_core.core.initial_state(B).shape == (B, 32)
 
 
 def test_an_instruction_changes_logits_differently_per_image() -> None:

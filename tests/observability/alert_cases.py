@@ -42,12 +42,17 @@ class Case:
     """Names of metrics that no process exports."""
 
 
+AGENT: Labels = {**RUN, "agent": "0"}
+"""Labels of alerts about one agent."""
+
+
 def of(component: str, **labels: str) -> Labels:
     return {**RUN, "component": component, **labels}
 
 
 def on(pod: str) -> Labels:
-    return {**RUN, "component": PODS[pod], "pod": pod}
+    """Labels of an alert about one pod; a learner's has an agent."""
+    return {**RUN, "component": PODS[pod], "pod": pod, **({"agent": "0"} if PODS[pod] == "learner" else {})}
 
 
 def frames_of(task: str, per_second: float) -> dict[str, str]:
@@ -141,10 +146,26 @@ PROGRESS = (
         "HerdNoProgress",
         "the learner stands still",
         everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG)),
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
-    Case("HerdNoProgress", "the learner exports nothing", gone("herd_learner_env_frames_total", "learner"), fires=(RUN,)),
-    Case("HerdNoProgress", "there is no learner", no_pods("learner"), without=("herd_learner_env_frames_total",), fires=(RUN,)),
+    Case("HerdNoProgress", "the learner exports nothing", gone("herd_learner_env_frames_total", "learner"), fires=(AGENT,)),
+    Case(
+        "HerdNoProgress",
+        "there is no learner, which is HerdComponentMissing",
+        no_pods("learner"),
+        without=("herd_learner_env_frames_total",),
+    ),
+    Case(
+        "HerdNoProgress",
+        "one member of a population stands still, while another trains and a third has finished",
+        {
+            **everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG), agent="1"),
+            **everywhere("herd_learner_run_is_over", "learner", stays(0, LONG), agent="1"),
+            **everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG), agent="2"),
+            **everywhere("herd_learner_run_is_over", "learner", stays(1, LONG), agent="2"),
+        },
+        fires=({**RUN, "agent": "1"},),
+    ),
     Case(
         "HerdNoProgress",
         "one shard stands still in the account of another",
@@ -162,7 +183,7 @@ PROGRESS = (
         "to a quarter",
         everywhere("herd_learner_env_frames_total", "learner", f"{grows(1000, 180)} {grows(250, 30, start=1000 * 180 * 60)}"),
         minutes=205,
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdFramesPerSecondFell",
@@ -174,7 +195,7 @@ PROGRESS = (
         "HerdLearnerStarved",
         "it waits 70 % of its time",
         everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, LONG)),
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdLearnerStarved",
@@ -183,7 +204,7 @@ PROGRESS = (
             key("herd_learner_starved_seconds_total", SHARDS[0]): grows(0.7, LONG),
             key("herd_learner_starved_seconds_total", SHARDS[1]): grows(0, LONG),
         },
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case("HerdLearnerStarved", "for ten minutes", everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, 10)), minutes=10),
     Case(
@@ -211,7 +232,7 @@ WEIGHTS = (
         "HerdPolicyLagHigh",
         "a tenth of the unrolls is dozens of updates old",
         everywhere("herd_learner_policy_lag_updates_bucket", "learner", grows(9, LONG), le="4"),
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdPolicyLagHigh",
@@ -241,12 +262,40 @@ WEIGHTS = (
     ),
     Case("HerdWeightsStale", "the run is over", {**everywhere("herd_weights_age_seconds", "actor", grows(1, LONG)), **IS_OVER}),
     Case("HerdWeightsStale", "one of ten has", {key("herd_weights_age_seconds", ACTORS[0]): grows(1, LONG)}),
-    Case("HerdWeightsNotServed", "the replica is behind", {key("herd_weights_age_seconds", REPLICA): grows(1, LONG)}, fires=(on(REPLICA),)),
+    Case(
+        "HerdWeightsNotServed",
+        "the replica stays at an old version",
+        {key("herd_paramserver_agent_updates", REPLICA, agent="0"): stays(500, LONG)},
+        fires=({**on(REPLICA), "agent": "0"},),
+    ),
+    Case(
+        "HerdWeightsNotServed",
+        "it has the weights of one agent, and old ones of another",
+        {
+            **everywhere("herd_weights_updates", "learner", grows(2, LONG), agent="1"),
+            key("herd_paramserver_agent_updates", ROOT, agent="1"): grows(2, LONG),
+            key("herd_paramserver_agent_updates", REPLICA, agent="1"): stays(500, LONG),
+        },
+        fires=({**on(REPLICA), "agent": "1"},),
+    ),
+    Case(
+        "HerdWeightsNotServed",
+        "a version takes long, and every server is always one behind",
+        {
+            series: grows(2, LONG, start=-50)
+            for component in ("paramserver", "paramserver-replica")
+            for series in everywhere("herd_paramserver_agent_updates", component, "", agent="0")
+        },
+    ),
     Case("HerdWeightsNotServed", "the root never had any", {key("herd_weights_age_seconds", ROOT): stays("NaN", LONG)}, fires=(on(ROOT),)),
     Case(
         "HerdWeightsNotServed",
         "the learner has not published for as long",
-        {key("herd_weights_age_seconds", ROOT): grows(1, LONG), **everywhere("herd_weights_age_seconds", "learner", grows(1, LONG))},
+        {
+            series: stays(500, LONG)
+            for name, component in (("herd_weights_updates", "learner"), ("herd_paramserver_agent_updates", "paramserver"))
+            for series in everywhere(name, component, "", **({} if component == "learner" else {"agent": "0"}))
+        },
     ),
     Case(
         "HerdWeightsNotServed",
@@ -264,7 +313,7 @@ WEIGHTS = (
             for component in ("learner", "paramserver", "paramserver-replica")
             for series in everywhere("herd_weights_age_seconds", component, "")
         },
-        fires=(of("learner"),),
+        fires=(of("learner", agent="0"),),
     ),
     Case(
         "HerdWeightsNotPublished",
@@ -296,19 +345,19 @@ LEARNING = (
         "HerdLossNotFinite",
         "every shard skips an update a minute",
         everywhere("herd_learner_updates_skipped_total", "learner", grows(1 / 60, LONG)),
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdLossNotFinite",
         "the loss stays no number",
         everywhere("herd_learner_loss", "learner", stays("NaN", LONG), term="total"),
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdLossNotFinite",
         "the loss stays infinite",
         everywhere("herd_learner_loss", "learner", stays("Inf", LONG), term="total"),
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdLossNotFinite",
@@ -323,7 +372,7 @@ LEARNING = (
         "HerdFramesDropped",
         "a tenth is stale",
         everywhere("herd_learner_env_frames_dropped_total", "learner", grows(100, LONG), reason="stale"),
-        fires=({**RUN, "reason": "stale"},),
+        fires=({**AGENT, "reason": "stale"},),
     ),
     Case(
         "HerdFramesDropped",
@@ -334,7 +383,7 @@ LEARNING = (
         "HerdTaskNeglected",
         "one task is played by nobody",
         {**frames_of("pong", 500), **frames_of("boxing", 400), **frames_of("qbert", 0)},
-        fires=({**RUN, "task": "qbert"},),
+        fires=({**AGENT, "task": "qbert"},),
     ),
     Case(
         "HerdTaskNeglected",
@@ -402,7 +451,7 @@ DISK = (
         "HerdCheckpointFailing",
         "the last one failed",
         {key("herd_learner_checkpoint_failures_total", SHARDS[0]): f"{stays(0, 50)} {stays(1, 15)}"},
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdCheckpointFailing",
@@ -414,7 +463,7 @@ DISK = (
         "none was written for hours",
         everywhere("herd_learner_checkpoints_written_total", "learner", stays(7, 120)),
         minutes=120,
-        fires=(RUN,),
+        fires=(AGENT,),
     ),
     Case(
         "HerdCheckpointOverdue",

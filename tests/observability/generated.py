@@ -51,6 +51,7 @@ def panels() -> list[tuple[str, dict[str, Any]]]:
     for panel in dashboard()["panels"]:
         if panel["type"] == "row":
             row = panel["title"]
+            found += [(row, inner) for inner in panel["panels"] or []]  # of a folded row
         else:
             found.append((row, panel))
     return found

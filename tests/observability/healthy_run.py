@@ -40,7 +40,8 @@ def stays(value: float | str, minutes: float) -> str:
 
 def key(name: str, pod: str, **labels: str) -> str:
     """Name of a series of this pod, with the labels that its target adds."""
-    pairs = {**RUN, "component": PODS[pod], "pod": pod, **labels}
+    agent = {"agent": "0"} if PODS[pod] == "learner" else {}
+    pairs = {**RUN, "component": PODS[pod], "pod": pod, **agent, **labels}
     return f"{name}{{{', '.join(f'{label}={value!r}' for label, value in pairs.items())}}}".replace("'", '"')
 
 
@@ -72,11 +73,13 @@ def healthy_run(minutes: float) -> Series:
         counts("herd_wire_malformed_messages_total", component, 0, reason="digest")
     for component in ("learner", "paramserver", "paramserver-replica", "actor"):
         shows("herd_weights_age_seconds", component, 3)
-        shows("herd_weights_updates", component, 1000)
+        counts("herd_weights_updates", component, 2)
     for component in ("learner", "paramserver", "paramserver-replica", "bandit", "replay", "population", "inference"):
         counts("herd_wire_connections_cut_total", component, 0, cause="crowd")
         counts("herd_wire_authentication_failures_total", component, 0, reason="unknown_key")
         counts("herd_wire_authentication_failures_total", component, 0.1, reason="incomplete")  # such as a TCP probe
+    for component in ("paramserver", "paramserver-replica"):
+        counts("herd_paramserver_agent_updates", component, 2, agent="0")
     counts("herd_wire_refused_messages_total", "learner", 0, reason="contract")
     counts("herd_wire_refused_messages_total", "learner", 0.5, reason="duplicate")
     counts("herd_actor_env_frames_total", "actor", 200)

@@ -88,7 +88,7 @@ def test_the_series_of_4000_actors_fit_a_small_prometheus(series: dict[str, int]
     assert others <= 25_000
     # docs/observability.md states these numbers.
     assert series["learner"] < 500
-    assert series["bandit"] < 7_800
+    assert series["bandit"] < 5_600
     assert series["evaluator"] < 150
     assert series["inference"] < 80
     assert series["population"] < 50  # plus six for each member after the first: docs/metrics.md
@@ -109,4 +109,4 @@ def test_only_known_labels_have_open_values() -> None:
 def test_recording_rules_aggregate_over_actors() -> None:
     for name, expression in recorded().items():
         by = {label for labels in re.findall(r"by \(([^)]*)\)", expression) for label in re.split(r",\s*", labels)}
-        assert by <= {"namespace", "release", "component", "task", "reason", "phase", "stream", "le"}, name
+        assert by <= {"namespace", "release", "agent", "component", "task", "reason", "phase", "stream", "le"}, name

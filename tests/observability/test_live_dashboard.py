@@ -34,7 +34,7 @@ WORDS = {
     TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"),
     BANDIT: (*SHARED_REPLAY, "--replay_service.snapshot_interval_seconds", "1"),
 }
-ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent", "Replicas: answers of the parent"})
+ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent"})
 ONLY_WITH_BANDIT_OR_REPLAY = (
     *("herd_bandit_", "herd_replay_", "herd_learner_replay_"),
     *("herd_wire_request_bytes_total", "herd_wire_answer_bytes_total"),
@@ -76,7 +76,13 @@ def targets_of(release: str, run_dir: Path, processes: tuple[str, ...]) -> list[
     return [
         {
             "targets": [f"127.0.0.1:{metrics_port(run_dir, process)}"],
-            "labels": {"namespace": NAMESPACE, "release": release, "component": component_of(process), "pod": f"{release}-{process}"},
+            "labels": {
+                "namespace": NAMESPACE,
+                "release": release,
+                "component": component_of(process),
+                "pod": f"{release}-{process}",
+                **({"agent": "0"} if process.startswith("learner") else {}),
+            },
         }
         for process in processes
     ]
@@ -135,8 +141,8 @@ def rules_of(prometheus: Server) -> list[dict[str, Any]]:
 
 
 def shown(expression: str, release: str) -> str:
-    """The expression with the variables that Grafana fills in for one release and every task."""
-    values = {"$namespace": NAMESPACE, "$release": release, "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
+    """The expression with the variables that Grafana fills in for one release, every agent and every task."""
+    values = {"$namespace": NAMESPACE, "$release": release, "$agent": ".*", "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
     for name, value in values.items():
         expression = expression.replace(name, value)
     assert "$" not in expression, expression
@@ -185,7 +191,7 @@ def test_dashboard_variables_list_runs_and_tasks(prometheus: Server) -> None:
         selector, _, label = query.removeprefix("label_values(").removesuffix(")").rpartition(", ")
         until_all_have_data(prometheus, {shown(selector, BANDIT)})
         found[name] = {labels[label] for labels, _ in prometheus.query(shown(selector, BANDIT))}
-    assert found == {"namespace": {NAMESPACE}, "release": {TREE, BANDIT}, "task": {"catch"}}
+    assert found == {"namespace": {NAMESPACE}, "release": {TREE, BANDIT}, "agent": {"0"}, "task": {"catch"}}
 
 
 def test_an_actor_exports_at_most_thirty_series(prometheus: Server) -> None:

@@ -132,17 +132,17 @@ def lstm_step(x: Array, hidden: Array, cell: Array, weights: tuple[Array, Array,
 
 
 def lstm_with_resets(inputs: Array, reset: NDArray[np.bool_], state: Array, weights: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-    """inputs [T, B, I], state [B, 2, H] -> outputs [T, B, H], state after the last row."""
+    """inputs [T, B, I], state [B, 2 H], hidden then cell -> outputs [T, B, H], state after the last row."""
     num_rows, batch, _ = inputs.shape
-    outputs, final = np.empty((num_rows, batch, state.shape[2])), state.copy()
+    outputs, final = np.empty((num_rows, batch, state.shape[1] // 2)), state.copy()
     for b in range(batch):
-        hidden, cell = state[b]
+        hidden, cell = np.split(state[b], 2)
         for t in range(num_rows):
             if reset[t, b]:
                 hidden, cell = np.zeros_like(hidden), np.zeros_like(cell)
             hidden, cell = lstm_step(inputs[t, b], hidden, cell, weights)
             outputs[t, b] = hidden
-        final[b] = hidden, cell
+        final[b] = np.concatenate([hidden, cell])
     return outputs, final
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from herd.contract.unroll import UnrollLayout
 
 LAYOUT = UnrollLayout(unroll_length=5, frame_stack=4, frame_shape=(6, 5, 1), num_actions=3, vector_size=2, instruction_length=2)
-RECURRENT = UnrollLayout(unroll_length=7, burn_in=2, frame_stack=3, frame_shape=(4, 4, 1), num_actions=3, core_size=3)
+RECURRENT = UnrollLayout(unroll_length=7, burn_in=2, frame_stack=3, frame_shape=(4, 4, 1), num_actions=3, state_size=6)
 
 
 @dataclass

@@ -23,7 +23,7 @@ GOLDEN = {
     path.stem: [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
     for path in sorted((Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}").iterdir())
 }
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
 """Frames of the golden unrolls."""
 
 

@@ -23,7 +23,7 @@ from herd.rpc.envelope import MAX_HEADER_BYTES, ArrayHeader, Compression
 from herd.transport import Frame
 from tests.wire.hostile_bytes import EDITS, edited
 
-LAYOUT = UnrollLayout(4, 3, (40, 20, 1), 3, core_size=5, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)
+LAYOUT = UnrollLayout(4, 3, (40, 20, 1), 3, state_size=10, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)
 U = 3
 COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
 POISON = 113

@@ -50,7 +50,7 @@ from herd.transport import Frame
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}"
 CONTRACT = "c0" * 32
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, core_size=2, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
 
 MESSAGES: tuple[Message, ...] = (
     Hello(

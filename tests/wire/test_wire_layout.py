@@ -6,7 +6,7 @@ from herd.contract.spaces import NO_FRAMES
 from herd.contract.unroll import DTYPES, UnrollLayout
 
 ATARI = UnrollLayout(unroll_length=20, frame_stack=4, frame_shape=(84, 84, 1), num_actions=6)
-EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), 3, core_size=8, vector_size=6, instruction_length=2, num_tasks=2, num_words=10)
+EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), 3, state_size=16, vector_size=6, instruction_length=2, num_tasks=2, num_words=10)
 
 
 def test_fields_match_the_protocol_in_order() -> None:
@@ -24,7 +24,7 @@ def test_fields_match_the_protocol_in_order() -> None:
         ("behaviour_logits", "<f4", (3, 3)),
         ("inverse_temperature", "<f4", (3,)),
         ("policy_version", "<i8", (2, 2)),
-        ("initial_core_state", "<f4", (2, 8)),
+        ("initial_core_state", "<f4", (16,)),
         ("last_action", "<i4", ()),
         ("last_reward", "<f4", ()),
         ("instructions", "<i2", (4, 2)),

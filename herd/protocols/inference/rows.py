@@ -4,7 +4,7 @@ A request has one payload frame with the small fields, one after the other. If o
 newest plane of each environment, or its whole stack if the request includes the state. An answer has one payload frame.
 Frames do not describe their contents: sizes follow from the run's contract and the number of environments.
 
-Legend: E environments, S frames in a stack, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
+Legend: E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ActingRows(NamedTuple):
     fields: Mapping[str, Array]
     """[E, ...] by name, see `ActingLayout.row_fields` and `ActingLayout.state_fields`."""
     planes: NDArray[np.uint8] | None
-    """[E, C, H, W], the newest; with the state [E, S * C, H, W], oldest first. None if observations have no frames."""
+    """[E, C, H, W], the newest; with the state [E, stack * C, H, W], oldest first. None if observations have no frames."""
 
 
 class ActedRows(NamedTuple):
@@ -48,7 +48,7 @@ class ActedRows(NamedTuple):
     behaviour_logits: NDArray[np.float32]
     """[E, A], before a temperature is applied."""
     core_state: NDArray[np.float32]
-    """Recurrent states [E, 2, core_size] after the row; [E, 0, 0] without a recurrent core."""
+    """[E, S] after the row."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ActingLayout:
     @cached_property
     def state_fields(self) -> tuple[FieldSpec, ...]:
         """Fields of a request that includes the state."""
-        return self._present([FieldSpec("core_state", DTYPES["<f4"], self.core_shape), *self._of_rows()])
+        return self._present([FieldSpec("core_state", DTYPES["<f4"], (self.unroll.state_size,)), *self._of_rows()])
 
     @cached_property
     def answer_fields(self) -> tuple[FieldSpec, ...]:
@@ -75,14 +75,9 @@ class ActingLayout:
             [
                 FieldSpec("actions", i4, (), minimum=0, maximum=num_actions - 1),
                 FieldSpec("behaviour_logits", f4, (num_actions,)),
-                FieldSpec("core_state", f4, self.core_shape),
+                FieldSpec("core_state", f4, (self.unroll.state_size,)),
             ]
         )
-
-    @property
-    def core_shape(self) -> tuple[int, int]:
-        """Shape of one recurrent state; (0, 0) without a core."""
-        return (2, self.unroll.core_size) if self.unroll.core_size else (0, 0)
 
     def planes_shape(self, *, has_state: bool) -> tuple[int, int, int] | None:
         """Return the shape of one environment's planes; None if observations have no frames."""
@@ -168,7 +163,5 @@ def read_answer(payloads: Sequence[Frame], num_environments: int, layout: Acting
     if len(payloads) != 1:
         raise MalformedMessage(f"acted with {len(payloads)} payload frames", "array")
     fields = unpack_fields(layout.answer_fields, num_environments, payloads[0])
-    core_state = fields.get("core_state")
-    if core_state is None:
-        core_state = np.zeros((num_environments, 0, 0), np.float32)
+    core_state = fields.get("core_state", np.zeros((num_environments, 0), np.float32))
     return ActedRows(fields["actions"], fields["behaviour_logits"], core_state)

@@ -53,7 +53,7 @@ def replica_of(key: EpisodeKey, num_replicas: int) -> int:
 
 def inserted_layout(layout: UnrollLayout) -> UnrollLayout:
     """Return the layout of an unroll as sent to replay: without repeated rows, stacks and recurrent states."""
-    return replace(layout, unroll_length=layout.new_steps, burn_in=0, frame_stack=1, core_size=0)
+    return replace(layout, unroll_length=layout.new_steps, burn_in=0, frame_stack=1, state_size=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ class Meters:
 
     def watch(self, client: UnrollLinks, num_environments: int) -> None:
         """Export the client's counts in addition to those of earlier clients: an actor that moves gets a new client."""
-        self._telemetry.read(names.ACTOR_CREDIT, lambda: float(client.credit_unrolls))
         # An actor sends all its environments' unrolls in every message.
         self._telemetry.read(names.ACTOR_UNACKNOWLEDGED, lambda: float(client.num_unacked * num_environments))
         self._count_on(names.ACTOR_BLOCKED, lambda: client.blocked_seconds)

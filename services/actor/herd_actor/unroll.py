@@ -111,7 +111,7 @@ class UnrollBuilder:
             height, width, channels = self._layout.frame_shape
             history = observation.stack[:, :-channels].reshape(len(self.slots), -1, channels, height, width)
             state["history_frames"] = history.transpose(0, 1, 3, 4, 2).copy()
-        if self._layout.core_size:
+        if self._layout.state_size:
             state["initial_core_state"] = self._state.core_state.copy()
         return state
 

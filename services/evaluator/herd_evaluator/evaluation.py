@@ -93,7 +93,7 @@ class Evaluation:
         summary = summarise_tasks(tasks, suite=suite, seed=settings.seed) or {}
         seconds = time.monotonic() - began
         aggregates = {name: estimate.score for name, estimate in summary.items() if math.isfinite(estimate.score)}
-        self._meters.evaluated(self._agent, frozen.updates, seconds, {task.task_name: task.mean for task in tasks}, aggregates)
+        self._meters.evaluated(self._agent, frozen.updates, {task.task_name: task.mean for task in tasks}, aggregates)
         return {
             "lineage": frozen.lineage,
             "learner_updates": frozen.updates,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.telemetry import Telemetry
-    from herd.transport.tcp import Dealer
+    from herd.transport import Client
 
 
 class Meters:
@@ -21,10 +21,9 @@ class Meters:
         self._episodes = telemetry.counter(names.EVALUATOR_EPISODES)
         self._known: tuple[str, int] = ("", 0)
         self._evaluations = telemetry.counter(names.EVALUATOR_EVALUATIONS)
-        self._seconds = telemetry.gauge(names.EVALUATOR_SECONDS)
         self._failures = telemetry.counter(names.EVALUATOR_FILE_FAILURES)
 
-    def watch_bytes(self, sockets: Sequence[Dealer]) -> None:
+    def watch_bytes(self, sockets: Sequence[Client]) -> None:
         """Export the traffic for weights."""
         self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream="weights")
         self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream="weights")
@@ -35,10 +34,9 @@ class Meters:
         self._known = (label, finished)
         self._episodes.inc(finished - before)
 
-    def evaluated(self, agent: int, updates: int, seconds: float, scores: Mapping[str, float], aggregates: Mapping[str, float]) -> None:
-        """Record the evaluation of a version, which took ``seconds``. ``aggregates`` are those of `herd.envs.scores`."""
+    def evaluated(self, agent: int, updates: int, scores: Mapping[str, float], aggregates: Mapping[str, float]) -> None:
+        """Record the evaluation of a version. ``aggregates`` are those of `herd.envs.scores`."""
         self._evaluations.inc()
-        self._seconds.set(seconds)
         label = str(agent)
         self._telemetry.gauge(names.EVALUATOR_UPDATES, agent=label).set(updates)
         for task, score in scores.items():

@@ -1,6 +1,6 @@
 """Acts on batches of rows: states of all environments, policies of all agents, on a CPU or a GPU.
 
-B environments of a batch, from one or more requests; N places of states; S frames in a stack, C H W one frame; A actions.
+B environments of a batch, from one or more requests; N places of states; C H W one frame; A actions.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Engine:
         self._layout = layout
         self._generator = torch.Generator(device).manual_seed(seed)
         unroll = layout.unroll
-        self._core = torch.zeros(num_places, *layout.core_shape, device=device)
+        self._core = torch.zeros(num_places, unroll.state_size, device=device)
         shape = layout.planes_shape(has_state=False)
         self._stacks = None
         self._staged = torch.empty(0, dtype=torch.uint8)
@@ -109,7 +109,7 @@ class Engine:
         tempered = None if bool((inverse == 1.0).all()) else torch.from_numpy(inverse).to(self._device)
         actions = sample_actions(logits, self._generator, tempered)
         arrays = {"actions": actions.to(torch.int32), "behaviour_logits": logits}
-        if agent.core is not None:
+        if self._layout.unroll.state_size:
             self._core[states] = core_state
             arrays["core_state"] = core_state
         return Acting(requests, self._versions[number], *self._to_host(arrays))
@@ -128,13 +128,13 @@ class Engine:
     def _restore(self, request: Request) -> None:
         """Set the state that a request contains."""
         where = slice(*request.session.places)
-        if self._layout.unroll.core_size:
+        if self._layout.unroll.state_size:
             self._core[where] = torch.from_numpy(np.array(request.rows.fields["core_state"])).to(self._device)
         if self._stacks is not None and request.rows.planes is not None:
             self._stacks.restore(where, torch.from_numpy(np.array(request.rows.planes)).to(self._device))
 
     def _frames(self, requests: Sequence[Request], where: Where, fields: _Fields) -> Tensor | None:
-        """Return uint8 [1, B, S * C, H, W]; None if observations have no frames."""
+        """Return uint8 [1, B, stack * C, H, W]; None if observations have no frames."""
         if self._stacks is None:
             return None
         channels = self._staged.shape[1]

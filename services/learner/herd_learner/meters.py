@@ -40,12 +40,9 @@ class Meters(ServerMeters):
         ledger: Ledger,
         queue: UnrollQueue,
         statistics: RunStatistics,
-        online_unrolls: int = 0,
     ) -> None:
-        """``online_unrolls``: number of unrolls of each update that come from the queue."""
         super().__init__(telemetry)
         self._statistics = statistics
-        self._online_unrolls = online_unrolls
         counter, gauge = telemetry.counter, telemetry.gauge
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
@@ -78,8 +75,6 @@ class Meters(ServerMeters):
             telemetry.read(names.FRAMES_DROPPED, partial(ledger.dropped_since_start, reason), reason=reason)
         telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
         self._replayed = counter(names.UNROLLS_REPLAYED)
-        self._trained = counter(names.UNROLLS_TRAINED)
-        self._replay_unrolls = gauge(names.REPLAY_UNROLLS)
         self._staleness = telemetry.histogram(names.REPLAY_STALENESS)
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
         self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
@@ -90,7 +85,6 @@ class Meters(ServerMeters):
     def watch_credit(self, credit: CreditPool) -> None:
         """Export the credit pool's state."""
         self._telemetry.gauge(names.QUEUE_CAPACITY).set(credit.capacity)
-        self._telemetry.read(names.CREDIT_OUTSTANDING, lambda: float(credit.granted_unused))
         self._telemetry.read(names.CONNECTED_ACTORS, lambda: float(credit.num_peers))
 
     # -- I/O thread
@@ -142,13 +136,11 @@ class Meters(ServerMeters):
         self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_inserts_dropped), reason="backlog")
         self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_damaged), reason="damaged")
 
-    def replayed(self, num_unrolls: int, staleness: Sequence[int], num_held: int | None) -> None:
-        """Record the replayed unrolls of the last batch, the staleness of this agent's, and the number that the learner itself stores."""
+    def replayed(self, num_unrolls: int, staleness: Sequence[int]) -> None:
+        """Record the replayed unrolls of the last batch, and the staleness of this agent's."""
         self._replayed.inc(num_unrolls)
         for updates in staleness:
             self._staleness.observe(updates)
-        if num_held is not None:
-            self._replay_unrolls.set(num_held)
 
     def batch_moved(self, **phase_seconds: float) -> None:
         """Record the seconds of phases in which a batch is put together and copied to the device."""
@@ -180,7 +172,6 @@ class Meters(ServerMeters):
     def updated(self, learning_rate: float, **phase_seconds: float) -> None:
         """Count an update."""
         self._updates.inc()
-        self._trained.inc(self._online_unrolls)
         for phase, seconds in phase_seconds.items():
             self._phases[phase].inc(seconds)
         self._learning_rate.set(learning_rate)

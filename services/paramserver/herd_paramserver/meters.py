@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from herd.telemetry import Telemetry
     from herd_paramserver.following import Following
     from herd_paramserver.leases import PlaceLeases
-    from herd_paramserver.relay import RelayTable
     from herd_paramserver.store import Version
 
 
@@ -40,12 +39,11 @@ class Meters(ServerMeters):
         for agent in range(num_agents):
             self._telemetry.read(names.PARAMSERVER_AGENT_LEASES, partial(leases.num_holders, agent), agent=str(agent))
 
-    def watch_parent(self, followings: Sequence[Following], relay: RelayTable) -> None:
+    def watch_parent(self, followings: Sequence[Following]) -> None:
         """Export the state of a replica's connection to its parent, over all followers."""
         self._telemetry.read(
             names.PARAMSERVER_UPSTREAM_SILENCE, lambda: min(following.silent_seconds(time.monotonic()) for following in followings)
         )
-        self._telemetry.read(names.PARAMSERVER_RELAYED, lambda: float(len(relay)))
         # All answers start at 0, so that the first one is seen as an increase.
         self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer="weights")
 

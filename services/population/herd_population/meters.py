@@ -33,7 +33,6 @@ class Meters(ServerMeters):
         agent = str(report.agent)
         if report.fitness is not None:
             self._telemetry.gauge(names.POPULATION_FITNESS, agent=agent).set(report.fitness)
-        self._telemetry.gauge(names.POPULATION_ENV_FRAMES, agent=agent).set(report.env_frames)
         for setting in report.settings:
             if isinstance(setting.value, float | int):
                 self._telemetry.gauge(names.POPULATION_SETTING, agent=agent, setting=setting.key).set(setting.value)

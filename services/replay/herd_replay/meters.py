@@ -43,7 +43,6 @@ class Meters(ServerMeters):
         read(names.REPLAY_SNAPSHOT_AGE, snapshot_age_seconds)
         counted: tuple[tuple[CounterMetric, Mapping[Any, int]], ...] = (
             (names.REPLAY_DISCARDED, assembler.num_discarded),
-            (names.REPLAY_DROPPED, assembler.num_dropped),
             (names.REPLAY_EVICTED, store.num_evicted),
         )
         for metric, counts in counted:
@@ -62,8 +61,6 @@ class Meters(ServerMeters):
     def answered(self, answer: Answer) -> None:
         """Count a request and its result."""
         self._requests[answer.outcome].inc()
-        if answer.num_unrolls:
-            self._telemetry.counter(names.REPLAY_INSERTED_UNROLLS, agent=str(answer.agent)).inc(answer.num_unrolls)
         if answer.ages:
             self._samples["episode" if answer.is_episode else "unroll"].inc(len(answer.ages))
             self._sampled_steps.inc(answer.sampled_steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_targets_get_the_agreed_labels() -> None:
     monitor = find(render_ci("gpu-values.yaml"), "PodMonitor", "herd")
     assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert {each["targetLabel"] for each in endpoint["relabelings"]} == {"namespace", "release", "component", "pod"}
+    assert {each["targetLabel"] for each in endpoint["relabelings"]} == {"namespace", "release", "component", "pod", "agent"}
     assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
 
 
@@ -127,6 +128,34 @@ def test_a_missing_file_is_named_only_when_needed(chart: Path, tmp_path: Path, s
     assert render(chart=without)
     with pytest.raises(RenderError, match=f"this chart has no files/{file}"):
         render(*with_values(f"monitoring.{switch}.enabled=true"), chart=without)
+
+
+def test_a_learner_is_labelled_with_its_agent() -> None:
+    (endpoint,) = find(render(*EVERYTHING), "PodMonitor", "herd")["spec"]["podMetricsEndpoints"]
+
+    def agent(component: str, pod_labels: dict[str, str]) -> str:
+        """The label as Prometheus' relabelling makes it."""
+        labels = {"component": component, **{f"__meta_kubernetes_pod_label_{key}": value for key, value in pod_labels.items()}}
+        for rule in endpoint["relabelings"]:
+            value = ";".join(labels.get(name, "") for name in rule["sourceLabels"])
+            if rule["targetLabel"] == "agent" and (found := re.fullmatch(rule.get("regex", "(.*)"), value)):
+                labels["agent"] = rule.get("replacement", "$1").replace("$1", found[1] if found.groups() else "")
+        return labels.get("agent", "")
+
+    assert agent("learner", {"herd_agent": "3"}) == "3"
+    assert agent("learner", {}) == "0"
+    assert agent("bandit", {}) == ""  # its series name their agent themselves
+
+
+def test_rules_of_two_releases_do_not_overlap() -> None:
+    def expressions(release: str) -> list[str]:
+        groups = find(render(*EVERYTHING, release=release), "PrometheusRule", f"{release}-herd")["spec"]["groups"]
+        return [rule["expr"] for group in groups for rule in group["rules"]]
+
+    for release in ("pong", "qbert"):
+        for expression in expressions(release):
+            assert 'release!=""' not in expression
+            assert f'namespace="rl", release="{release}"' in expression
 
 
 def test_the_shipped_rules_and_dashboard_are_valid() -> None:

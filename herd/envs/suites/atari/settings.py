@@ -51,6 +51,8 @@ class AtariSettings(SuiteSettings):
     fire_on_reset: bool = False
     """Press fire after a reset, if the game has that action."""
 
+    reward_shaping: ClassVar[str] = "clip"
+
     makes_spaces: ClassVar[tuple[str, ...]] = ("action_set", "frame_stack", "frame_height", "frame_width", "grayscale")
 
     @field_validator("tasks", mode="before")

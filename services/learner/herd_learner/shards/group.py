@@ -102,9 +102,10 @@ class ShardGroup:
 
     def rows(self, mine: Tensor) -> Tensor:
         """Return each shard's [K] as [N, K], ordered by rank."""
-        rows = torch.empty(self.size * len(mine), dtype=mine.dtype, device=mine.device)
-        dist.all_gather_single(rows, mine)
-        return rows.view(self.size, len(mine))
+        rows = torch.empty(self.size, len(mine), dtype=mine.dtype, device=mine.device)
+        # Not all_gather_single, which torch 2.11 lacks, nor its old name, which newer releases warn about.
+        dist.all_gather(list(rows), mine)
+        return rows
 
     def add_up(self, tensor: Tensor) -> Tensor:
         """Sum over the shards, in place."""
@@ -181,7 +182,7 @@ def join_group(
     if place.size == 1:
         return ShardGroup(place)
     membership = join(place, go_on, environ)
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    backend = _backend(device, environ)
     try:
         heartbeat = _begin_heartbeat(membership, timeout_seconds)
         dist.init_process_group(
@@ -194,6 +195,14 @@ def join_group(
     except RuntimeError as error:  # any exception of store or group: a shard that had joined is gone
         end_process(f"{type(error).__name__}: {error}".splitlines()[0][:200])
     return ShardGroup(place, heartbeat)
+
+
+def _backend(device: torch.device, environ: Mapping[str, str]) -> str:
+    """NCCL for tensors on GPUs, unless processes share one, which NCCL refuses; all machines must have equally many GPUs per process."""
+    if device.type != "cuda":
+        return "gloo"
+    processes_here = int(environ.get("LOCAL_WORLD_SIZE", "1"))
+    return "cpu:gloo,cuda:nccl" if processes_here <= torch.cuda.device_count() else "cpu:gloo,cuda:gloo"
 
 
 def _begin_heartbeat(membership: Membership, timeout_seconds: float) -> Heartbeat:

@@ -1,0 +1,151 @@
+"""A GPU computes the updates that the CPU computes: losses, gradients, weights, and the state of everything that learns.
+
+The CPU's float32 results are themselves compared with float64 oracles elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from herd.envs.make import environment_spec
+from herd.learning.trainer import Trainer
+from tests.gpu.agreement import RUNS, Updated, changes_of, distance, furthest, losses_of, on_cpu, settings_of, slab_of, updated
+from tests.learning.small_runs import STEP
+
+pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")  # as in recurrent.py
+gpu = pytest.mark.gpu
+FLOAT32 = 1e-3
+"""Largest relative distance of gradients. Sums in another order differ by 1e-6; a max-pooling whose two largest inputs differ by less may
+choose the other one."""
+UPDATED = 1e-2
+"""Largest relative distance of what three updates changed: each makes the difference of the one before larger."""
+BFLOAT16 = 0.05
+"""As above, for convolutions and products of 8 significant bits, against float32."""
+
+
+@pytest.fixture(autouse=True)
+def _exact_float32() -> Iterator[None]:
+    """cuDNN's convolutions round float32 inputs to 10 bits (TF32) unless they are told otherwise."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+def assert_agree(run: str, device: str, **learner: Any) -> None:
+    """Compare some updates of ``run`` on the CPU with those on ``device`` with other settings of the learner."""
+    expected = updated(settings_of(run), "cpu")
+    mine = updated(settings_of(run, **learner), device)
+    assert distance(mine.initial, expected.initial) == 0.0
+    assert [update.is_finite for update in mine.told] == [True] * len(expected.told)
+    assert distance(mine.gradients, expected.gradients) < FLOAT32
+    assert_same_end(mine, expected)
+    healths = [[update.health for update in some.told] for some in (mine, expected)]
+    assert [health is None for health in healths[0]] == [health is None for health in healths[1]] == [True, False, True]
+
+
+def assert_same_end(mine: Updated, expected: Updated) -> None:
+    """Compare what the updates left and told."""
+    assert distance(changes_of(mine), changes_of(expected)) < UPDATED
+    assert furthest(mine.state, expected.state) < 2 * UPDATED
+    for own, theirs in zip(losses_of(mine), losses_of(expected), strict=True):
+        assert own == pytest.approx(theirs, rel=UPDATED, abs=1e-3)
+
+
+@pytest.mark.parametrize("run", [pytest.param(run, marks=gpu) for run in RUNS])
+def test_a_gpu_and_the_cpu_agree(run: str) -> None:
+    assert_agree(run, "cuda")
+
+
+def test_the_comparison_runs_without_a_gpu_and_can_fail() -> None:
+    assert_agree("popart, pixel control, replay", "cpu", micro_batch_size=2)
+    one, other = (updated(settings_of(f"impala, {kind}"), "cpu") for kind in ("v_trace", "none"))
+    assert distance(one.gradients, other.gradients) > 10 * FLOAT32
+
+
+COMPILED = {
+    "default": ("impala, v_trace", "popart, pixel control, replay", "deep"),
+    "reduce-overhead": ("impala, v_trace", "popart, pixel control, replay", "deep", "dice, burn-in", "laser, episodes of a service"),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "run"), [pytest.param(mode, run, marks=[gpu, pytest.mark.timeout(300)]) for mode, runs in COMPILED.items() for run in runs]
+)
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore")  # torch warns while it compiles
+def test_compiled_updates_and_cuda_graphs_agree(mode: str, run: str) -> None:
+    """Five updates: CUDA graphs run the first as usual, record the second, and replay the others. The last micro-batch is smaller."""
+    torch._dynamo.reset()
+    expected = updated(settings_of(run), "cpu", num_updates=5)
+    mine = updated(settings_of(run, compile=mode), "cuda", num_updates=5)
+    assert_same_end(mine, expected)
+
+
+@pytest.mark.parametrize("run", [pytest.param(run, marks=gpu) for run in ("deep", "nature, layer norm", "shallow, lstm")])
+def test_bfloat16_gradients_are_close_to_those_of_float32(run: str) -> None:
+    expected = updated(settings_of(run), "cpu", num_updates=1)
+    mine = updated(settings_of(run), "cuda", precision=torch.bfloat16, num_updates=1)
+    assert 1e-4 < distance(mine.gradients, expected.gradients) < BFLOAT16
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("run", [pytest.param(run, marks=gpu) for run in RUNS])
+def test_an_update_never_waits_for_the_device(run: str) -> None:
+    """``set_sync_debug_mode`` raises where the host would wait for the GPU."""
+    settings = settings_of(run)
+    trainer = Trainer(settings, environment_spec(settings.env), torch.device("cuda"), torch.bfloat16)
+    slabs = [slab_of(settings, seed, pinned=True) for seed in range(4)]
+    for number, slab in enumerate(slabs):
+        if number == 2:  # first calls of libraries may wait, and the second one measures the health for the first time
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            batch = trainer.to_device(slab)
+            trainer.begin(batch, slab.num_replayed)
+            trainer.finish(trainer.launch(batch), STEP)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert [update.is_finite for update in trainer.arrived(wait=True)] == [True] * len(slabs)
+
+
+@pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+def test_an_update_with_a_gradient_that_is_not_finite_changes_nothing(device: str, kind: str) -> None:
+    settings = settings_of("popart, pixel control, replay")
+    settings = settings.model_validate({**settings.model_dump(), "optimizer": {"kind": kind}})
+    trainer = Trainer(settings, environment_spec(settings.env), torch.device(device), torch.float32)
+    trainer(slab_of(settings, 0, pinned=device == "cuda"), STEP)
+
+    def state() -> dict[str, torch.Tensor]:
+        return on_cpu(trainer.weights()) | trainer.optimizer_tensors() | trainer.value_statistics() | on_cpu(trainer.auxiliary_weights())
+
+    before = state()
+    broken = slab_of(settings, 1, pinned=device == "cuda")
+    broken.arrays["rewards"][0, 1] = float("nan")
+    assert not trainer(broken, STEP).is_finite
+    for name, tensor in state().items():
+        assert torch.equal(tensor, before[name]), name
+    assert trainer(slab_of(settings, 2, pinned=device == "cuda"), STEP).is_finite
+
+
+@pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw"])
+@pytest.mark.parametrize(
+    ("first", "then"), [("cpu", "cpu"), *(pytest.param(*pair, marks=gpu) for pair in (("cuda", "cpu"), ("cpu", "cuda")))]
+)
+def test_a_checkpoint_of_one_device_continues_on_another(first: str, then: str, kind: str) -> None:
+    settings = settings_of("popart, pixel control, replay")
+    settings = settings.model_validate({**settings.model_dump(), "optimizer": {"kind": kind, "epsilon": 1e-2}})
+    written, read = (Trainer(settings, environment_spec(settings.env), torch.device(device), torch.float32) for device in (first, then))
+    written(slab_of(settings, 0, pinned=first == "cuda"), STEP)
+    read.load_weights(on_cpu(written.weights()))
+    read.load_auxiliary_weights(on_cpu(written.auxiliary_weights()))
+    read.load_optimizer_tensors(written.optimizer_tensors())
+    read.load_value_statistics(written.value_statistics())
+    told = [trainer(slab_of(settings, 1, pinned=device == "cuda"), STEP) for trainer, device in ((written, first), (read, then))]
+    assert told[1].gradient_norm == pytest.approx(told[0].gradient_norm, rel=FLOAT32)
+    assert distance(on_cpu(read.weights()), on_cpu(written.weights())) < FLOAT32
+    assert furthest(read.optimizer_tensors(), written.optimizer_tensors()) < UPDATED
