@@ -13,6 +13,8 @@ from herd.config.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.config.settings import RunSettings
 
 MAX_PROCESSES_PER_CPU = 64
@@ -66,7 +68,7 @@ def check_before_start(settings: RunSettings) -> list[str]:
     check_disk(settings)
     check_user_code(settings)
     uneven = check_dealing(settings)
-    return [note for note in (uneven, crowded(settings), lonely(settings)) if note is not None]
+    return [*check_tasks(settings), *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
 
 
 def check_installed(settings: RunSettings) -> None:
@@ -78,6 +80,21 @@ def check_installed(settings: RunSettings) -> None:
     missing = what_is_missing(settings.env) or viewers_lack(settings.logging)
     if missing is not None:
         raise CommandError(missing)
+
+
+def check_tasks(settings: RunSettings) -> Sequence[str]:
+    """Check that a user's own environments can be played; returns what the user may not expect of them.
+
+    Raises:
+        CommandError: one of them raises an error, or returns something that cannot be learned from.
+
+    """
+    from herd.envs.make import suite_of  # noqa: PLC0415  loads numpy; not needed for --help
+
+    try:
+        return suite_of(settings.env).try_out(settings.env)
+    except ValueError as error:  # UnknownTaskError is one
+        raise CommandError(str(error)) from error
 
 
 def check_descriptors() -> None:
