@@ -1,4 +1,4 @@
-"""The machine that this process runs on: CPUs, memory and threads that are available to it, and a description for reports.
+"""The machine that this process runs on: the CPUs and the memory that are available to it, and a description for reports.
 
 Limits of a container (cgroup v2 or v1) count as those of the machine.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-import resource
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,13 +27,11 @@ BF16_FLAGS = frozenset({"amx_bf16", "bf16"})
 BF16_VECTOR_FLAG = "avx512_bf16"
 BF16_VECTOR_VENDOR = "AuthenticAMD"
 """CPU families whose bfloat16 vector instructions double the rate. With Intel's, the shallow network learns 1.4 times slower."""
-PID_MAX = Path("/proc/sys/kernel/pid_max")
 _MEMORY_FILES = (
     # (folder, limit, usage, the name in memory.stat of what the kernel drops first)
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-_TASK_FILES = ("", "pids")
 PACKAGES = ("torch", "numpy", "pyzmq", "ale-py", "herd-rl")
 
 
@@ -93,20 +90,6 @@ def available_memory() -> int:
             most, used = _number(CGROUP / folder / limit), _number(CGROUP / folder / usage)
             left = min(left, max(0, most - used + _statistic(CGROUP / folder / "memory.stat", droppable)))
     return left
-
-
-def available_tasks() -> int | None:
-    """Return the number of processes and threads that may still be started; None if there is no limit."""
-    limits = []
-    with suppress(OSError, ValueError):
-        limits.append(_number(PID_MAX))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # the limit does not apply to root
-        limits.append(soft)
-    for folder in _TASK_FILES:
-        with suppress(OSError, ValueError):
-            limits.append(_number(CGROUP / folder / "pids.max") - _number(CGROUP / folder / "pids.current"))
-    return max(0, min(limits)) if limits else None
 
 
 def _number(file: Path) -> int:

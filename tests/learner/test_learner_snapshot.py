@@ -17,7 +17,7 @@ from herd_learner.shards.group import ShardGroup
 from herd_learner.shards.rendezvous import Place
 from herd_learner.statistics import RunStatistics
 
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
