@@ -29,7 +29,7 @@ from benchmarks.popart_picture import draw
 from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import make_environments
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

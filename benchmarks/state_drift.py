@@ -27,7 +27,7 @@ from herd.learning.batch import Slab
 from herd.learning.optimizers import rates_at
 from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

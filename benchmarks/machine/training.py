@@ -33,7 +33,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     from herd.learning.batch import Slab  # noqa: PLC0415
     from herd.learning.optimizers import Rates  # noqa: PLC0415
     from herd.learning.trainer import Trainer  # noqa: PLC0415
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415
+    from herd.service.host import usable_cpus  # noqa: PLC0415
 
     torch.set_num_threads(settings.learner.threads or usable_cpus())
     spec = environment_spec(settings.env)

@@ -109,7 +109,7 @@ def check_descriptors() -> None:
 
 def check_processes(settings: RunSettings) -> None:
     """Check that the machine is not asked for an absurd number of processes or threads; CommandError names the setting."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
+    from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     counts = {component.name: component.count(settings) for component in COMPONENTS}
     cpus = usable_cpus()
@@ -151,7 +151,7 @@ def check_memory(settings: RunSettings) -> None:
     """
     from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.service.limits import available_memory  # noqa: PLC0415
+    from herd.service.host import available_memory  # noqa: PLC0415
 
     learner, actor = settings.learner, settings.actor
     replayed = settings.replay.capacity_unrolls if settings.replay.kind == "uniform" else 0
@@ -236,7 +236,7 @@ def check_dealing(settings: RunSettings) -> str | None:
 
 def crowded(settings: RunSettings) -> str | None:
     """Return a warning if many actors share each CPU."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
+    from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     cpus = usable_cpus()
     if settings.actor.count <= MANY_ACTORS_PER_CPU * cpus:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from herd.config.settings import StopSettings
-from herd.supervisor.readings import Readings
-from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState, RunSnapshot, TaskRow
+from herd.launch.readings import ChildState, Readings
 from herd.telemetry import metric_names as names
+from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot, TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from herd.cli.release_picture import ReleasePicture
     from herd.kube.cluster import Cluster
     from herd.kube.pods import Pod
-    from herd.supervisor.readings import Readings
+    from herd.launch.readings import Readings
 
 _SECONDS = 5.0
 """Seconds between the two readings: time for several updates of a small network, or for a few of a deep one on a GPU."""
@@ -92,7 +92,7 @@ def whom_to_ask(pods: Sequence[Pod], actors: int | None) -> tuple[list[Pod], lis
 def _look(cluster: Cluster, pods: Sequence[Pod]) -> tuple[Readings, list[str]]:
     from herd.kube.errors import UnreachableError  # noqa: PLC0415
     from herd.kube.pod_metrics import metrics_pages  # noqa: PLC0415
-    from herd.supervisor.readings import Readings  # noqa: PLC0415
+    from herd.launch.readings import Readings  # noqa: PLC0415
     from herd.telemetry.scrape import ScrapeError, parse  # noqa: PLC0415
 
     samples, problems, unreachable = {}, {}, False

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from herd.cli.consoles import table_console
 from herd.kube.pods import worst_first
-from herd.supervisor.view import facts, number
+from herd.view.terminal import facts, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from herd.algorithms.rmsprop import RMSProp
 from herd.algorithms.schedules import learning_rate_at, learning_rate_at_update, weight_decay_at_update
-from herd.checkpoints.store import CheckpointError
+from herd.run.checkpoints.manifest import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

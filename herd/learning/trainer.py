@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from herd.checkpoints.store import CheckpointError
-from herd.checkpoints.weights import load_into
 from herd.config.user_code import UserCodeError
 from herd.learning.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
 from herd.learning.forward import run_forward
@@ -31,6 +29,8 @@ from herd.learning.value_scaling import Statistics, UnrollTargets, make_value_sc
 from herd.networks.agent import agent_of
 from herd.networks.centering import AverageImage
 from herd.networks.torsos import recommended_micro_batch
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.tensors import load_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,13 +10,14 @@ import pytest
 from herd_learner.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
 from herd_learner.meters import Meters
 from herd_learner.queue import UnrollQueue
-from herd_learner.run_files import METRICS, REPORT
 from herd_learner.statistics import RunStatistics
 
 from herd.contract.spaces import EnvSpec
 from herd.learning.health import Health, LayerUnits
 from herd.learning.metrics import Measured
 from herd.learning.trainer import UpdateStatistics
+from herd.run.journals import METRICS
+from herd.run.paths import REPORT
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
 

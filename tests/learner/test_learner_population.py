@@ -13,11 +13,11 @@ import pytest
 import torch
 from herd_learner.fitness import FitnessWindow
 
-from herd.checkpoints.errors import CheckpointError
-from herd.config.population_journal import Copy
 from herd.config.settings import RunSettings
 from herd.envs.scores import ReferenceScores
+from herd.protocols.population.journal import Copy
 from herd.protocols.population.messages import Copied, Order, OwnSetting
+from herd.run.checkpoints.manifest import CheckpointError
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner
 from tests.learning.small_runs import batch_of, run_of

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from herd.checkpoints.store import CheckpointError
 from herd.config.optimizers import AdamSettings, AdamWSettings
 from herd.config.settings import RunSettings
 from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates, rates_at
+from herd.run.checkpoints.manifest import CheckpointError
 from tests.learning.small_runs import batch_of, run_of, trainer_of
 
 ADAMW = {"kind": "adamw", "learning_rate": 1e-2, "warmup_updates": 4, "schedule_updates": 20, "weight_decay": 0.1, "epsilon": 1e-6}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from herd.checkpoints.weights import encode_weights
 from herd.learning.readback import Readback
+from herd.run.tensors import encode_weights
 from herd_learner.shards.slices import deal_tensors
 
 if TYPE_CHECKING:
