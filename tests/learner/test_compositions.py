@@ -18,8 +18,8 @@ from herd.acting.policy import LocalPolicy
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
 from herd.protocols.population.messages import Copied, Order, OwnSetting
+from herd.training.batch import Slab
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.learner.members import MemberLearner
 
