@@ -13,11 +13,11 @@ from herd.cli.consoles import table_console
 from herd.cli.errors import CommandError
 from herd.cli.preflight import require
 from herd.config.settings import StopSettings
-from herd.supervisor.readings import Readings
-from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState, RunSnapshot
-from herd.supervisor.view import facts, make_table
+from herd.launch.readings import ChildState, Readings
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import ScrapeError, parse
+from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot
+from herd.view.terminal import facts, make_table
 
 if TYPE_CHECKING:
     import argparse

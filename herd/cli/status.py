@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from herd.cli.errors import CommandError
 from herd.cli.options import OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
-from herd.config.foreign_files import read_json
-from herd.config.run_files import agent_directories
+from herd.files import read_json
+from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +27,7 @@ class RunStatus:
 
     run_dir: str
     state: str
-    """running, finished, stopped, crashed, killed or ended; see `herd.supervisor.session`."""
+    """running, finished, stopped, crashed, killed or ended; see `herd.run.session`."""
     message: str
     """Why the run crashed or was killed; empty otherwise."""
     processes: dict[str, str]
@@ -112,10 +112,8 @@ def run(argv: Sequence[str]) -> int:
 
 def read_status(run_dir: Path) -> RunStatus:
     """Read a run's files and check whether its processes answer."""
-    from herd.service.announcement import PROCESSES  # noqa: PLC0415
-    from herd.supervisor.readings import METRICS, newest_point  # noqa: PLC0415  not needed for --help
-    from herd.supervisor.session import standing  # noqa: PLC0415
-    from herd.supervisor.summary import CHECKPOINTS  # noqa: PLC0415
+    from herd.run.journals import newest_point  # noqa: PLC0415  not needed for --help
+    from herd.run.session import standing  # noqa: PLC0415
 
     found = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
     processes = {name: state for name, (state, _) in found.items()}
@@ -123,8 +121,8 @@ def read_status(run_dir: Path) -> RunStatus:
     stands = standing(run_dir, has_processes=bool(pids))
 
     def of(directory: Path, own: dict[str, str]) -> RunStatus:
-        point = newest_point(directory / METRICS)
-        checkpoint, problem = _newest_checkpoint(directory / CHECKPOINTS)
+        point = newest_point(directory)
+        checkpoint, problem = _newest_checkpoint(directory)
         running = any(state != "gone" for state in own.values())
         return RunStatus(
             run_dir=str(directory),
@@ -168,12 +166,12 @@ def read_status(run_dir: Path) -> RunStatus:
     )
 
 
-def _newest_checkpoint(folder: Path) -> tuple[str | None, str | None]:
+def _newest_checkpoint(directory: Path) -> tuple[str | None, str | None]:
     """Return the name of the newest checkpoint and what is wrong with it. Every byte is verified, as when it is used."""
-    from herd.checkpoints.errors import CheckpointError  # noqa: PLC0415  not needed for --help
-    from herd.checkpoints.manifest import verified_contents  # noqa: PLC0415
+    from herd.run.checkpoints.manifest import CheckpointError, verified_contents  # noqa: PLC0415  not needed for --help
 
-    while (newest := max(folder.glob("[0-9]" * 12), default=None)) is not None:
+    while folders := checkpoint_folders(directory):
+        newest = folders[-1]
         try:
             verified_contents(newest)
         except CheckpointError as error:
@@ -188,7 +186,7 @@ def _process_state(announcement: Path) -> tuple[str, int | None]:
     """Return ready, not ready or gone, and the id of the process if it is alive."""
     import psutil  # noqa: PLC0415  not needed for --help
 
-    from herd.service.announcement import metrics_address  # noqa: PLC0415
+    from herd.run.processes import metrics_address  # noqa: PLC0415
     from herd.telemetry.scrape import probe  # noqa: PLC0415
 
     try:
@@ -239,7 +237,7 @@ def _print_table(statuses: Sequence[RunStatus]) -> None:
     from rich.table import Table  # noqa: PLC0415
 
     from herd.cli.consoles import table_console  # noqa: PLC0415
-    from herd.supervisor.view import count  # noqa: PLC0415
+    from herd.view.terminal import count  # noqa: PLC0415
 
     table = Table("run", "state", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
     rows = ((name, each) for run in statuses for name, each in [(run.run_dir, run), *((_name_within_run(own), own) for own in run.agents)])
