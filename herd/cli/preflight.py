@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.components.user_code import UserCodeError
 from herd.config.settings import TORSOS
-from herd.config.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def check_user_code(settings: RunSettings) -> None:
 
             build_torso(spec, settings.network)
         if settings.loss.kind == "custom":
-            from herd.learning.losses.custom import imported_loss  # noqa: PLC0415
+            from herd.training.losses.custom import imported_loss  # noqa: PLC0415
 
             imported_loss(settings.loss)
     except (UserCodeError, ValueError) as error:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError
 from herd.cli.options import OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 
 SECONDS = number("number from 0 to 600", lambda value: 0 <= value <= 600)
-ACTORS = number("whole number from 0 to 1000", lambda value: 0 <= value <= 1000, kind=int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +61,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd status",
         description="Shows the runs of this machine: processes, progress, newest checkpoint. "
-        "With --release: a release in a cluster, its pods, policy versions, speed, returns, and the bottleneck: actors or learner.",
+        "With --release: a release in a cluster, its pods, speed, policy lag, returns, restarts, and what is not ready.",
     )
     parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--release", metavar="R", help="show this Helm release in a cluster instead")
-    add_cluster_options(parser)
+    parser.add_argument("-n", "--namespace", metavar="N", help="with --release: its namespace; default: that of the context")
+    parser.add_argument("--context", metavar="C", help="with --release: context of the kubeconfig; default: its current context")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="with --release: default: KUBECONFIG, then ~/.kube/config, then the service account of this pod",
+    )
     parser.add_argument(
         "--seconds", type=SECONDS, metavar="S", help="with --release: seconds over which rates are measured; default: 5; 0: no rates"
     )
-    parser.add_argument(
-        "--actors", type=ACTORS, metavar="N", help="with --release: largest number of actors to read metrics from; default: 16"
-    )
-    parser.add_argument("--all", action="store_true", help="with --release: show every pod")
+    parser.add_argument("--all", action="store_true", help="with --release: list every pod, not only those in trouble")
     return parser
 
 
@@ -83,10 +85,10 @@ def run(argv: Sequence[str]) -> int:
     """Print the state of runs; returns the exit code."""
     options = _parser().parse_args(argv)
     if options.release is not None:
-        from herd.cli.release_status import show_release  # noqa: PLC0415  local runs do without
+        from herd.cli.release import show_release  # noqa: PLC0415  local runs do without
 
         return show_release(options)
-    for name in (*CLUSTER_OPTIONS, "seconds", "actors", "all"):
+    for name in ("namespace", "context", "kubeconfig", "seconds", "all"):
         value = getattr(options, name)
         if value is not None and value is not False:
             raise CommandError(f"--{name} needs --release (see herd status --help)")

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from herd.cli.errors import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
+from herd.components.settings import TRUE_WORDS
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
 from herd.config.loading import load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import read_arguments, split_arguments
-from herd.config.section import TRUE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,12 +9,12 @@ from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.sources import take_section
 from herd.envs.make import environment_spec, suite_of
 from herd.evaluation.errors import EvaluationError
-from herd.learning.value_scaling import VALUE_STATISTICS, make_value_scaling
 from herd.networks.agent import Agent, agent_of
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.checkpoints.store import newest_checkpoint
 from herd.run.paths import CHECKPOINTS, config_file
 from herd.run.tensors import load_checkpoint, load_into
+from herd.training.value_scaling import VALUE_STATISTICS, make_value_scaling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
     from herd.contract.spaces import EnvSpec
-    from herd.learning.value_scaling import Statistics
+    from herd.training.value_scaling import Statistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,12 @@ from herd.config.replay import UniformReplay
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
 from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
-from herd.learning.batch import TrainBatch
-from herd.learning.trainer import Launched, Trainer
 from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
 from herd.protocols.unrolls.messages import Unrolls
 from herd.rpc.codec import decode_header
 from herd.telemetry.metric_names import PHASES
+from herd.training.batch import TrainBatch
+from herd.training.trainer import Launched, Trainer
 
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),

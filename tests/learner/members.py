@@ -16,13 +16,13 @@ from torch import Tensor
 
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import rates_at
 from herd.protocols.population.messages import MemberReport, Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.provenance import Origin
-from tests.learning.small_runs import trainer_of
+from herd.training.batch import Slab
+from herd.training.optimizers import rates_at
+from tests.training.small_runs import trainer_of
 
 
 class HeardOrders:

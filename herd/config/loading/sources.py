@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from herd.components.settings import FALSE_WORDS, TRUE_WORDS
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import shipped_experiments
@@ -21,7 +22,6 @@ from herd.config.loading.keys import (
     is_section,
     setting_keys,
 )
-from herd.config.section import FALSE_WORDS, TRUE_WORDS
 from herd.files import parse_json
 
 if TYPE_CHECKING:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from herd.acting.device import device_of, precision_of
+from herd.components.user_code import UserCodeError
 from herd.config.replay import SharedReplay as SharedReplaySettings
 from herd.config.run_contract import run_layout
-from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
-from herd.learning.optimizers import Rates, rates_at
-from herd.learning.trainer import Trainer
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
@@ -28,6 +26,8 @@ from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
+from herd.training.optimizers import Rates, rates_at
+from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.config.settings import RunSettings
-    from herd.learning.batch import Slab, TrainBatch
-    from herd.learning.trainer import UpdateStatistics
     from herd.protocols.population.messages import Order
     from herd.service.signals import Stop
+    from herd.training.batch import Slab, TrainBatch
+    from herd.training.trainer import UpdateStatistics
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it checks signals and clocks again."""

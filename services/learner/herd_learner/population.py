@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.config.settings import RunSettings
-    from herd.learning.trainer import Trainer
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.population.messages import Copied, MemberReport
     from herd.run.provenance import Origin
     from herd.run.tensors import Checkpoint
+    from herd.training.trainer import Trainer
     from herd_learner.shards.group import ShardGroup
     from herd_learner.statistics import RunStatistics
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.config.settings import RunSettings
-    from herd.learning.trainer import Trainer
     from herd.run.provenance import Origin
+    from herd.training.trainer import Trainer
     from herd_learner.batching import BatchAssembler
     from herd_learner.ledger import Ledger
     from herd_learner.member import Member, Membership

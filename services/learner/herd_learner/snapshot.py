@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from herd.learning.auxiliary import AUXILIARY
-from herd.learning.value_scaling import VALUE_STATISTICS
 from herd.run import tensors as checkpoint_files
 from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError
 from herd.run.paths import CHECKPOINTS
 from herd.run.tensors import Checkpoint, save_checkpoint
+from herd.training.auxiliary import AUXILIARY
+from herd.training.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
-    from herd.learning.trainer import Trainer
     from herd.protocols.bandit.tiling import Tiling
     from herd.run.provenance import Origin
+    from herd.training.trainer import Trainer
     from herd_learner.replay import UnrollReplay
     from herd_learner.shards.group import ShardGroup
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
-    from herd.learning.trainer import UpdateStatistics
     from herd.protocols.bandit.tiling import Tiling
+    from herd.training.trainer import UpdateStatistics
     from herd_learner.fitness import FitnessWindow
     from herd_learner.ledger import LedgerSnapshot
     from herd_learner.replay_account import ReplayAccount
