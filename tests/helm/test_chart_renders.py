@@ -263,6 +263,17 @@ def test_numbers_given_by_helm_set_stay_numbers(engine: str, tmp_path: Path) -> 
         (with_values("experiment=just words"), "not a map of settings in YAML"),
         (with_values("experiment=learner: 3"), "learner must be a map of settings"),
         (with_values("experiment.population.strategy=pbt"), "learner.persistence.existingClaim"),
+        (with_values("experiment.agents=5"), "4 actors for 5 agents"),
+        (
+            with_values(
+                "experiment.agents=3",
+                "actor.autoscaling.enabled=true",
+                "actor.autoscaling.minReplicas=1",
+                "actor.autoscaling.maxReplicas=2",
+            ),
+            "2 actors for 3 agents",
+        ),
+        (with_values("experiment.agents=3", 'actor.groups={"a": {"replicas": 1}, "b": {"replicas": 1}}'), "2 actors for 3 agents"),
         (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
         (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK cannot be set"),
         (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),
