@@ -207,7 +207,7 @@ def test_the_work_of_a_dead_child_is_not_that_of_its_successor(tmp_path: Path, m
 def test_a_view_needs_no_metrics_that_are_not_read() -> None:
     """The same picture from all metrics of a learner and an actor, and from those that are scraped."""
     for service in ("learner", "actor"):
-        telemetry = Telemetry(service, "run")  # type: ignore[arg-type]
+        telemetry = Telemetry(service, "run")
         for metric in names.CATALOGUE:
             if service in metric.services and metric not in READ_FROM_THE_PROCESS:
                 labels = dict.fromkeys(metric.labels, metric.values[0] if metric.values else "pong")
@@ -216,7 +216,7 @@ def test_a_view_needs_no_metrics_that_are_not_read() -> None:
                         telemetry.counter(metric, **labels).inc(3)
                     case names.GaugeMetric():
                         telemetry.gauge(metric, **labels).set(4)
-                    case _:
+                    case names.HistogramMetric():
                         telemetry.histogram(metric, **labels).observe(5)
         every = parse(telemetry.exposition(), service)
         read_only = parse(telemetry.exposition([metric.name for metric in launch_readings._READ]), service)

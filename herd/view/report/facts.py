@@ -141,7 +141,7 @@ def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
         if key.variants and key.path[-1] == (variants := section_variants()[key.section]).discriminator:
             default = shown = variants.default  # each variant's own default is itself
         if key.dotted == "algorithm.reward_shaping":
-            default = shown = _suites_reward_shaping(config) or default
+            default = shown = _suites_reward_shaping(config) or shown
         if key.dotted not in _NOT_OF_INTEREST and value != default:
             changed.append(Changed(key.dotted, _text(value), shown))
     known = {key.dotted for key in keys_by_variant()}
