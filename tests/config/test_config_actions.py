@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import TypeAdapter
 
@@ -28,8 +30,8 @@ def spec(actions: ActionSpace) -> EnvSpec:
         (LossSettings, {"kind": "custom", "function": "mine:loss"}, None),
     ],
 )
-def test_settings_that_need_one_discrete_action(section: object, settings: dict[str, str], key: str | None) -> None:
-    chosen = TypeAdapter(section).validate_python(settings)
+def test_settings_that_need_one_discrete_action(section: Any, settings: dict[str, str], key: str | None) -> None:
+    chosen: Any = TypeAdapter(section).validate_python(settings)
     assert chosen.objection(spec(discrete(3))) is None
     expected = "needs one discrete action, but these environments have actions of shape (2,), discrete, from (0, 0) to (2, 4)"
     assert chosen.objection(spec(PAIR)) == (None if key is None else f"{key} {expected}")
