@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.section import Section
+from herd.components.settings import Section
 
 if TYPE_CHECKING:
     from herd.contract.actions import ActionSpace

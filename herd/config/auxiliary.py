@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from herd.config.losses import needs_one_discrete_action
 from herd.components.settings import Fraction, PositiveFloat, PositiveInt, Section
+from herd.config.losses import needs_one_discrete_action
 
 if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec
