@@ -68,7 +68,7 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
                 differences[name] = _larger(differences[name], np.abs(found[name] - expected[name]).max())
                 largest[name] = _larger(largest[name], np.abs(expected[name]).max())
             modes = (distribution.at(torch.from_numpy(each[parameters])).mode() for each in (found, expected))
-            other_actions += int(torch.ne(*modes).flatten(1).any(dim=1).sum())
+            other_actions += int(torch.ne(*modes).reshape(environments, -1).any(dim=1).sum())
             carried = np.array(found.get(NEXT_CORE_STATE, carried))
             transition = batch.step(step.actions)
             state.advance(step, transition)
