@@ -49,7 +49,7 @@ def test_the_dice_loss_under_popart_agrees_with_the_oracle() -> None:
     assert scale.max() > 4.0 * scale.min()
     values, advantages, behaviour, tau = (
         tensor.detach().double().numpy()
-        for tensor in (forward.values, forward.logits, forward.behaviour_logits, forward.inverse_temperature)
+        for tensor in (forward.values, forward.parameters, slab.batch.behaviour_parameters, forward.inverse_temperature)
     )
     actions, rewards = forward.actions.numpy(), forward.rewards.double().numpy()
     batch = Batch(advantages, values, behaviour, tau, actions, rewards, forward.terminated.numpy(), forward.trained.numpy())

@@ -155,7 +155,7 @@ def test_action_values_learn_which_cells_change() -> None:
         auxiliary={**PIXELS, "cost": 1.0, "discount": 0.0},
     )
     trainer, random = trainer_of(settings), np.random.default_rng(0)
-    for _ in range(120):
+    for _ in range(160):
         arrays = unrolls_of(settings)
         arrays["row_valid"][...], arrays["terminated"][...], arrays["rewards"][...] = True, False, 0.0
         arrays["actions"][...] = random.integers(0, 2, arrays["actions"].shape)

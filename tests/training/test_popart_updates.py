@@ -55,7 +55,7 @@ def _seen(arrays: dict[str, NDArray[Any]]) -> Unrolls:
     return Unrolls(
         pixels=frames.reshape(*frames.shape[:2], -1),
         actions=rows("actions", np.int64),
-        behaviour_logits=rows("behaviour_logits"),
+        behaviour_logits=rows("behaviour_parameters"),
         rewards=rows("rewards"),
         terminated=rows("terminated", np.bool_),
         row_valid=rows("row_valid", np.bool_),

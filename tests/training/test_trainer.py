@@ -132,7 +132,7 @@ def test_the_loss_uses_the_temperature_of_each_row() -> None:
     arrays["inverse_temperature"][...] = 0.0
     losses = values_of(_trainer(loss={"kind": "dice"})(slab_of(RUN, arrays), STEP).losses)
     assert losses["mean_rho"] == pytest.approx(1.0)  # for any logits
-    assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_logits"].shape[-1])), rel=1e-5)
+    assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_parameters"].shape[-1])), rel=1e-5)
 
 
 OTHERS: dict[str, Any] = {
