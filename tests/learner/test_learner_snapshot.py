@@ -118,14 +118,14 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
     assert second.agent.state_dict().keys() == straight.agent.state_dict().keys()
     for name, parameter in straight.agent.state_dict().items():
         assert torch.equal(second.agent.state_dict()[name], parameter), name
-    assert {name: tensor.tolist() for name, tensor in second.value_statistics().items()} == {
-        name: tensor.tolist() for name, tensor in straight.value_statistics().items()
+    assert {name: tensor.tolist() for name, tensor in second.parts["value_statistics"].tensors().items()} == {
+        name: tensor.tolist() for name, tensor in straight.parts["value_statistics"].tensors().items()
     }
-    for name, tensor in straight.auxiliary_weights().items():
-        assert torch.equal(second.auxiliary_weights()[name], tensor), name
-    for name, tensor in straight.optimizer_tensors().items():
-        assert torch.equal(second.optimizer_tensors()[name], tensor), name
-        assert second.optimizer_tensors()[name].stride() == tensor.stride(), name
+    for name, tensor in straight.parts["auxiliary"].tensors().items():
+        assert torch.equal(second.parts["auxiliary"].tensors()[name], tensor), name
+    for name, tensor in straight.parts["optimizer"].tensors().items():
+        assert torch.equal(second.parts["optimizer"].tensors()[name], tensor), name
+        assert second.parts["optimizer"].tensors()[name].stride() == tensor.stride(), name
 
 
 def test_a_checkpoint_before_the_first_update_can_be_broadcast(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_refusal_of_mismatched_weights_names_the_checkpoint(tmp_path: Path) ->
 @pytest.mark.parametrize("tensors", [{"foreign.weight/second_moment": torch.ones(3)}, {"value_head.weight/second_moment": torch.ones(3)}])
 def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.Tensor]) -> None:
     with pytest.raises(CheckpointError, match="does not fit any parameter"):
-        _trainer(_settings(MLP)).load_optimizer_tensors(tensors)
+        _trainer(_settings(MLP)).parts["optimizer"].load(tensors)
 
 
 def test_load_newest_returns_none_without_checkpoints(tmp_path: Path) -> None:
