@@ -168,8 +168,3 @@ def test_action_values_learn_which_cells_change() -> None:
     upper, lower = found[..., :4, :].mean(dim=(0, 1, 3, 4)), found[..., 4:, :].mean(dim=(0, 1, 3, 4))
     assert upper.tolist()[:2] == pytest.approx([1.0, 0.0], abs=0.2)
     assert lower.tolist()[:2] == pytest.approx([0.0, 1.0], abs=0.2)
-
-
-def test_too_small_an_image_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"auxiliary\.cell_size 2 needs frames of at least 16 x 16 pixels, not 9 x 8"):
-        trainer_of(_settings(auxiliary={**PIXELS, "cell_size": 2}))

@@ -138,9 +138,9 @@ def _new_statistics_kept_from_the_next_update(patch: pytest.MonkeyPatch) -> None
     right = Trainer._follow
 
     def wrong(self: Trainer, parts: list[UnrollTargets], is_taken: torch.Tensor) -> None:
-        before = self._statistics
+        before = self._statistics.current
         right(self, parts, is_taken)
-        self._statistics = before
+        self._statistics.current = before
 
     patch.setattr(Trainer, "_follow", wrong)
 
