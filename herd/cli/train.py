@@ -122,8 +122,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         spec = environment_spec(settings.env)
     except ValueError as error:  # UnknownTaskError is one
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
-    if (objection := settings.auxiliary.objection(spec)) is not None:
-        raise CommandError(objection)
+    for section in (settings.loss, settings.auxiliary):
+        if (objection := section.objection(spec)) is not None:
+            raise CommandError(objection)
     if settings.evaluation.protocol is not None:
         from herd.evaluation.protocols import PROTOCOLS  # noqa: PLC0415  few runs have one
 

@@ -48,7 +48,7 @@ def test_evaluation_gives_the_same_outputs_as_the_actor(make_run: Callable[..., 
     for unroll in trained:
         for row in range(settings.algorithm.unroll_length):
             choice = playing.step().choice
-            np.testing.assert_array_equal(choice.behaviour_logits, unroll["behaviour_logits"][:, row], err_msg=f"row {row}")
+            np.testing.assert_array_equal(choice.behaviour_parameters, unroll["behaviour_parameters"][:, row], err_msg=f"row {row}")
             np.testing.assert_array_equal(choice.actions, unroll["actions"][:, row])
     # Lives were lost on the way; each loss resets the core.
     assert sum(int(unroll["terminated"].sum()) for unroll in trained) >= 3

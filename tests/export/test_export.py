@@ -71,7 +71,7 @@ def test_an_exported_policy_gives_the_same_results(
     environments = policy.make_environments(3, seed=8)
     row: Any = environments.reset()
     states, core_reset = np.zeros((3, 32), np.float32), np.ones(3, np.bool_)
-    last_actions, last_rewards = np.full(3, -1), np.zeros(3, np.float32)
+    last_actions, last_rewards = np.full(3, 2), np.zeros(3, np.float32)
     for number in range(12):
         actions = policy.act(row)
         observation = row if number == 0 else row.observation
@@ -85,12 +85,12 @@ def test_an_exported_policy_gives_the_same_results(
         }
         found = compute(Path(path), kind, {port["name"]: feeds[port["name"]] for port in description["inputs"]})
         assert policy.last_step is not None
-        np.testing.assert_allclose(found[0], policy.last_step.behaviour_logits, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found[0], policy.last_step.behaviour_parameters, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(found[1], policy.last_step.values, rtol=1e-4, atol=1e-4)
         states = found[2] if len(found) > 2 else states
         row = environments.step(actions)
         core_reset = row.terminated | row.observation.game_reset
-        last_actions = np.where(core_reset, -1, actions).astype(np.int64)
+        last_actions = actions.astype(np.int64)
         last_rewards = np.where(core_reset, 0, row.rewards).astype(np.float32)
     environments.close()
 
