@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.cli import checks
+from herd.cli import doctor as checks
 from herd.cli.main import COMMANDS, main
 from herd.config.loading import dump_settings
 from herd.config.loading.keys import setting_keys
