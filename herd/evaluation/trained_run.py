@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from herd.components.value_scaling import VALUE_SCALINGS
+from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.sources import take_section
 from herd.envs.make import environment_spec, suite_of
@@ -14,16 +16,15 @@ from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.checkpoints.store import newest_checkpoint
 from herd.run.paths import CHECKPOINTS, config_file
 from herd.run.tensors import load_checkpoint, load_into
-from herd.training.value_scaling import VALUE_STATISTICS, make_value_scaling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from herd.components.value_scaling.api import Statistics
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
     from herd.contract.spaces import EnvSpec
-    from herd.training.value_scaling import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +124,5 @@ def _overridden(config: Path, overrides: Sequence[str], trained_env: SuiteSettin
 def _un_normalise(agent: Agent, trained: RunSettings, num_tasks: int, statistics: Statistics) -> None:
     """Rewrite the value heads so that they predict unnormalised returns."""
     if statistics:
-        scaling = make_value_scaling(trained.value_scaling, num_tasks)
+        scaling = VALUE_SCALINGS.make(trained.value_scaling, num_tasks)
         scaling.rescale(agent.value_head, statistics, scaling.initial("cpu"))

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.algorithms.distributions import Applied
+    from herd.components.value_scaling.api import Statistics, ValueScaling
     from herd.config.settings import AlgorithmSettings
     from herd.networks.actions import ActionDistribution
     from herd.networks.agent import Agent, AgentOutput
     from herd.training.batch import TrainBatch
-    from herd.training.value_scaling import Statistics, ValueScaling
 
 
 class Network(Protocol):

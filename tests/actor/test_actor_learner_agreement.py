@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
 from herd.networks.frame_stack import restack
 from herd.training.batch import Slab
-from herd.training.optimizers import Rates
 from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 

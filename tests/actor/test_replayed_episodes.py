@@ -14,6 +14,7 @@ from herd_replay.assembly import Assembler, Episode, Piece
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.contract.unroll import UnrollLayout
@@ -21,7 +22,6 @@ from herd.envs.make import environment_spec
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
 from herd.protocols.replay.samples import SampledEpisode
 from herd.training.batch import Slab
-from herd.training.optimizers import Rates
 from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of

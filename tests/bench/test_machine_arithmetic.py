@@ -22,8 +22,8 @@ from benchmarks.machine.stages import FREE_PORTS, stage_environment
 from benchmarks.machine.synthetic import synthetic_unrolls
 from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
+from herd.components.replay.uniform import UniformReplay
 from herd.config.loading import load_settings
-from herd.config.replay import UniformReplay
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout

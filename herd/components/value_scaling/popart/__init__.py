@@ -1,37 +1,17 @@
-"""How values of several tasks share one network, by kind."""
+"""PopArt."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from herd.components.settings import Fraction, PositiveFloat, Section
-
-
-class NoValueScaling(Section):
-    """One value head for all tasks."""
-
-    kind: Literal["none"] = "none"
-    """One value head for all tasks."""
-
-    def num_values(self, num_tasks: int) -> int:  # noqa: ARG002  as the other variants
-        """Value heads of the network."""
-        return 1
+from herd.components.registry import Part
+from herd.components.settings import Fraction, PositiveFloat
+from herd.components.value_scaling import ValueScalingSettings
 
 
-class MultiHeadSettings(Section):
-    """PopArt's baseline MultiHead: a value head for each task, without normalisation (arXiv:1809.04474)."""
-
-    kind: Literal["multi_head"] = "multi_head"
-    """A value head for each task. An unroll trains only the head of its task."""
-
-    def num_values(self, num_tasks: int) -> int:
-        """Value heads of the network."""
-        return num_tasks
-
-
-class PopArtSettings(Section):
+class PopArtSettings(ValueScalingSettings):
     """PopArt: a value head for each task, normalised by running statistics of its targets (arXiv:1809.04474)."""
 
     kind: Literal["popart"] = "popart"
@@ -47,9 +27,7 @@ class PopArtSettings(Section):
     replayed: bool = False
     """Replayed unrolls update the statistics as well."""
 
-    def num_values(self, num_tasks: int) -> int:
-        """Value heads of the network."""
-        return num_tasks
+    has_head_per_task = True
 
     @model_validator(mode="after")
     def _a_run_begins_within_the_bounds(self) -> Self:
@@ -57,5 +35,13 @@ class PopArtSettings(Section):
             raise ValueError("min_scale must be at most 1 and max_scale at least 1, because every scale starts at 1")
         return self
 
+    def incompatibility(self, *, has_replay: bool, train_online: bool) -> str | None:
+        """See `ValueScalingSettings`."""
+        if self.replayed and not has_replay:
+            return "value_scaling.replayed needs a replay.kind other than none"
+        if not self.replayed and not train_online:
+            return "replay.train_online false needs value_scaling.replayed true: PopArt's statistics would never change"
+        return None
 
-ValueScalingSettings = Annotated[NoValueScaling | MultiHeadSettings | PopArtSettings, Field(discriminator="kind")]
+
+PART = Part("popart", PopArtSettings, f"{__name__}.scaling:PopArt")

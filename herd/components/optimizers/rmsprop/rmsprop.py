@@ -14,7 +14,10 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from torch.nn import Parameter
     from torch.optim.optimizer import ParamsT
+
+    from herd.components.optimizers.rmsprop import RMSPropSettings
 
 
 class RMSProp(torch.optim.Optimizer):
@@ -97,3 +100,8 @@ class RMSProp(torch.optim.Optimizer):
             if name not in self.state[parameter]:
                 self.state[parameter][name] = start(parameter)
         return [self.state[parameter][name] for parameter in parameters]
+
+
+def rmsprop(settings: RMSPropSettings, parameters: Iterable[Parameter]) -> RMSProp:
+    """Return the optimizer."""
+    return RMSProp(parameters, lr=settings.learning_rate, decay=settings.decay, epsilon=settings.epsilon, momentum=settings.momentum)

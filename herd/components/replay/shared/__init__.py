@@ -1,49 +1,17 @@
-"""Experience replay, by kind: none, a ring in the learner, or the episodes of a replay service."""
+"""Episodes at a replay service."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.components.settings import NonNegativeInt, PositiveInt, Section
-
-ReplayedShare = Annotated[float, Field(gt=0.0, lt=1.0)]
-
-
-class NoReplay(Section):
-    """No replay: every unroll is trained on as it arrives from actors."""
-
-    kind: Literal["none"] = "none"
-    """No replay: batches contain online unrolls only."""
-
-    fraction: ClassVar[float] = 0.0
-    train_online: ClassVar[bool] = True
+from herd.components.registry import Part
+from herd.components.replay import ReplayedShare, ReplaySettings
+from herd.components.settings import NonNegativeInt, PositiveInt
 
 
-class UniformReplay(Section):
-    """A ring of unrolls in each learner shard, drawn uniformly (IMPALA section 5.2.2)."""
-
-    kind: Literal["uniform"] = "uniform"
-    """A ring of unrolls of the learner's own actors, in its memory."""
-    fraction: ReplayedShare = 0.5
-    """Share of each batch that is replayed, rounded to whole unrolls. The paper's experiment uses 0.5."""
-    capacity_unrolls: PositiveInt = 10_000
-    """Number of unrolls kept, over all shards; the oldest are dropped first. An Atari unroll of 20 steps takes about 170 kB of memory."""
-    minimum_fill_unrolls: PositiveInt = 1_000
-    """Number of unrolls, over all shards, that must be held before any is replayed. Until then batches contain online unrolls only, so that
-    the first unrolls are not replayed over and over."""
-
-    train_online: ClassVar[bool] = True
-
-    @model_validator(mode="after")
-    def _the_minimum_fits(self) -> Self:
-        if self.minimum_fill_unrolls > self.capacity_unrolls:
-            raise ValueError(f"minimum_fill_unrolls {self.minimum_fill_unrolls} must not exceed capacity_unrolls {self.capacity_unrolls}")
-        return self
-
-
-class SharedReplay(Section):
+class SharedReplay(ReplaySettings):
     """Whole episodes at a replay service that all agents of the run share (LASER, arXiv:1909.11583)."""
 
     kind: Literal["shared"] = "shared"
@@ -75,4 +43,4 @@ class SharedReplay(Section):
         return self
 
 
-ReplaySettings = Annotated[NoReplay | UniformReplay | SharedReplay, Field(discriminator="kind")]
+PART = Part("shared", SharedReplay)
