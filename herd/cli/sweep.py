@@ -269,7 +269,7 @@ def _numbers(found: Estimate) -> list[str]:
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:
     from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.view.plots.sweep import Row, draw_sweep  # noqa: PLC0415
+    from herd.view.plots.scores import Row, draw_sweep  # noqa: PLC0415
 
     panels: dict[str, list[Row]] = {}
     for each in found:
