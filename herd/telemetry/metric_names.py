@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from herd.topology import SERVERS, SERVICE_NAMES, SERVICES, ServiceName
+from herd.config.addresses import ServiceName
+from herd.topology import SERVERS, SERVICE_NAMES, SERVICES
 
 EVERY_SERVICE: tuple[ServiceName, ...] = SERVICE_NAMES
 MOVE_WEIGHTS: tuple[ServiceName, ...] = tuple(service.name for service in SERVICES if service.moves_weights)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
-    from herd.topology import ServiceName
+    from herd.config.addresses import ServiceName
 
 _KINDS = {names.CounterMetric: "counter", names.GaugeMetric: "gauge", names.HistogramMetric: "histogram"}
 

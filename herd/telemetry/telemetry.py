@@ -18,7 +18,7 @@ from herd.telemetry.http_endpoint import HttpEndpoint, Reply
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from herd.topology import ServiceName
+    from herd.config.addresses import ServiceName
 
 # A `_created` series for every counter would double an actor's series, and Prometheus does not need it.
 disable_created_metrics()  # type: ignore[no-untyped-call]

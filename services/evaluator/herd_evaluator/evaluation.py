@@ -112,9 +112,7 @@ class Evaluation:
         if not self._played.loss.draws_temperatures:
             return Temperatures()
         process = self._process
-        return sockets.enter_context(
-            closing(BestTemperatures(process.context, process.settings, agent=self._agent, contract=process.contract, task_ids=task_ids))
-        )
+        return sockets.enter_context(closing(BestTemperatures(process, agent=self._agent, task_ids=task_ids)))
 
 
 def _score(task: TaskResult) -> dict[str, Any]:

@@ -13,23 +13,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.transport.tcp import Context
+    from herd.service.process import ServiceProcess
 
 
 class BestTemperatures(ServedTemperatures):
     """Requests a temperature for each game, and reports no returns, because evaluation must not influence learning."""
 
-    def __init__(self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32]) -> None:
+    def __init__(self, process: ServiceProcess, *, agent: int, task_ids: NDArray[np.int32]) -> None:
         """``task_ids``, [E]: the tasks by their numbers in the run."""
-        own = settings.evaluation
+        settings = process.settings
         client = BanditClient(
-            context,
-            own.bandit,
+            process.context,
+            process.identity.address("bandit"),
             run_id=settings.name,
             agent=agent,
-            contract=contract,
+            contract=process.contract,
             task_ids=task_ids.tolist(),
             timeout_seconds=settings.actor.bandit_timeout_seconds,
             purpose="evaluation",

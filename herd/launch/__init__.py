@@ -1,0 +1,1 @@
+"""Which processes a run has, and where they run."""
