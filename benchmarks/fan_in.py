@@ -51,7 +51,7 @@ from herd.protocols.unrolls.client import UnrollClient
 from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
 from herd.telemetry.telemetry import Telemetry
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -110,7 +110,7 @@ class Crowd:
         self._by_descriptor: dict[int, Actor] = {}
         for place in range(count):
             if place % CLIENTS_PER_CONTEXT == 0:
-                context = new_context(settings.security)
+                context = Context(settings.security)
             client = UnrollClient(
                 context,
                 settings.actor.learner[0],
@@ -206,7 +206,7 @@ class Receiver:
             statistics=RunStatistics(spec),
         )
         contract = contract_digest(settings, spec)
-        context = new_context(settings.security)
+        context = Context(settings.security)
         self.io = IoThread(
             context, settings, contract=contract, layout=layout, spec=spec, ledger=self._ledger, queue=self._queue, meters=meters
         )

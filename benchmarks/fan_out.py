@@ -44,7 +44,7 @@ from herd.envs.make import environment_spec
 from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame, WeightsPublisher
 from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -91,7 +91,7 @@ class Clients:
         self._by_descriptor: dict[int, Client] = {}
         for place in range(count):
             if place % CLIENTS_PER_CONTEXT == 0:
-                context = new_context(settings.security)
+                context = Context(settings.security)
             client = WeightsClient(context, endpoints[place % len(endpoints)], run_id=settings.name, contract=contract)
             self._by_descriptor[client.socket.fileno()] = Client(client)
             self._epoll.register(client.socket.fileno(), select.EPOLLIN)
@@ -156,7 +156,7 @@ class Publisher:
     """The publishers of the learner's shards."""
 
     def __init__(self, settings: RunSettings, endpoint: str, version_bytes: int) -> None:
-        contract, context = contract_digest(settings, environment_spec(settings.env)), new_context(settings.security)
+        contract, context = contract_digest(settings, environment_spec(settings.env)), Context(settings.security)
         # Incompressible data.
         self._fillings = [os.urandom(size) for size in shares(version_bytes, settings.learner.shards)]
         self._publishers = [WeightsPublisher(context, endpoint, run_id=settings.name, contract=contract) for _ in self._fillings]

@@ -112,7 +112,7 @@ def placement(settings: RunSettings, spot_of: Callable[[Place], Spot]) -> list[P
 def on_hosts(hosts: Sequence[str]) -> Callable[[Place], Spot]:
     """Return where processes run on several hosts, with fixed ports.
 
-    The first host has all servers. Learner shards are on consecutive hosts, and actors and the evaluator on all hosts but the first, round-robin.
+    The first host has all servers. Learner shards are on consecutive hosts. Actors and the evaluator are on all hosts but the first.
     """
     players = hosts[1:] or hosts
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from herd.algorithms.rmsprop import RMSProp
 from herd.algorithms.schedules import learning_rate_at, learning_rate_at_update, weight_decay_at_update
 from herd.checkpoints.store import CheckpointError
-from herd.learning.sharding import gather, shard_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,7 +79,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
     """Return the optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
     return {
-        f"{name}/{slot}": gather(tensor.detach()).cpu()
+        f"{name}/{slot}": tensor.detach().cpu()
         for name, parameter in parameters.items()
         for slot, tensor in optimizer.state[parameter].items()
     }
@@ -106,6 +105,6 @@ def load_state_tensors(
         # Keep the parameter's memory order; otherwise the optimizer's fused operations fall back to slow ones.
         # Adam's count of steps is float32 on the parameters' device.
         memory = tensor.to(parameter.device, copy=True) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
-        state.setdefault(parameter, {})[slot] = memory if slot == "step" else memory.copy_(shard_like(tensor, memory))
+        state.setdefault(parameter, {})[slot] = memory if slot == "step" else memory.copy_(tensor)
     optimizer.state.clear()
     optimizer.state.update(state)

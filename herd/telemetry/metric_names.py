@@ -13,8 +13,10 @@ The bandit has three series per agent, task and tile, and 17 more per agent and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from herd.config.addresses import ServiceName
+if TYPE_CHECKING:
+    from herd.config.addresses import ServiceName
 from herd.topology import SERVERS, SERVICE_NAMES, SERVICES
 
 EVERY_SERVICE: tuple[ServiceName, ...] = SERVICE_NAMES
@@ -333,7 +335,7 @@ UPDATES_SKIPPED = CounterMetric(
 )
 UPDATES_CLIPPED = CounterMetric(
     "herd_learner_updates_clipped_total",
-    "Updates whose gradient was clipped by optimizer.max_gradient_norm or optimizer.clip_percentile. Every shard counts each.",
+    "Updates whose gradient was clipped by optimizer.max_gradient_norm. Every shard counts each.",
     "updates",
     ("learner",),
 )

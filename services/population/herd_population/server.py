@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from herd.rpc.envelope import Message
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
+    from herd.transport import Peer
 
 UNREAD_BYTES_EACH = 64 << 10
 """A report of 64 settings takes 10 kB, and a learner has one pending."""
@@ -44,7 +45,7 @@ class Reports:
         self._meters = meters
         self._run = ServedRun("population", "--population", process.settings.name, process.contract, process.settings.agents)
 
-    def answer(self, _peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+    def answer(self, _peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
         """Answer one report. A member that does not receive the answer reports again.
 
         Raises:
