@@ -66,7 +66,7 @@ def placed_here(settings: RunSettings) -> Iterator[list[Placed]]:
 
     """
     own = settings.placement
-    fixed: Mapping[str, int] = own.ports
+    fixed: dict[str, int] = {**own.ports}
     wanted: dict[str, tuple[str, int]] = {}
     for place in places_of(settings):
         service, is_first = place.component.service, place.number == 0
