@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from herd.bench.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, stage_environment
+from herd.bench.stages import DEFAULT_EXPERIMENT, StageError, check_measurable, stage_environment
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
 from herd.config.run_files import CONFIG
 from herd.service.machine import describe_hardware
-from herd.supervisor.plan import Start, held_run_ports, plan_children
+from herd.supervisor.plan import Start, placed_here, plan_children
 from herd.supervisor.ports import PortError
 from herd.supervisor.readings import metrics_url
 from herd.telemetry import metric_names
@@ -46,7 +46,6 @@ POLL_SECONDS = 0.1
 OVERRIDES = (
     *("--stop.env_frames", "null", "--stop.wall_seconds", "null", "--resume", "false"),
     *("--learner.max_policy_lag", "null", "--learner.checkpoint_interval_seconds", "1e9"),
-    *FREE_PORTS,
 )
 
 
@@ -94,11 +93,11 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         StageError: a process ended, or the learner did not start training.
     """
     hardware = describe_hardware()
-    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory, held_run_ports(settings) as ports:
+    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory, placed_here(settings) as placed:
         run_dir = Path(directory) / "run"
         run_dir.mkdir()
         (run_dir / CONFIG).write_text(dump_settings(settings))
-        plans = plan_children(settings, run_dir, ports, stage_environment())
+        plans = plan_children(settings, run_dir, placed, stage_environment())
         with _started(plans, run_dir) as processes:
             shards = [plan.name for plan in plans if plan.service == "learner"]
             _until(processes, run_dir, lambda: all(_updates(run_dir, shard) > 0 for shard in shards))

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from herd.bench.measurement import Measurement
 from herd.config.curve_keys import CURVE_VARIABLES, EVERY_ROLE, check_curve_keys
 from herd.config.errors import SettingsError
+from herd.config.loading import load_settings
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
+from herd.config.loading.sources import split_arguments
 from herd.envs.make import environment_spec, what_is_missing
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.topology import SERVERS, SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +34,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     "learner": ("herd_learner.bench", "--learner.threads", "1"),
     "transport": ("herd.bench.transport",),
 }
-FREE_PORTS = tuple(
-    word
-    for key in (*(f"{server.section}.port" for server in SERVERS), *(f"{service.section}.metrics_port" for service in SERVICES))
-    for word in (f"--{key}", "0")
-)
-"""Free ports for a benchmark's own run, because another run may be using those of the settings file."""
 # Time for imports, compilation, the warm-up and a slow last step. A stage that takes longer hangs.
 GRACE_SECONDS = 120.0
 
@@ -92,6 +87,12 @@ def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
         return Measurement.from_json(_last_line(done.stdout))
     except ValueError as error:
         raise StageError(f"{stage}: {error}") from error
+
+
+def stage_settings(words: Sequence[str]) -> RunSettings:
+    """Return the settings of a stage process."""
+    files, overrides = split_arguments(words, file_option="--config")
+    return load_settings(files, overrides, os.environ)
 
 
 def split_stage_arguments(argv: Sequence[str], *, stages: Sequence[str] = ()) -> tuple[str, float, list[str]]:

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from herd.bench.measurement import Measurement, measure
-from herd.bench.stages import split_stage_arguments
+from herd.bench.stages import split_stage_arguments, stage_settings
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
@@ -20,7 +20,6 @@ from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
 from herd.rpc.codec import decode_header, encode
-from herd.service.startup import parse_settings
 from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller, Waker
 
@@ -132,7 +131,7 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
 def main() -> int:
     """Print one measurement as JSON."""
     _, seconds, rest = split_stage_arguments(sys.argv[1:])
-    print(measure_transport(parse_settings("learner", rest), seconds=seconds).to_json())
+    print(measure_transport(stage_settings(rest), seconds=seconds).to_json())
     return 0
 
 

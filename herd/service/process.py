@@ -85,7 +85,7 @@ class ServiceProcess:
         except OSError as error:
             raise BadInputError(str(error)) from error
 
-    def announce(self, event: str, *, number: int | None = None, **facts: object) -> None:
+    def announce(self, event: str, number: int | None = None, /, **facts: object) -> None:
         """Announce this process with its metrics port in the run directory, for the live view, and in the log.
 
         ``number`` is its number within the service, if it is not that of its identity.

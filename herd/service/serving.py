@@ -137,7 +137,7 @@ def serve_requests(
     stop: StopRequest,
     *,
     tick: Callable[[], None] = lambda: None,
-    **facts: float,
+    **facts: object,
 ) -> None:
     """Announce the process with ``facts``, then answer requests until ``stop``, and those that arrived before it.
 

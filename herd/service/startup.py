@@ -18,13 +18,14 @@ from herd.service.identity import check_identity, component_of, identity_options
 from herd.topology import SERVICES, service_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
     from herd.config.addresses import ServiceName
     from herd.config.settings import RunSettings
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
+    from herd.topology import Service
 
 EXIT_BAD_INPUT = 2
 EXIT_SHARD_LOST = 75
@@ -105,9 +106,9 @@ def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoRetur
 
 
 def parse_command_line(service: str, argv: Sequence[str]) -> tuple[RunSettings, Identity]:
-    """Parse ``--config FILE [--config FILE ...] [options] [--section.key value ...]`` and the environment.
+    """As `read_command_line`, with this process's environment. Also answers ``--help``, and checks that the keys can be read.
 
-    Exits with code 2 and one line if the settings are wrong or a required key is missing.
+    Exits with code 2 and one line if the settings are wrong or a required key or address is missing.
     """
     own = service_of(service)
     if {"-h", "--help"} & set(argv):
@@ -117,14 +118,24 @@ def parse_command_line(service: str, argv: Sequence[str]) -> tuple[RunSettings, 
         print(f"{USAGE.format(service=service)}\n{options}\n{settings_text}")
         raise SystemExit(0)
     try:
-        identity, words, environ = take_identity(own, argv, os.environ)
-        component = component_of(own, identity)
-        files, overrides = split_arguments(words, file_option="--config")
-        settings = load_settings(files, overrides, environ)
-        check_identity(component, identity, settings)
-        check_curve_keys(settings.security, environ, component.roles)
+        settings, identity = read_command_line(own, argv, os.environ)
+        check_curve_keys(settings.security, os.environ, component_of(own, identity).roles)
     except SettingsError as error:
         fail(service, str(error))
+    return settings, identity
+
+
+def read_command_line(service: Service, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[RunSettings, Identity]:
+    """Read ``--config FILE [--config FILE ...] [options] [--section.key value ...]`` and the environment.
+
+    Raises:
+        SettingsError: one line.
+
+    """
+    identity, words, variables = take_identity(service, argv, environ)
+    files, overrides = split_arguments(words, file_option="--config")
+    settings = load_settings(files, overrides, variables)
+    check_identity(component_of(service, identity), identity, settings)
     return settings, identity
 
 

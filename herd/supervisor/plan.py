@@ -66,7 +66,7 @@ def placed_here(settings: RunSettings) -> Iterator[list[Placed]]:
 
     """
     own = settings.placement
-    fixed: dict[str, int] = {**own.ports}
+    fixed = {str(name): port for name, port in own.ports.items()}
     wanted: dict[str, tuple[str, int]] = {}
     for place in places_of(settings):
         service, is_first = place.component.service, place.number == 0

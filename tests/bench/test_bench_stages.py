@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from herd.bench import stages
-from herd.bench.stages import FREE_PORTS, StageError, run_stage, split_stage_arguments, stage_environment
+from herd.bench.stages import StageError, run_stage, split_stage_arguments, stage_environment
 from herd.bench.synthetic import synthetic_unrolls
 from herd.bench.transport import measure_transport
-from herd.config.loading import dump_settings, load_settings
+from herd.config.loading import dump_settings
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
 from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
@@ -26,11 +26,6 @@ CATCH = RunSettings(
     actor=ActorSettings(environments=4),
     learner=LearnerSettings(batch_size=4),
 )
-
-
-def test_the_free_ports_options_set_existing_settings() -> None:
-    settings = load_settings([], list(FREE_PORTS), {})
-    assert {settings.learner.port, settings.paramserver.port, settings.bandit.port, settings.replay_service.port} == {0}
 
 
 @pytest.mark.parametrize("frame_stack", [1, 4])

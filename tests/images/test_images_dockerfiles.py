@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from herd.config.addresses import ServiceName
 from herd.config.loading import load_settings
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service, ServiceName
+from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service
 from tests.images.dockerfiles import ROOT, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
 from tests.patience import patient
 

@@ -83,7 +83,7 @@ def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[A
                     process.serve_metrics()
                     # With several agents, an index without an agent only names this process and is not a place.
                     named = identity.index if identity.agent is None else None
-                    process.announce("serving metrics", number=actor.number if named is None else named)
+                    process.announce("serving metrics", actor.number if named is None else named)
                 if actor.wait_for_policy():
                     for _ in actor.play():
                         yield actor

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.bench.measurement import Measurement, measure
-from herd.bench.stages import split_stage_arguments
+from herd.bench.stages import split_stage_arguments, stage_settings
 from herd.envs.make import environment_spec, make_environments
 from herd.service.allocator import ensure_tuned_allocator
-from herd.service.startup import parse_settings
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -89,7 +88,7 @@ STAGES = {"environment": measure_environment, "inference": measure_inference}
 def main() -> int:
     """Print one measurement as JSON."""
     stage, seconds, rest = split_stage_arguments(sys.argv[1:], stages=tuple(STAGES))
-    settings = parse_settings("actor", rest)
+    settings = stage_settings(rest)
     ensure_tuned_allocator("herd_actor.bench")
     print(STAGES[stage](settings, seconds=seconds).to_json())
     return 0

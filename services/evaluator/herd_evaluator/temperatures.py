@@ -13,22 +13,24 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.service.process import ServiceProcess
+    from herd.transport.context import Context
 
 
 class BestTemperatures(ServedTemperatures):
     """Requests a temperature for each game, and reports no returns, because evaluation must not influence learning."""
 
-    def __init__(self, process: ServiceProcess, *, agent: int, task_ids: NDArray[np.int32]) -> None:
-        """``task_ids``, [E]: the tasks by their numbers in the run."""
-        settings = process.settings
+    def __init__(
+        self, context: Context, settings: RunSettings, address: str, *, agent: int, contract: str, task_ids: NDArray[np.int32]
+    ) -> None:
+        """``address`` is the bandit's. ``task_ids``, [E]: the tasks by their numbers in the run."""
         client = BanditClient(
-            process.context,
-            process.identity.address("bandit"),
+            context,
+            address,
             run_id=settings.name,
             agent=agent,
-            contract=process.contract,
+            contract=contract,
             task_ids=task_ids.tolist(),
             timeout_seconds=settings.actor.bandit_timeout_seconds,
             purpose="evaluation",

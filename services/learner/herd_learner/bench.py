@@ -10,12 +10,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from herd.bench.measurement import Measurement, measure
-from herd.bench.stages import split_stage_arguments
+from herd.bench.stages import split_stage_arguments, stage_settings
 from herd.bench.synthetic import synthetic_unrolls
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec
 from herd.service.allocator import ensure_tuned_allocator
-from herd.service.startup import parse_settings
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -72,7 +71,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
 def main() -> int:
     """Print one measurement as JSON."""
     _, seconds, rest = split_stage_arguments(sys.argv[1:])
-    settings = parse_settings("learner", rest)
+    settings = stage_settings(rest)
     ensure_tuned_allocator("herd_learner.bench")
     print(measure_learner(settings, seconds=seconds).to_json())
     return 0

@@ -288,7 +288,7 @@ class Learner:
             member=None if self._population is None else self._population.member,
             log=self._log,
         )
-        process.announce("learner started", number=agent * group.size + group.rank, agent=agent, rank=group.rank)
+        process.announce("learner started", agent * group.size + group.rank, agent=agent, rank=group.rank)
 
     def __enter__(self) -> Learner:
         self._io.start()

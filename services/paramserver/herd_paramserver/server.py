@@ -7,7 +7,6 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from herd.config.network_size import max_weights_bytes
-from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.weights.messages import PublishSlice
 from herd.rpc.codec import OtherProtocol, decode_header, encode
@@ -171,7 +170,9 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
 
     """
     with ServiceProcess("paramserver", settings, identity) as process, ExitStack() as sockets:
-        server = assemble(settings, identity, process.context, process.telemetry, sockets)
+        server = assemble(
+            settings, identity, contract=process.contract, context=process.context, telemetry=process.telemetry, sockets=sockets
+        )
         process.serve_metrics()
         parent = identity.addresses.get("paramserver")
         role = "root" if parent is None else f"replica of {parent[0]}"
@@ -179,7 +180,9 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         server.run(stop)
 
 
-def assemble(settings: RunSettings, identity: Identity, context: Context, telemetry: Telemetry, sockets: ExitStack) -> ParameterServer:
+def assemble(
+    settings: RunSettings, identity: Identity, *, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack
+) -> ParameterServer:
     """Bind, and build a root or a replica; ``sockets`` closes the sockets that are opened.
 
     Raises:
@@ -187,7 +190,6 @@ def assemble(settings: RunSettings, identity: Identity, context: Context, teleme
 
     """
     spec = environment_spec(settings.env)
-    contract = contract_digest(settings, spec)
     version_bytes = max_weights_bytes(settings, spec)
     # Each agent has a version under way, and may have repeated it over a new connection.
     router = open_router(context, identity, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents)
