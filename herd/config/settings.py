@@ -285,7 +285,7 @@ class BanditSettings(Section):
 
 
 class PlacementSettings(Section):
-    """Where the processes of ``herd train`` listen. Processes that are started otherwise are told on their command lines."""
+    """Where the processes of ``herd train`` listen (docs/two-machines.md). A process started by hand has options for this."""
 
     host: str = "127.0.0.1"
     """Network interface of all sockets. Set it if other machines join the run (docs/two-machines.md)."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _EVERY_INTERFACE = "*"
+_MOST_LEARNERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +110,22 @@ def placement(settings: RunSettings, spot_of: Callable[[Place], Spot]) -> list[P
     return [placed(place, spot) for place, spot in spots]
 
 
-def on_hosts(hosts: Sequence[str]) -> Callable[[Place], Spot]:
-    """Return where processes run on several hosts, with fixed ports.
+def on_hosts(settings: RunSettings, hosts: Sequence[str]) -> Callable[[Place], Spot]:
+    """Return where processes run on several hosts: with the ports of ``settings.placement``, or with those of containers.
 
     The first host has all servers. Learner shards are on consecutive hosts. Actors and the evaluator are on all hosts but the first.
     """
     players = hosts[1:] or hosts
+    ports = {str(name): port for name, port in settings.placement.ports.items()}
 
     def spot_of(place: Place) -> Spot:
         service = place.component.service
         candidates = players if service.port is None else hosts if service is LEARNER else hosts[:1]
         # Processes of a service may share a host, so each has a port of its own.
-        listen = ANY_PORT if service.port is None else Endpoint(_EVERY_INTERFACE, service.port + place.number)
-        group_port = 0 if service.group_port is None else service.group_port + place.number
+        first = ports.get(service.name, service.port)
+        listen = ANY_PORT if first is None else Endpoint(_EVERY_INTERFACE, first + place.number)
+        # As far from the servers' ports as a run may have learners, and moving with them, so that two runs can share a host.
+        group_port = first + _MOST_LEARNERS + place.number if service.group_port is not None and first is not None else 0
         return Spot(candidates[place.index % len(candidates)], listen, ANY_PORT, group_port)
 
     return spot_of
