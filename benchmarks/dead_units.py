@@ -12,8 +12,8 @@ import torch
 
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.health import watched_layers
 from herd.networks.agent import agent_of
+from herd.training.diagnostics import watched_layers
 
 SETTINGS = (
     (),

@@ -28,9 +28,9 @@ from herd.acting.temperatures import Temperatures
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.optimizers import rates_at
-from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
+from herd.training.optimizers import rates_at
+from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ from herd.envs.make import environment_spec, make_environments
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.samples import SampledUnrolls
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.telemetry.scrape import scrape, total
 from herd.transport.context import Context
 

@@ -23,11 +23,11 @@ from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.batch import Slab
-from herd.learning.optimizers import rates_at
-from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
+from herd.training.batch import Slab
+from herd.training.optimizers import rates_at
+from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

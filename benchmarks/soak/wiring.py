@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from herd.supervisor.plan import ChildPlan, Start
+from herd.launch.plan import ChildPlan, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

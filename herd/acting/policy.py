@@ -13,7 +13,7 @@ import torch
 from herd.acting.device import precision_of
 from herd.algorithms.rewards import clip_last_rewards
 from herd.algorithms.sampling import sample_actions
-from herd.checkpoints.weights import load_into
+from herd.run.tensors import load_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from herd.config.suites import DEFAULT_SUITE, installed_suites
 from herd.envs.make import missing_packages
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.service.hardware import cpu_gains_from_bfloat16, usable_cpus
-from herd.service.limits import available_memory
+from herd.service.host import available_memory, cpu_gains_from_bfloat16, usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +42,6 @@ _PACKAGES = {
     "prometheus-client": (True, "pip install herd-rl"),
     "structlog": (True, "pip install herd-rl"),
     "torch": (True, "pip install 'herd-rl[learner]'"),
-    "safetensors": (True, "pip install 'herd-rl[learner]'"),
     "lz4": (False, "actor.compression lz4: pip install 'herd-rl[learner]'"),
     "zstandard": (False, "actor.compression zstd: pip install 'herd-rl[learner]'"),
     "matplotlib": (False, "curves: pip install 'herd-rl[plot]'"),

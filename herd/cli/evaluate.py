@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
 from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
-from herd.cli.requirements import require
+from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
 from herd.config.loading.sources import take_section
 
@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
         check_checkpoint(options.checkpoint)
         for directory in options.run_dirs:
             existing_run(directory) if of_training else run_with_checkpoint(directory)
-        require("torch", "safetensors")
+        require("torch")
         report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
     except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:
         raise CommandError(str(error)) from error
@@ -159,8 +159,8 @@ def _default_stem(run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
 
 def _write(report: EvaluationReport, stem: Path) -> list[Path]:
     """Write STEM.json, STEM.csv and, if there is something to compare, STEM.png."""
-    from herd.plots.history import PlotError  # noqa: PLC0415  not needed for --help
-    from herd.plots.scores import Bar, draw_scores  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415  not needed for --help
+    from herd.view.plots.scores import Bar, draw_scores  # noqa: PLC0415
 
     paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".csv")]
     try:
@@ -179,7 +179,7 @@ def _write(report: EvaluationReport, stem: Path) -> list[Path]:
     try:
         require("matplotlib")
         draw_scores(bars, picture, title=title, lines={"median": report.summary["median"].score})
-    except (CommandError, PlotError) as error:
+    except (CommandError, JournalError) as error:
         print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return paths
     return [*paths, picture]

@@ -10,8 +10,8 @@ from herd.cli.errors import CommandError
 from herd.cli.options import OneLineParser
 from herd.cli.run_paths import check_resumable
 from herd.cli.train import read_settings
-from herd.config.run_files import CONFIG
 from herd.launch.placement import on_hosts, placement
+from herd.run.paths import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     if not all(hosts):
         raise CommandError(f"--hosts: should be hosts separated by commas, not {options.hosts!r}")
     settings = read_settings(words, os.environ)
-    from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory  # noqa: PLC0415  after errors
+    from herd.launch.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory  # noqa: PLC0415  after errors
 
     if settings.resume:
         check_resumable(settings)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.cli.errors import CommandError
 from herd.cli.options import POSITIVE_WHOLE, OneLineParser
-from herd.cli.preflight import check_before_start
-from herd.cli.requirements import require
+from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
-from herd.config.run_files import AGENTS, CONFIG
+from herd.run.paths import AGENTS, CONFIG
 from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
 from herd.sweeps.whole_runs import Trial, train_all
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.config.settings import RunSettings
-    from herd.plots.history import RunHistory
     from herd.sweeps.summary import Estimate, RunScore
     from herd.sweeps.whole_runs import WholeRun
+    from herd.view.plots.history import RunHistory
 
 _OWN = frozenset({"run_dir", "resume", "placement"})
 """Settings that are not compared with those of an existing run, because they change nothing about what it learns."""
@@ -203,8 +202,9 @@ def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun
 def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object]) -> None:
     """Write and print the results."""
     from herd.config.suites import installed_suites  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.history import PlotError, read_run  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415
     from herd.sweeps.summary import RunScore, estimates, final_return, write_csv, write_json  # noqa: PLC0415
+    from herd.view.plots.history import read_run  # noqa: PLC0415
 
     def score(cell: _Cell, history: RunHistory) -> RunScore:
         reached = {task: final_return(history.env_frames, returns) for task, returns in history.episode_returns.items()}
@@ -220,7 +220,7 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
         files = [output / "sweep.json", output / "sweep.csv"]
         write_json(files[0], grid, scores, found, **about)
         write_csv(files[1], grid, scores)
-    except PlotError as error:
+    except JournalError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
@@ -262,8 +262,8 @@ def _numbers(found: Estimate) -> list[str]:
 
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:
-    from herd.plots.history import PlotError  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.sweep import Row, draw_sweep  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.view.plots.sweep import Row, draw_sweep  # noqa: PLC0415
 
     panels: dict[str, list[Row]] = {}
     for each in found:
@@ -272,7 +272,7 @@ def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) ->
     try:
         require("matplotlib")
         draw_sweep(panels, path, title=f"{path.parent.name}: return at the end of training")
-    except (CommandError, PlotError) as error:
+    except (CommandError, JournalError) as error:
         print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return None
     return path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from herd.config.section import Fraction, PositiveFloat, PositiveInt, Section
+from herd.components.settings import Fraction, PositiveFloat, PositiveInt, Section
 
 if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec

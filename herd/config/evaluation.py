@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from herd.config.section import PositiveFloat, PositiveInt, Section
+from herd.components.settings import PositiveFloat, PositiveInt, Section
 
 
 class EvaluationSettings(Section):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from herd.config.section import NonNegativeFloat, PositiveInt, Section
+from herd.components.settings import NonNegativeFloat, PositiveInt, Section
 
 MAX_REPLICAS = 256
 

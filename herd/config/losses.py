@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.section import Fraction, NonNegativeFloat, PositiveFloat, Section
-from herd.config.user_code import USER_CODE
+from herd.components.settings import Fraction, NonNegativeFloat, PositiveFloat, Section
+from herd.components.user_code import USER_CODE
 
 Head = Literal["policy_value", "dueling"]
 """Heads of the network. ``policy_value``: policy logits and a value. ``dueling``: advantages A(x, a) instead of logits, with Q = V + A."""

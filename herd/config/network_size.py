@@ -32,7 +32,7 @@ def max_weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:
     features, count = _torso(network, spec)
     beside = (64 if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
     # The word embeddings and the LSTM that reads them.
-    count += 1001 * 20 + 4 * 64 * (20 + 64) if network.language else 0
+    count += spec.num_words * 20 + 4 * 64 * (20 + 64) if network.language else 0
     if network.core == "lstm":
         inputs, features = features + beside, network.core_size
         count += 4 * features * (inputs + features)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.section import NonNegativeInt, PositiveInt, Section
+from herd.components.settings import NonNegativeInt, PositiveInt, Section
 
 ReplayedShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from herd.config.section import PositiveFloat, PositiveInt, Section
+from herd.components.settings import PositiveFloat, PositiveInt, Section
 
 MAX_REPLICAS = 256
 LEAST_MEMORY_BYTES = 64 << 20

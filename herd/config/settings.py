@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.user_code import USER_CODE
 from herd.config.addresses import ServerName, ServiceName
 from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.evaluation import EvaluationSettings
@@ -22,12 +24,9 @@ from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.population import PopulationSettings
 from herd.config.replay import NoReplay, ReplaySettings
 from herd.config.replay_service import ReplayServiceSettings
-from herd.config.run_files import AGENTS
-from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 from herd.config.trackers import LoggingSettings
-from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
 
 if TYPE_CHECKING:
@@ -379,18 +378,9 @@ class RunSettings(Section):
         return self.run_dir if self.run_dir is not None else Path("runs") / self.name
 
     @property
-    def agent_directories(self) -> list[Path]:
-        """The directory of each agent, in order."""
-        return [self.agent_directory(agent) for agent in range(self.agents)]
-
-    @property
     def actors_per_agent(self) -> int:
         """Least number of the actors started by ``herd train`` that play for each agent. Some agents may have one more."""
         return max(1, self.actor.count // self.agents)
-
-    def agent_directory(self, agent: int) -> Path:
-        """The directory for the files of an agent's learner: the run directory itself if there is only one agent."""
-        return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
 
     def of_agent(self, agent: int) -> Self:
         """The settings of an agent's learner: with its own seed and its own initial values of the swept settings."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.section import Fraction, PositiveFloat, Section
+from herd.components.settings import Fraction, PositiveFloat, Section
 
 
 class NoValueScaling(Section):

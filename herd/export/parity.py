@@ -14,7 +14,7 @@ from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.envs.make import make_environments
 from herd.export.network import LOGITS, NEXT_CORE_STATE, VALUES, tensors_of
-from herd.service.hardware import usable_cpus
+from herd.service.host import usable_cpus
 
 if TYPE_CHECKING:
     from herd.evaluation.trained_run import TrainedRun

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec, suite_of
-from herd.service.announcement import announce_process
+from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from herd.telemetry.logs import configure_logging, get_logger

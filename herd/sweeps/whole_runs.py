@@ -9,8 +9,8 @@ import sys
 import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from herd.supervisor.child import before_exec
-from herd.supervisor.program import stop_training
+from herd.launch.child import before_exec
+from herd.launch.program import stop_training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,10 +22,10 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer
 from herd.networks.frame_stack import restack
+from herd.training.batch import Slab
+from herd.training.optimizers import Rates
+from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -139,7 +139,7 @@ def _slab(settings: RunSettings, unroll: Unroll) -> Slab:
 def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Played], case: str) -> None:
     run = played[case]
     for unroll in run.unrolls:
-        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.training.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = run.trainer(_slab(run.settings, unroll), Rates(0.0)).losses
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch

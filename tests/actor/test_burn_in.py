@@ -19,9 +19,9 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Losses, Trainer
+from herd.training.batch import Slab
+from herd.training.optimizers import Rates
+from herd.training.trainer import Losses, Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
@@ -106,7 +106,7 @@ def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
 def test_losses_use_only_the_rows_after_the_burn_in() -> None:
     trainer, unrolls, _ = _played(8)
     for unroll in unrolls:
-        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.training.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = _losses(trainer, unroll)
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
         for call in loss.call_args_list:

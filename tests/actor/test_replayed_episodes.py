@@ -19,11 +19,11 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.contract.unroll import UnrollLayout
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
 from herd.protocols.replay.samples import SampledEpisode
+from herd.training.batch import Slab
+from herd.training.optimizers import Rates
+from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
 
@@ -91,7 +91,7 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
                 return torch.cat(ratios)
             unroll.write_into(slab.arrays, 1 + place)
         slab.hold(1, NUM_SLOTS)
-        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.training.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             trainer.begin(slab.batch, NUM_SLOTS if with_states else 0)
             trainer.finish(trainer.launch(slab.batch), Rates(0.0))
         for call in loss.call_args_list:  # one per micro-batch

@@ -29,12 +29,12 @@ from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.batch import Slab
-from herd.learning.optimizers import rates_at
-from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
 from herd.protocols.replay.samples import EpisodePart
+from herd.training.batch import Slab
+from herd.training.optimizers import rates_at
+from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

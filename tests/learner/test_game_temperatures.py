@@ -7,9 +7,9 @@ from herd_learner.ledger import LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
 from herd.config.settings import BanditSettings
-from herd.config.tiling import tiling_of
 from herd.contract.spaces import EnvSpec
 from herd.contract.unroll import UnrollLayout
+from herd.protocols.bandit.tiling import tiling_of
 
 SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, num_actions=3, action_repeat=4, instruction_length=0)
 

@@ -14,9 +14,9 @@ from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import rates_at
-from herd.learning.trainer import Trainer
+from herd.training.batch import Slab
+from herd.training.optimizers import rates_at
+from herd.training.trainer import Trainer
 from tests.acting.playing import make_group, play_unroll
 
 MOST_FRAMES = 100_000

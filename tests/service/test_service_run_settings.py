@@ -8,7 +8,7 @@ from pathlib import Path
 
 from herd.config.loading import dump_settings, load_settings
 from herd.config.settings import RunSettings
-from herd.service.run_settings import changed_settings, is_supervised, keep_settings
+from herd.run.settings import changed_settings, is_supervised, keep_settings
 
 
 def settings_of(directory: Path, *words: str) -> RunSettings:

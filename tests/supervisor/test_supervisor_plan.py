@@ -12,10 +12,10 @@ from herd.config.addresses import interface
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
+from herd.launch import ports
+from herd.launch.plan import ChildPlan, Start, placed_here, plan_children
+from herd.launch.ports import PortError, held_ports
 from herd.service.identity import Identity, check_identity, take_identity
-from herd.supervisor import ports
-from herd.supervisor.plan import ChildPlan, Start, placed_here, plan_children
-from herd.supervisor.ports import PortError, held_ports
 from herd.topology import service_of
 from tests.ipv6 import needs_ipv6
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from herd.supervisor.child import Child
+from herd.launch.child import Child
 from tests.patience import patient
 from tests.system.whole_runs import until
 

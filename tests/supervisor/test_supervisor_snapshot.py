@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from herd.config.settings import StopSettings
-from herd.supervisor.readings import Readings, Watcher, metrics_url, newest_point, read, work_done
-from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState, Rate, RunSnapshot, SnapshotMaker
+from herd.launch.readings import ChildState, Readings, Watcher, metrics_url, read, work_done
+from herd.run.journals import newest_point
 from herd.telemetry.scrape import Samples, ScrapeError
+from herd.view.snapshot import AgentsSnapshotMaker, Rate, RunSnapshot, SnapshotMaker
 
 CHILDREN = [ChildState("learner-0", "running", 1, 0), ChildState("actor-0", "running", 2, 1), ChildState("actor-1", "running", 3, 0)]
 
@@ -205,9 +206,9 @@ def test_frames_do_not_change_while_a_shard_misses_its_scrape() -> None:
 
 def test_newest_point_ignores_an_incomplete_last_line(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    assert newest_point(file) == {}
+    assert newest_point(tmp_path) == {}
     file.write_text(json.dumps({"env_frames": 1}) + "\n" + json.dumps({"env_frames": 2}) + '\n{"env_fra')
-    assert newest_point(file) == {"env_frames": 2}
+    assert newest_point(tmp_path) == {"env_frames": 2}
 
 
 def test_only_the_current_process_of_a_name_is_scraped(tmp_path: Path) -> None:

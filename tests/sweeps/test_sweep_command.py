@@ -14,6 +14,7 @@ from herd.cli.main import main
 from herd.cli.train import read_settings
 from herd.config.loading import dump_settings
 from herd.config.losses import ImpalaSettings
+from herd.run.paths import planned_agent_directories
 from tests.system.whole_runs import herd, read_report
 
 FRAMES = ["--stop.env_frames", "3200"]
@@ -52,7 +53,7 @@ class Machine:
         assert not directory.exists()
         directory.mkdir(parents=True)
         (directory / "config.yaml").write_text(dump_settings(settings))
-        for agent, folder in enumerate(settings.agent_directories):
+        for agent, folder in enumerate(planned_agent_directories(settings)):
             folder.mkdir(parents=True, exist_ok=True)
             loss = settings.of_agent(agent).loss
             assert isinstance(loss, ImpalaSettings)

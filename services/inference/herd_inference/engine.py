@@ -12,7 +12,7 @@ import torch
 
 from herd.algorithms.rewards import clip_last_rewards
 from herd.algorithms.sampling import sample_actions
-from herd.checkpoints.weights import load_into
+from herd.run.tensors import load_into
 from herd_inference.stacks import Where, make_stacks
 
 if TYPE_CHECKING:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from herd.service.files import append_line, replace_file
+from herd.files import append_line, replace_file
+from herd.run.journals import METRICS
+from herd.run.paths import REPORT
 from herd.telemetry.logs import warn_limited
 from herd_learner.lineage import LINEAGE_FILE, keep_lineage
 
@@ -14,9 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.tracking.trackers import Trackers
-
-METRICS = "metrics.jsonl"
-REPORT = "report.json"
 
 
 class RunFiles:

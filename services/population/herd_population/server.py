@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import fitness_objection
+from herd.files import JournalError
 from herd.protocols.population.messages import MemberAnswer
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES, Refused
@@ -23,8 +23,8 @@ from herd_population.meters import Meters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.population_journal import Settings
     from herd.config.settings import RunSettings
+    from herd.protocols.population.journal import Settings
     from herd.protocols.population.messages import MemberReport
     from herd.rpc.envelope import Message
     from herd.service.identity import Identity

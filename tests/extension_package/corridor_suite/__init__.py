@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from herd.config.section import PositiveInt
+from herd.components.settings import PositiveInt
 from herd.config.suites import SuiteSettings
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
