@@ -270,6 +270,7 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path, words: list[str], lin
     settings = settings_in(tmp_path, interval_seconds=1.0)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     command = [sys.executable, "-m", "herd_evaluator", "--config", str(tmp_path / "config.yaml"), *words]
+    command += ["--paramserver", "tcp://127.0.0.1:1"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
