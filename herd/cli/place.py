@@ -6,8 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import OneLineParser
+from herd.cli.options import CommandError, OneLineParser
 from herd.cli.run_paths import check_resumable
 from herd.cli.train import read_settings
 from herd.launch.placement import on_hosts, placement

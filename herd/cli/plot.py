@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
 from herd.run.paths import agent_directories

@@ -7,7 +7,7 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.components.user_code import UserCodeError
 from herd.config.settings import TORSOS
 from herd.topology import COMPONENTS

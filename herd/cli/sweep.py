@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError
@@ -19,7 +18,7 @@ from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
 from herd.run.paths import AGENTS, CONFIG
 from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
-from herd.sweeps.whole_runs import Trial, train_all
+from herd.sweeps.whole_runs import ClaimedError, Trial, check_unclaimed, train_all
 
 if TYPE_CHECKING:
     import argparse
@@ -86,9 +85,12 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError("stop.env_frames: the runs of a sweep must end; set this or stop.wall_seconds")
     output = options.output or Path("runs") / f"{settings.name}-sweep"
     trials, cells = _plan(output, common, grid, range(options.first_seed, options.first_seed + options.seeds), together=options.together)
-    missing = _checked(trials)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the runs under way
-    failed = _train(missing, len(trials), options.parallel)
+    try:
+        missing = _checked(trials)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the runs in flight
+        failed = _train(missing, len(trials), options.parallel)
+    except ClaimedError as error:
+        raise CommandError(str(error)) from error
     present = [cell for cell in cells if (cell.directory / "metrics.jsonl").is_file()]
     if present:
         _tell(output, grid, present, {"files": [str(file) for file in files], "overrides": overrides, "together": options.together})
@@ -140,6 +142,7 @@ def _checked(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that are not finished. Check that they can be trained, and that finished ones have the same settings.
 
     Raises:
+        ClaimedError: another sweep trains one of them.
         CommandError: a trial cannot be trained, or a finished one has other settings.
         SettingsError: see ``read_settings``.
 
@@ -149,6 +152,7 @@ def _checked(trials: Sequence[Trial]) -> list[Trial]:
     for trial in trials:
         settings = read_settings(trial.words, os.environ)
         if not trial.directory.is_dir():
+            check_unclaimed(trial)
             notes.update(dict.fromkeys(check_before_start(settings)))
             missing.append(trial)
         elif (key := _difference(settings, trial.directory)) is not None:
@@ -233,7 +237,7 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
 def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None:
     from rich.table import Table  # noqa: PLC0415  not needed for --help
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     several = len({each.what for each in found}) > 1
     table = Table(box=None, pad_edge=False, title="return at the end of training", title_justify="left")
@@ -263,7 +267,7 @@ def _numbers(found: Estimate) -> list[str]:
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:
     from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.view.plots.sweep import Row, draw_sweep  # noqa: PLC0415
+    from herd.view.plots.scores import Row, draw_sweep  # noqa: PLC0415
 
     panels: dict[str, list[Row]] = {}
     for each in found:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
 from herd.components.settings import TRUE_WORDS
@@ -77,7 +77,7 @@ def _debug(argv: Sequence[str]) -> int:
     if settings.resume:
         check_resumable(settings)
     from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  not needed for --help
-    from herd.api.errors import RunError  # noqa: PLC0415
+    from herd.api.runs import RunError  # noqa: PLC0415
 
     for note in check_before_start(debug_settings(settings)):
         print(f"herd: {note}", file=sys.stderr)
@@ -118,8 +118,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         spec = environment_spec(settings.env)
     except ValueError as error:  # UnknownTaskError is one
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
-    if (objection := settings.auxiliary.objection(spec)) is not None:
-        raise CommandError(objection)
+    for section in (settings.loss, settings.auxiliary):
+        if (objection := section.objection(spec)) is not None:
+            raise CommandError(objection)
     if settings.evaluation.protocol is not None:
         from herd.evaluation.protocols import PROTOCOLS  # noqa: PLC0415  few runs have one
 

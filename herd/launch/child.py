@@ -9,14 +9,19 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
+
+from herd.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _TAIL_BYTES = 16_384
+MAX_LOG_BYTES = 64 << 20
+"""Size of a log at which its older half is dropped. A service writes a few kB an hour, but an environment may print every step."""
 
 
 class Child:
@@ -77,6 +82,24 @@ class Child:
         except subprocess.TimeoutExpired:
             self.send(signal.SIGKILL)
             self._process.wait()
+
+    def bound_log(self, max_bytes: int = MAX_LOG_BYTES) -> None:
+        """Move the newer half of a log that has grown beyond ``max_bytes`` to <log>.1, which is replaced, and start the log again.
+
+        The child keeps its file open and goes on appending to it. What it prints between the copy and the cut is lost.
+        """
+        try:
+            size = self.log.stat().st_size
+            if size <= max_bytes:
+                return
+            with self.log.open("rb") as full:
+                full.seek(size - max_bytes // 2)
+                full.readline()  # the rest of a line that is cut
+                replace_file(self.log.with_name(self.log.name + ".1"), iter(partial(full.read, 1 << 20), b""))
+            os.truncate(self.log, 0)
+            self._log_start = 0
+        except OSError:  # a failing disk must not stop the run; tried again at the next call
+            return
 
     def last_lines(self, count: int) -> list[str]:
         """Return the last lines of its log."""

@@ -19,11 +19,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INTERVAL_SECONDS = 1.0
-"""Seconds between scrapes. A scrape costs a child about a millisecond, a thousandth of one core."""
+"""Seconds between scrapes. A scrape of `_READ` costs a child about a millisecond, a thousandth of one core."""
 _TIMEOUT_SECONDS = 0.5
 """Timeout. Localhost answers in milliseconds, but a learner in a long operation may hold the interpreter for tenths of a second."""
 
 _WORK = {str(service): metric.name for service, metric in metric_names.WORK_DONE.items()}
+_READ = (
+    *metric_names.WORK_DONE.values(),
+    metric_names.ACTOR_BLOCKED,
+    metric_names.ACTOR_WEIGHTS_WAIT,
+    metric_names.CHECKPOINT_FAILURES,
+    metric_names.EPISODES,
+    metric_names.EPISODE_RETURN,
+    metric_names.HUMAN_NORMALISED,
+    metric_names.LEARNER_ENV_FRAMES,
+    metric_names.LEARNER_STARVED,
+    metric_names.POLICY_LAG,
+    metric_names.PROCESS_CPU,
+    metric_names.PROCESS_RESIDENT_MEMORY,
+    metric_names.QUEUE_CAPACITY,
+    metric_names.QUEUE_DEPTH,
+    metric_names.TASK_ENV_FRAMES,
+    metric_names.WEIGHTS_UPDATES,
+    metric_names.WRITE_FAILURES,
+)
+"""What restarts and views need. The 7,642 series of a bandit with 57 tasks would take 44 ms of its only thread at every scrape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +89,7 @@ def trains(readings: Readings, child: str) -> bool:
 def read(
     run_dir: Path,
     pids: Mapping[str, int],
-    scrape_endpoint: Callable[[str, float], Samples] = scrape,
+    scrape_endpoint: Callable[[str, float, Sequence[metric_names.Metric]], Samples] = scrape,
     agent_directories: Sequence[Path] | None = None,
 ) -> Readings:
     """Scrape every child in ``pids`` that announced itself with this process id, and read the newest point of each agent.
@@ -82,7 +102,7 @@ def read(
         if url is None:
             continue
         try:
-            samples[name] = scrape_endpoint(url, _TIMEOUT_SECONDS)
+            samples[name] = scrape_endpoint(url, _TIMEOUT_SECONDS, _READ)
         except ScrapeError:
             continue  # it is starting, busy or gone: the view shows the other children
     point, *others = (newest_point(directory) for directory in agent_directories or [run_dir])
@@ -109,7 +129,8 @@ class Watcher:
         self._interval_seconds = interval_seconds
         self._pids: Mapping[str, int] = {}
         self._latest = Readings()
-        self._work: dict[str, float] = {}
+        self._work: dict[int, float] = {}
+        """By process id, of the children that are watched."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self._thread.start()
@@ -123,13 +144,9 @@ class Watcher:
         """The newest readings."""
         return self._latest
 
-    def most_work(self, name: str) -> float:
-        """Return the most work seen of this process since ``forget_work``; 0 if none."""
-        return self._work.get(name, 0.0)
-
-    def forget_work(self, name: str) -> None:
-        """Reset the work of a child, because a new process counts from 0."""
-        self._work.pop(name, None)
+    def most_work(self, pid: int) -> float:
+        """Return the most work seen of a process that is watched, or that was watched until now; 0 if none."""
+        return self._work.get(pid, 0.0)
 
     def close(self) -> None:
         """End the thread."""
@@ -138,7 +155,9 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._closed.wait(self._interval_seconds):
-            latest = read(self._run_dir, self._pids, agent_directories=self._agent_directories)
-            for name, samples in latest.samples.items():
-                self._work[name] = max(self.most_work(name), work_done(name, samples))
+            pids = self._pids
+            latest = read(self._run_dir, pids, agent_directories=self._agent_directories)
+            # By process, because a child may have been replaced while its answer was on the way.
+            work = {pids[name]: work_done(name, samples) for name, samples in latest.samples.items()}
+            self._work = {pid: max(self.most_work(pid), work.get(pid, 0.0)) for pid in pids.values()}
             self._latest = latest

@@ -11,9 +11,6 @@ from herd.launch.child import Child, describe_exit, last_lines
 from herd.launch.plan import ChildPlan, Start
 from herd.launch.readings import ChildState, Readings, Watcher, trains
 from herd.launch.restarts import (
-    EXIT_BAD_INPUT,
-    EXIT_LOST,
-    EXIT_SHARD_LOST,
     Failures,
     GiveUp,
     LastWords,
@@ -25,6 +22,7 @@ from herd.launch.restarts import (
 from herd.launch.shutdown import Grace, Phase, Shutdown, Signals
 from herd.launch.signals import SignalInbox
 from herd.run.paths import LOGS, REPORT
+from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +168,7 @@ class Supervisor:
                     self._asked_to_stop(insisted=inbox.insisted)
                 self._collect_exits(watcher)
                 self._kill_late_shards()
-                self._start_due(watcher, inbox)
+                self._start_due(inbox)
                 self._notice_training(watcher)
                 if self._stop.wall_seconds is not None and self._trained() >= self._stop.wall_seconds:
                     self._request_stop()  # in time, even if a learner is slow to notice
@@ -197,17 +195,18 @@ class Supervisor:
         for name, slot in self._slots.items():
             if slot.child is not None and (code := slot.child.exit_code()) is not None:
                 words = LastWords(code, "".join(slot.child.last_lines(1)).strip(), time.monotonic() - slot.child.started)
+                work = watcher.most_work(slot.child.pid)
                 slot.child = None
-                ended.append((name, slot, code, words))
+                ended.append((name, slot, code, work, words))
         # The shard that broke the group comes before the shards that lost it.
         ended.sort(key=lambda each: each[2] == EXIT_SHARD_LOST)
-        for name, slot, code, words in ended:
+        for name, slot, code, work, words in ended:
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
             elif name in self._agents and (code in {0, EXIT_LOST} or self._agents[name].kill_at is not None):
                 self._agent_ended(name, code)
             else:
-                self._ended_unasked(slot, code, watcher, words)
+                self._ended_unasked(slot, code, work, words)
 
     def _agent_ended(self, name: str, code: int) -> None:
         """Record that a shard has ended cleanly, so its agent's run is over. The run ends with its last agent."""
@@ -233,13 +232,11 @@ class Supervisor:
             if child is not None and agent.kill_at is not None and time.monotonic() >= agent.kill_at:
                 child.send(signal.SIGKILL)
 
-    def _ended_unasked(self, slot: _Slot, code: int, watcher: Watcher, words: LastWords | None = None) -> None:
+    def _ended_unasked(self, slot: _Slot, code: int, work: float, words: LastWords | None = None) -> None:
         name = slot.plan.name
-        work = watcher.most_work(name)
         # The learner's work counts over the whole run: repeating lost updates is not progress. Others count from their start.
         progressed = work > (slot.most_work if name in self._agents else 0.0)
         slot.most_work = max(slot.most_work, work)
-        watcher.forget_work(name)
         # It may have ended by itself between the decision to kill it and the signal.
         code_or_lost = EXIT_SHARD_LOST if slot.follows and code == -signal.SIGKILL else code
         slot.follows = False
@@ -303,7 +300,7 @@ class Supervisor:
         else:
             self._outcome = Outcome(exit_code, message, lines, slot.log)
 
-    def _start_due(self, watcher: Watcher, inbox: SignalInbox) -> None:
+    def _start_due(self, inbox: SignalInbox) -> None:
         if self._shutdown.phase is not Phase.RUNNING:
             return
         now = time.monotonic()
@@ -312,14 +309,14 @@ class Supervisor:
                 return  # a stop was requested: do not start the rest
             if slot.child is None and slot.start_at is not None and now >= slot.start_at and not self._waits_for_shards(slot):
                 slot.start_at = None
-                self._start(slot, watcher)
+                self._start(slot)
 
     def _waits_for_shards(self, slot: _Slot) -> bool:
         """Return whether shards of the old group are still running; a new group starts after all have ended."""
         agent = self._agents.get(slot.plan.name)
         return agent is not None and any(self._slots[name].follows for name in agent.shards)
 
-    def _start(self, slot: _Slot, watcher: Watcher) -> None:
+    def _start(self, slot: _Slot) -> None:
         agent = self._agents.get(slot.plan.name)
         if agent is not None and all(self._slots[name].child is None for name in agent.shards):
             agent.end_explained = False
@@ -329,7 +326,7 @@ class Supervisor:
             slot.child = Child(command, slot.plan.environment, slot.log, niceness=slot.plan.niceness)
         except OSError as error:  # the machine is out of processes or memory, perhaps temporarily
             self._view.note(f"{slot.plan.name} cannot be started: {error.strerror or error}")
-            self._ended_unasked(slot, 1, watcher)
+            self._ended_unasked(slot, 1, work=0.0)
             return
         if slot.child.log_problem is not None:
             self._view.note(f"{slot.plan.name} runs without a log: {slot.log}: {slot.child.log_problem}")
@@ -355,6 +352,9 @@ class Supervisor:
 
     def _look(self, watcher: Watcher) -> None:
         watcher.watch({name: slot.child.pid for name, slot in self._slots.items() if slot.child is not None})
+        for slot in self._slots.values():
+            if slot.child is not None:
+                slot.child.bound_log()
         states = [
             ChildState(name, self._state(slot), slot.child.pid if slot.child else None, slot.failures.restarts)
             for name, slot in self._slots.items()

@@ -6,11 +6,13 @@ after that checkpoint are superseded; readers leave them out.
 
 from __future__ import annotations
 
+import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herd.files import JournalError, parse_json, read_lines
+from herd.files import JournalError, append_line, parse_json, read_lines, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluation.jsonl"
+MAX_METRICS_BYTES = 64 << 20
+"""Size of metrics.jsonl at which it is thinned. Points of 57 tasks take 6 kB each, so with one every 10 s this happens every 30 hours."""
 _TAIL_BYTES = 65_536
 """Bytes that are searched for the newest point. A point with 57 tasks takes 6 kB."""
 _T = TypeVar("_T")
@@ -33,6 +37,35 @@ class EvaluationPoint:
     """Mean return over whole games, by task."""
     standard_errors: Mapping[str, float]
     """Standard error of the mean, by task; without tasks of which only one game was played."""
+
+
+def add_point(directory: Path, point: Mapping[str, Any], max_bytes: int = MAX_METRICS_BYTES) -> None:
+    """Append a point to the learning curve. A file that has grown beyond ``max_bytes`` loses about half of its points.
+
+    Raises:
+        OSError: the point cannot be written, or the file cannot be thinned, which is tried again after the next point.
+
+    """
+    path = directory / METRICS
+    append_line(path, json.dumps(point))
+    if path.stat().st_size > max_bytes:
+        with suppress(JournalError):  # a damaged file is left to the user
+            replace_file(path, (json.dumps(kept).encode() + b"\n" for kept in _thinned(path)))
+
+
+def _thinned(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield points at least two mean intervals apart in running time, so that old and new ones stay equally dense; and the newest."""
+    count, seconds, before = 0, 0.0, math.inf
+    for point in read_lines(path, "a point of a curve", _checked):
+        seconds += max(0.0, point["wall_seconds"] - before)
+        before = point["wall_seconds"]
+        count += 1
+    interval, at = 2 * seconds / max(1, count - 1), -math.inf
+    for number, point in enumerate(read_lines(path, "a point of a curve", _checked), start=1):
+        # A point at an earlier time than the one before shows a resumption, which readers need to see.
+        if number == count or not at <= point["wall_seconds"] < at + interval * (1 - 1e-9):
+            at = point["wall_seconds"]
+            yield point
 
 
 def read_points(directory: Path) -> list[dict[str, Any]]:

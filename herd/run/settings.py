@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
 
+MAX_STARTS_BYTES = 4 << 20
+"""Size of starts.jsonl, about 500 starts, at which the older half is dropped, except for the first start."""
 OF_ONE_START = frozenset({"resume", "run_dir"})
 """Settings that do not affect learning."""
 
@@ -42,11 +44,7 @@ def changed_settings(directory: Path, settings: RunSettings) -> list[Change]:
 
     Settings that exist in only one of the two are left out: they depend on the version or on the variant of a section.
     """
-    return _changes(_read(directory), settings)
-
-
-def _changes(earlier: Mapping[str, Any], settings: RunSettings) -> list[Change]:
-    before, now = _flat(earlier), _flat(_as_kept(settings))
+    before, now = _flat(_read(directory)), _flat(_as_kept(settings))
     return [Change(key, before[key], now[key]) for key in now if key in before and before[key] != now[key] and key not in OF_ONE_START]
 
 
@@ -59,12 +57,9 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
         OSError: the directory cannot be written; config.yaml is either unchanged or the new one.
 
     """
-    earlier, history = _read(directory), directory / STARTS
-    changed = _changes(earlier, settings)
+    changed, history = changed_settings(directory, settings), directory / STARTS
     # `resume` concerns only this start, not later readers (evaluate, watch).
     replace_file(directory / CONFIG, dump_settings(settings.model_copy(update={"resume": False})))
-    if earlier and not history.exists():  # started before there was a history
-        append_line(history, json.dumps({"started": None, "version": None, "changed": {}, "settings": earlier}))
     record = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": version("herd-rl"),
@@ -72,6 +67,9 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
         "settings": _as_kept(settings),
     }
     append_line(history, json.dumps(record))
+    if history.stat().st_size > MAX_STARTS_BYTES:
+        lines = history.read_bytes().splitlines(keepends=True)
+        replace_file(history, lines[:1] + lines[len(lines) // 2 :])
 
 
 def is_supervised(directory: Path) -> bool:

@@ -14,6 +14,7 @@ from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import split_arguments
 from herd.service.allocator import ensure_tuned_allocator
+from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST
 from herd.service.identity import check_identity, component_of, identity_options, take_identity
 from herd.topology import SERVICES, service_of
 
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.topology import Service
 
-EXIT_BAD_INPUT = 2
-EXIT_SHARD_LOST = 75
-"""Another learner shard was lost, so this one can continue only in a new group (EX_TEMPFAIL)."""
-EXIT_LOST = 74
-"""The process ended cleanly, but could not write its last files (EX_IOERR)."""
 USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [options] [--section.key value ...]
 
 Runs one {service} process. Settings: later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE),

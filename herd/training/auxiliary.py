@@ -46,4 +46,4 @@ def make_auxiliary_head(settings: AuxiliarySettings, spec: EnvSpec, num_features
         raise ValueError(objection)
     if not isinstance(settings, PixelControlSettings):
         return None
-    return PixelControlHead(num_features, spec.num_actions, settings.grid(spec))
+    return PixelControlHead(num_features, spec.actions.num_actions, settings.grid(spec))

@@ -1,6 +1,7 @@
 """One batch of unrolls: typed tensors in one block of memory, which is copied to the device at once.
 
-Legend: T agent steps (rows 0..T), B unrolls, S frames in a stack, H W C one frame, D numbers of a vector, A actions, L instruction words.
+Legend: T agent steps (rows 0..T), B unrolls, H W C one frame, D numbers of a vector, P parameters of an action distribution, S
+numbers of the core's state, L instruction words.
 
 Unrolls are sent as [U, T, ...] and stored as [B, T, ...], so that each is copied at once. A `TrainBatch` shows the same memory
 time-major, [T, B, ...], as views without copies.
@@ -58,7 +59,7 @@ class TrainBatch:
     """B unrolls; the fields are those of docs/messaging.md. Per row they are time-major, without a row they are [B, ...]."""
 
     history_frames: Tensor | None
-    """uint8 [S-1, B, H, W, C], the planes before row 0; None without frames."""
+    """uint8 [stack - 1, B, H, W, C], the planes before row 0; None without frames."""
     frames: Tensor | None
     """uint8 [T+1, B, H, W, C], one new plane per row; None if observations are vectors only."""
     observations: Tensor | None
@@ -68,7 +69,7 @@ class TrainBatch:
     core_reset: Tensor
     """bool [T+1, B]."""
     actions: Tensor
-    """int32 [T, B]."""
+    """[T, B, *shape], as in the space of the actions."""
     rewards: Tensor
     """float32 [T, B], raw."""
     terminated: Tensor
@@ -77,12 +78,12 @@ class TrainBatch:
     """bool [T, B]."""
     row_valid: Tensor
     """bool [T, B]."""
-    behaviour_logits: Tensor
-    """float32 [T, B, A]."""
+    behaviour_parameters: Tensor
+    """float32 [T, B, P]."""
     inverse_temperature: Tensor
     """float32 [T, B]."""
     last_action: Tensor
-    """int32 [B], before row 0; -1 for none."""
+    """[B, *shape], before row 0; ignored where row 0 resets the core."""
     last_reward: Tensor
     """float32 [B], before row 0, raw."""
     task_ids: Tensor

@@ -3,7 +3,7 @@
 They run the network over the batch once more before the optimizer's step and once more after it, without gradients. With the shallow
 network on a CPU this takes the time of 1.2 to 1.4 updates, so it is done only once in many updates.
 
-Legend: T rows, B unrolls, A actions, F units of a layer.
+Legend: T rows, B unrolls, F units of a layer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from herd.algorithms.sampling import log_prob, tempered
 from herd.networks.layers import Rectifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from herd.algorithms.distributions import Applied
     from herd.training.batch import TrainBatch
     from herd.training.forward import Forward
     from herd.training.losses.output import Loss, LossOutput
@@ -97,11 +97,11 @@ class Diagnostics:
         self._forward = forward
         self._agent = agent
         self._shards = shards
-        self._before: list[Tensor] = []
+        self._before: list[Applied] = []
         self._sums = torch.zeros(NUM_SUMS, dtype=torch.float64, device=parts[0].rewards.device)
         for part in parts:
             seen = forward(part)
-            self._before.append(_log_policy(seen))
+            self._before.append(seen.target)
             self._sums += _fit_sums(seen, loss(seen))
 
     @torch.no_grad()
@@ -110,7 +110,7 @@ class Diagnostics:
         moved = torch.zeros(2, dtype=torch.float64, device=self._sums.device)
         with watched_layers(self._agent, moved.device) as watched:
             for part, before in zip(self._parts, self._before, strict=True):
-                divergence = (before.exp() * (before - _log_policy(self._forward(part)))).sum(dim=-1)
+                divergence = before.kl(self._forward(part).target)
                 moved[0] += part.trained.sum()
                 moved[1] += divergence.masked_fill(~part.trained, 0.0).sum()
         rows, kl = self._shards.add_up(moved)
@@ -120,19 +120,12 @@ class Diagnostics:
         return Seen(numbers, tuple((each.kind, each.num_units) for each in watched))
 
 
-def _log_policy(seen: Forward) -> Tensor:
-    """Return log-probabilities of the trained policy at the temperature of each row, [T, B, A]."""
-    return tempered(seen.logits[:-1], seen.inverse_temperature).log_softmax(dim=-1)
-
-
 def _fit_sums(seen: Forward, output: LossOutput) -> Tensor:
     """Sums, float64 [8]: of 1, rho, rho^2 over the trained rows; of 1, target, target^2, error, error^2 over those that entered the loss.
 
     Values are in units of their task's scale.
     """
-    target_log_probs = _log_policy(seen).gather(-1, seen.actions.unsqueeze(-1)).squeeze(-1)
-    behaviour_log_probs = log_prob(tempered(seen.behaviour_logits, seen.inverse_temperature), seen.actions)
-    rhos = (target_log_probs - behaviour_log_probs).double().exp().masked_fill(~seen.trained, 0.0)
+    rhos = (seen.target.log_prob(seen.actions) - seen.behaviour.log_prob(seen.actions)).double().exp().masked_fill(~seen.trained, 0.0)
     sums = [seen.trained.sum().double(), rhos.sum(), rhos.square().sum()]
     if output.targets is None:
         return torch.stack([*sums, *[torch.zeros_like(sums[0])] * 5])

@@ -1,6 +1,6 @@
 """One pass of the network over a batch: the input common to all losses.
 
-Legend: T trained agent steps, B unrolls, A actions, K value heads, F features.
+Legend: T trained agent steps, B unrolls, P parameters of an action distribution, A actions, K value heads, F features.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 
 from herd.algorithms.rewards import clip_last_rewards, shape_rewards
-from herd.contract.spaces import NO_ACTION
 from herd.networks.frame_stack import restack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.algorithms.distributions import Applied
+    from herd.components.value_scaling.api import Statistics, ValueScaling
     from herd.config.settings import AlgorithmSettings
+    from herd.networks.actions import ActionDistribution
     from herd.networks.agent import Agent, AgentOutput
     from herd.training.batch import TrainBatch
-    from herd.training.value_scaling import Statistics, ValueScaling
 
 
 class Network(Protocol):
@@ -55,18 +56,22 @@ class Forward:
     """uint8 [T+1, B, H, W, C], the newest plane of each row; None if observations are vectors only."""
     game_reset: Tensor
     """bool [T+1, B], whether the row's plane is the first of its game."""
-    logits: Tensor
-    """float32 [T+1, B, A], logits of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
+    distribution: ActionDistribution
+    """What makes policies of parameters."""
+    parameters: Tensor
+    """float32 [T+1, B, P] of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
+    target: Applied
+    """The policies being trained, of rows 0..T-1 at the temperatures that their actions were drawn with; with gradient."""
+    behaviour: Applied
+    """The policies that the actions were drawn from, of the same rows."""
     values: Tensor
     """float32 [T+1, B], un-normalised values of the acting task's head; with gradient."""
     value_scale: Tensor | None
     """float32 [B], divisor of the value loss's errors and of the policy gradient's advantages. None means 1."""
-    behaviour_logits: Tensor
-    """float32 [T, B, A], logits that the actions were sampled from, before a temperature is applied."""
     inverse_temperature: Tensor
-    """float32 [T, B], 1/tau that the actions were sampled with."""
+    """float32 [T, B], 1/tau that the actions were drawn with."""
     actions: Tensor
-    """int64 [T, B]."""
+    """[T, B, *shape], int64 or float32."""
     rewards: Tensor
     """float32 [T, B], shaped."""
     terminated: Tensor
@@ -110,9 +115,9 @@ def run_forward(
     """
     core_reset = batch.core_reset
     rewards = shape_rewards(batch.rewards, algorithm.reward_shaping)
-    actions = batch.actions.long()
+    actions = batch.actions if batch.actions.is_floating_point() else batch.actions.long()
     # A row's last action and reward are those of the previous row; the first row of an episode has none.
-    last_actions = torch.cat([batch.last_action.long().unsqueeze(0), actions]).masked_fill(core_reset, NO_ACTION)
+    last_actions = torch.cat([batch.last_action.unsqueeze(0).to(actions.dtype), actions])
     last_rewards = clip_last_rewards(torch.cat([batch.last_reward.unsqueeze(0), batch.rewards])).masked_fill(core_reset, 0.0)
     frames = None
     if batch.history_frames is not None and batch.frames is not None:
@@ -138,18 +143,20 @@ def run_forward(
     # The next unroll repeats the last row of this one; its burn-in repeats the rows before that.
     reset_rows = batch.reset_rows(batch.burn_in, len(core_reset))
     output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1, reset_rows)
-    task_ids = batch.task_ids.long()
+    task_ids, inverse_temperature = batch.task_ids.long(), batch.inverse_temperature[rows]
     values, value_scale = value_scaling.values(statistics, output.values, task_ids)
     return Forward(
         features=output.features,
         auxiliary=output.auxiliary,
         frames=None if batch.frames is None else batch.frames[rows],
         game_reset=batch.game_reset[rows],
-        logits=output.policy_logits,
+        distribution=agent.distribution,
+        parameters=output.parameters,
+        target=agent.distribution.at(output.parameters[:-1], inverse_temperature=inverse_temperature),
+        behaviour=agent.distribution.at(batch.behaviour_parameters[rows], inverse_temperature=inverse_temperature),
         values=values,
         value_scale=value_scale,
-        behaviour_logits=batch.behaviour_logits[rows],
-        inverse_temperature=batch.inverse_temperature[rows],
+        inverse_temperature=inverse_temperature,
         actions=actions[rows],
         rewards=rewards[rows],
         terminated=batch.terminated[rows],

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from herd.components.optimizers import OPTIMIZERS
 from herd.components.user_code import UserCodeError
+from herd.components.value_scaling import VALUE_SCALINGS
+from herd.components.value_scaling.api import Statistics, UnrollTargets, ValueScaling, unroll_targets
 from herd.networks.agent import agent_of
 from herd.networks.centering import AverageImage
 from herd.networks.torsos import recommended_micro_batch
@@ -26,25 +29,23 @@ from herd.training.losses import make_loss, with_auxiliary
 from herd.training.losses.off_policy import of_online_rows
 from herd.training.losses.output import LossOutput, Metric
 from herd.training.metrics import TOTAL, Measured, MetricSums
-from herd.training.optimizers import guarded_step, load_state_tensors, new_optimizer, state_tensors
+from herd.training.optimizer import guarded_step, load_state_tensors, state_tensors
 from herd.training.parallel import OneShard, ParallelModel
 from herd.training.readback import Readback
 from herd.training.replayer import Replayer
-from herd.training.value_scaling import Statistics, UnrollTargets, make_value_scaling, unroll_targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import nn
 
+    from herd.components.optimizers import OptimizerSettings, Rates
     from herd.config.losses import LossSettings
-    from herd.config.optimizers import OptimizerSettings
     from herd.config.settings import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.training.batch import Slab, TrainBatch
     from herd.training.diagnostics import Health, Seen
     from herd.training.forward import Forward, Network
-    from herd.training.optimizers import Rates
     from herd.training.parallel import Shards
 
 Losses = dict[str, Measured]
@@ -119,7 +120,7 @@ class Trainer:
         # After the agent, so that its initial parameters are the same with and without an auxiliary loss.
         head = make_auxiliary_head(settings.auxiliary, spec, self.agent.num_features)
         self._auxiliary_head = None if head is None else head.to(device)
-        self._value_scaling = make_value_scaling(settings.value_scaling, len(spec.task_names))
+        self._value_scaling: ValueScaling = VALUE_SCALINGS.make(settings.value_scaling, len(spec.task_names))
         self._statistics = self._value_scaling.initial(device)
         mode = settings.learner.compile
         self._compiled_part = None if mode == "off" else torch.compile(self._part, mode=mode, dynamic=False)
@@ -131,8 +132,8 @@ class Trainer:
         self._parameters = dict(self.agent.named_parameters())
         if self._auxiliary_head is not None:
             self._parameters |= {f"{AUXILIARY}.{name}": own for name, own in self._auxiliary_head.named_parameters()}
-        self._optimizer_kind = settings.optimizer.kind
-        self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
+        self._optimizer = settings.optimizer
+        self.optimizer: torch.optim.Optimizer = OPTIMIZERS.make(settings.optimizer, self._parameters.values())
 
     def go_on_under(self, loss: LossSettings, optimizer: OptimizerSettings) -> None:
         """Use other settings of the same kinds from the next update on; weights and moments are kept."""
@@ -142,7 +143,7 @@ class Trainer:
         self._micro_batch_size = self._batch_size if loss.needs_whole_batch else self._own_micro_batch_size
         self._max_gradient_norm = optimizer.max_gradient_norm
         # Take the constants of a new optimizer and set them in the existing parameter group, which keeps its state.
-        self.optimizer.param_groups[0].update(new_optimizer(optimizer, self._parameters.values()).defaults)
+        self.optimizer.param_groups[0].update(OPTIMIZERS.make(optimizer, self._parameters.values()).defaults)
 
     def to_device(self, slab: Slab) -> TrainBatch:
         """Return the batch on the device, without a copy if it is there already. On a GPU the copy overlaps with computation."""
@@ -285,7 +286,7 @@ class Trainer:
         Raises:
             CheckpointError: a tensor belongs to no parameter, its shape differs, or it belongs to another kind of optimizer.
         """
-        load_state_tensors(self.optimizer, self._optimizer_kind, self._parameters, tensors)
+        load_state_tensors(self.optimizer, self._optimizer, self._parameters, tensors)
 
     def value_statistics(self) -> Statistics:
         """Return the statistics of the value scaling, on the CPU; the same on every shard."""

@@ -14,7 +14,7 @@ from herd_replay.assembly import Assembler, Episode, Piece
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
-from herd.algorithms.sampling import log_prob
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.contract.unroll import UnrollLayout
@@ -22,7 +22,6 @@ from herd.envs.make import environment_spec
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
 from herd.protocols.replay.samples import SampledEpisode
 from herd.training.batch import Slab
-from herd.training.optimizers import Rates
 from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
@@ -96,8 +95,7 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
             trainer.finish(trainer.launch(slab.batch), Rates(0.0))
         for call in loss.call_args_list:  # one per micro-batch
             seen = call.kwargs
-            target = log_prob(seen["target_logits"].detach(), seen["actions"])
-            ratio = (target - log_prob(seen["behaviour_logits"], seen["actions"])).exp()
+            ratio = (seen["target"].log_prob(seen["actions"]).detach() - seen["behaviour"].log_prob(seen["actions"])).exp()
             ratios.append(ratio[seen["row_valid"] & ~seen["has_entropy_bonus"]])
 
 

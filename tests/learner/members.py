@@ -21,7 +21,6 @@ from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.provenance import Origin
 from herd.training.batch import Slab
-from herd.training.optimizers import rates_at
 from tests.training.small_runs import trainer_of
 
 
@@ -66,7 +65,7 @@ class MemberLearner:
 
     def update(self, slab: Slab) -> dict[str, float]:
         """Do one update at the rates of the settings."""
-        rates = rates_at(self.settings.optimizer, env_frames=0, learner_updates=self.statistics.learner_updates)
+        rates = self.settings.optimizer.rates(env_frames=0, learner_updates=self.statistics.learner_updates)
         update = self.trainer(slab, rates)
         self.statistics.learner_updates += 1
         return {name: measured.value for name, measured in update.losses.items()} | {"norm": update.gradient_norm}

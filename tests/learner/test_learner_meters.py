@@ -12,6 +12,7 @@ from herd_learner.meters import Meters
 from herd_learner.queue import UnrollQueue
 from herd_learner.statistics import RunStatistics
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.run.journals import METRICS
 from herd.run.paths import REPORT
@@ -21,7 +22,7 @@ from herd.training.diagnostics import Health, LayerUnits
 from herd.training.metrics import Measured
 from herd.training.trainer import UpdateStatistics
 
-SPEC = EnvSpec(task_names=("catch",), frame_shape=(6, 5, 1), frame_stack=1, num_actions=3, action_repeat=1, instruction_length=0)
+SPEC = EnvSpec(task_names=("catch",), frame_shape=(6, 5, 1), frame_stack=1, actions=discrete(3), action_repeat=1, instruction_length=0)
 
 
 @pytest.fixture

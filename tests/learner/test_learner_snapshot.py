@@ -18,6 +18,7 @@ from herd_learner.shards.rendezvous import Place
 from herd_learner.statistics import RunStatistics
 
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
@@ -25,7 +26,6 @@ from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint
 from herd.training.batch import Slab
-from herd.training.optimizers import Rates
 from herd.training.trainer import Trainer
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 

@@ -23,7 +23,7 @@ from herd_learner.shards.rendezvous import Place
 from herd_learner.shared_replay import BACKLOG_BATCHES, SharedReplay
 from numpy.typing import NDArray
 
-from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.components.replay.shared import SharedReplay as SharedReplaySettings
 from herd.config.settings import RunSettings
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage

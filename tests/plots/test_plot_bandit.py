@@ -13,8 +13,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.files import JournalError
-from herd.view.plots.bandit import heat_of, plot_bandit
-from herd.view.plots.bandit_history import read_bandit_history
+from herd.view.plots.bandit import heat_of, plot_bandit, read_bandit_history
 
 EDGES = [0.0, 1.0, 3.0, 10.0]
 

@@ -13,7 +13,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.files import JournalError
-from herd.view.plots.population_history import along, read_population
+from herd.view.plots.population import along, read_population
 
 RATE = "optimizer.learning_rate"
 

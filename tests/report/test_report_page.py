@@ -21,7 +21,7 @@ from tests.evaluation.test_watch import CATCH
 class Reader(HTMLParser):
     """Collects the elements and their attributes in order."""
 
-    VOID = frozenset({"meta", "img", "br", "link", "input", "path", "use", "rect"})
+    VOID = frozenset({"meta", "img", "br", "link", "input", "path", "use", "rect", "wbr"})
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -49,11 +49,8 @@ class ScriptedWatcher:
     def watch(self, pids: object) -> None:
         pass
 
-    def most_work(self, _name: str) -> float:
+    def most_work(self, _pid: int) -> float:
         return 0.0
-
-    def forget_work(self, name: str) -> None:
-        pass
 
 
 def test_a_stop_request_is_checked_between_process_starts(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.training.batch import Slab
-from herd.training.optimizers import Rates
 from herd.training.trainer import Trainer
 
 BATCH_SIZE = 5

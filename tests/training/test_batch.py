@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.training.batch import ALIGNMENT, Slab
 
-LAYOUT = UnrollLayout(unroll_length=3, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, state_size=6, burn_in=1, num_tasks=9)
+LAYOUT = UnrollLayout(
+    unroll_length=3, frame_stack=2, frame_shape=(2, 2, 1), actions=discrete(2), num_parameters=2, state_size=6, burn_in=1, num_tasks=9
+)
 
 
 def _arrays(num_unrolls: int) -> dict[str, np.ndarray]:

@@ -21,13 +21,13 @@ LEARNER = {**RUN["learner"], "health_interval_updates": 1}
 def log_policies(trainer: Trainer, slab: Any) -> np.ndarray:
     """Log probabilities [T, B, A] of the whole batch at once."""
     seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics, torch.tensor(1))
-    return seen.logits[:-1].detach().double().log_softmax(dim=-1).numpy()
+    return seen.parameters[:-1].detach().double().log_softmax(dim=-1).numpy()
 
 
 def test_kl_sample_size_and_explained_variance_agree_with_loops() -> None:
     settings = run_of(learner=LEARNER)
     trainer, arrays = trainer_of(settings), unrolls_of(settings)
-    arrays["behaviour_logits"][...] = np.random.default_rng(5).normal(size=arrays["behaviour_logits"].shape)
+    arrays["behaviour_parameters"][...] = np.random.default_rng(5).normal(size=arrays["behaviour_parameters"].shape)
     slab = slab_of(settings, arrays)
     rows = [(t, b) for t, b in np.ndindex(arrays["row_valid"].T.shape) if arrays["row_valid"][b, t]]
     seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics, torch.tensor(1))
@@ -43,7 +43,7 @@ def test_kl_sample_size_and_explained_variance_agree_with_loops() -> None:
     assert health.update_kl == pytest.approx(kl, rel=1e-3)
     ratios = []
     for t, b in rows:
-        action, logits = int(arrays["actions"][b, t]), arrays["behaviour_logits"][b, t].astype(np.float64)
+        action, logits = int(arrays["actions"][b, t]), arrays["behaviour_parameters"][b, t].astype(np.float64)
         ratios.append(math.exp(before[t, b, action] - logits[action] + math.log(sum(math.exp(logit) for logit in logits))))
     assert health.effective_sample_size == pytest.approx(sum(ratios) ** 2 / (len(rows) * sum(ratio**2 for ratio in ratios)), rel=1e-4)
     assert health.effective_sample_size is not None
@@ -57,7 +57,7 @@ def test_on_policy_the_effective_sample_size_is_1() -> None:
     settings = run_of(learner=LEARNER, algorithm={"unroll_length": 4, "discount": 0.0})
     trainer, arrays = trainer_of(settings), unrolls_of(settings)
     arrays["rewards"][...] = 0.25
-    arrays["behaviour_logits"][...] = log_policies(trainer, slab_of(settings, arrays)).transpose(1, 0, 2)
+    arrays["behaviour_parameters"][...] = log_policies(trainer, slab_of(settings, arrays)).transpose(1, 0, 2)
     health = trainer(slab_of(settings, arrays), STEP).health
     assert health is not None
     assert health.effective_sample_size == pytest.approx(1.0, abs=1e-5)

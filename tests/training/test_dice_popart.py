@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.losses import DiceSettings
 from herd.training.forward import run_forward
 from herd.training.losses.dice import dice
-from herd.training.value_scaling import make_value_scaling
 from tests.oracles.dice import Batch, Costs, boltzmann, constants, importance_ratios
 from tests.oracles.retrace import retrace_targets
 from tests.training.small_runs import STEP, run_of, slab_of, trainer_of, unrolls_of
@@ -40,7 +40,7 @@ def test_the_dice_loss_under_popart_agrees_with_the_oracle() -> None:
         agent=trainer.agent,
         network=trainer.agent,
         algorithm=SETTINGS.algorithm,
-        value_scaling=make_value_scaling(SETTINGS.value_scaling, 2),
+        value_scaling=VALUE_SCALINGS.make(SETTINGS.value_scaling, 2),
         statistics=trainer.value_statistics(),
         num_trained=slab.batch.trained.sum(),
     )
@@ -49,7 +49,7 @@ def test_the_dice_loss_under_popart_agrees_with_the_oracle() -> None:
     assert scale.max() > 4.0 * scale.min()
     values, advantages, behaviour, tau = (
         tensor.detach().double().numpy()
-        for tensor in (forward.values, forward.logits, forward.behaviour_logits, forward.inverse_temperature)
+        for tensor in (forward.values, forward.parameters, slab.batch.behaviour_parameters, forward.inverse_temperature)
     )
     actions, rewards = forward.actions.numpy(), forward.rewards.double().numpy()
     batch = Batch(advantages, values, behaviour, tau, actions, rewards, forward.terminated.numpy(), forward.trained.numpy())

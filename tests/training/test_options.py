@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from herd.config.loading import load_settings
-from herd.training.optimizers import rates_at
 from tests.training.small_runs import batch_of, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -32,7 +31,7 @@ CATCH_OPTIONS = (
     "--algorithm.reward_shaping soft_asymmetric",
     "--algorithm.reward_shaping soft_asymmetric_printed",
     "--algorithm.reward_shaping log_asymmetric",
-    "--algorithm.reward_shaping none",
+    "--algorithm.reward_shaping clip",
     "--value_scaling.kind multi_head --env.tasks catch,catch_instructed",
     "--value_scaling.kind popart",
     "--optimizer.schedule constant",
@@ -85,7 +84,7 @@ def updated(words: str) -> dict[str, torch.Tensor]:
     settings = load_settings([], [*BASE.split(), *words.split()], {})
     trainer = trainer_of(settings)
     for seed in range(2):
-        rates = rates_at(settings.optimizer, env_frames=1000 * seed, learner_updates=seed)
+        rates = settings.optimizer.rates(env_frames=1000 * seed, learner_updates=seed)
         assert trainer(batch_of(settings, seed), rates).is_finite
     return trainer.weights()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
@@ -17,7 +18,6 @@ from herd.training.batch import Slab
 from herd.training.forward import Forward, run_forward
 from herd.training.losses import make_loss
 from herd.training.trainer import Trainer
-from herd.training.value_scaling import make_value_scaling
 from tests.oracles import pixel_control as oracle
 from tests.training.small_runs import BATCH_SIZE, RUN, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
 
@@ -51,7 +51,7 @@ def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
         agent=trainer.agent,
         network=WithAuxiliary(trainer.agent, trainer._auxiliary_head),
         algorithm=settings.algorithm,
-        value_scaling=make_value_scaling(settings.value_scaling, len(settings.env.tasks)),
+        value_scaling=VALUE_SCALINGS.make(settings.value_scaling, len(settings.env.tasks)),
         statistics=trainer.value_statistics(),
         num_trained=slab.batch.trained.sum(),
     )
@@ -155,7 +155,7 @@ def test_action_values_learn_which_cells_change() -> None:
         auxiliary={**PIXELS, "cost": 1.0, "discount": 0.0},
     )
     trainer, random = trainer_of(settings), np.random.default_rng(0)
-    for _ in range(120):
+    for _ in range(160):
         arrays = unrolls_of(settings)
         arrays["row_valid"][...], arrays["terminated"][...], arrays["rewards"][...] = True, False, 0.0
         arrays["actions"][...] = random.integers(0, 2, arrays["actions"].shape)

@@ -14,10 +14,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from herd.components.optimizers import Rates
+from herd.components.value_scaling.api import Statistics, UnrollTargets, unroll_targets
+from herd.components.value_scaling.popart.scaling import PopArt
 from herd.training import trainer as trainer_module
-from herd.training.optimizers import Rates
 from herd.training.trainer import Trainer
-from herd.training.value_scaling import PopArt, Statistics, UnrollTargets, unroll_targets
 from tests.oracles.actor_critic import Costs
 from tests.oracles.popart import SlowPopArt, Unrolls
 from tests.training.small_runs import BATCH_SIZE, run_of, slab_of, trainer_of, unrolls_of
@@ -54,7 +55,7 @@ def _seen(arrays: dict[str, NDArray[Any]]) -> Unrolls:
     return Unrolls(
         pixels=frames.reshape(*frames.shape[:2], -1),
         actions=rows("actions", np.int64),
-        behaviour_logits=rows("behaviour_logits"),
+        behaviour_logits=rows("behaviour_parameters"),
         rewards=rows("rewards"),
         terminated=rows("terminated", np.bool_),
         row_valid=rows("row_valid", np.bool_),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from herd.training.optimizers import Rates
+from herd.components.optimizers import OPTIMIZERS, Rates
 from herd.training.trainer import Trainer
 from tests.training.small_runs import BATCH_SIZE, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of, values_of
 
@@ -132,7 +132,7 @@ def test_the_loss_uses_the_temperature_of_each_row() -> None:
     arrays["inverse_temperature"][...] = 0.0
     losses = values_of(_trainer(loss={"kind": "dice"})(slab_of(RUN, arrays), STEP).losses)
     assert losses["mean_rho"] == pytest.approx(1.0)  # for any logits
-    assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_logits"].shape[-1])), rel=1e-5)
+    assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_parameters"].shape[-1])), rel=1e-5)
 
 
 OTHERS: dict[str, Any] = {
@@ -147,7 +147,7 @@ OTHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_any_optimizer_clips_and_skips(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("herd.training.trainer.new_optimizer", lambda _settings, parameters: OTHERS[kind](parameters))
+    monkeypatch.setattr(OPTIMIZERS, "make", lambda _settings, parameters: OTHERS[kind](parameters))
     trainer = _trainer(optimizer={"max_gradient_norm": 0.5}, algorithm={"unroll_length": 4, "reward_shaping": "none"})
     poisoned = unrolls_of(RUN, 1)
     poisoned["initial_core_state"][0, 0] = float("nan")

@@ -38,8 +38,8 @@ def _unrolls(settings: RunSettings, *, far: float) -> dict[str, NDArray[Any]]:
     """All rows are valid. ``far`` is the distance of the policy that played the replayed rows; the others were played uniformly."""
     arrays = unrolls_of(settings)
     arrays["row_valid"][...] = True
-    arrays["behaviour_logits"][...] = 0.0
-    arrays["behaviour_logits"][BATCH_SIZE - NUM_REPLAYED :, :, 0] = far
+    arrays["behaviour_parameters"][...] = 0.0
+    arrays["behaviour_parameters"][BATCH_SIZE - NUM_REPLAYED :, :, 0] = far
     return arrays
 
 

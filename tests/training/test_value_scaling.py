@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from herd.algorithms.popart import PopArtStatistics, scale_of, updated
-from herd.config.value_scaling import PopArtSettings
+from herd.components.value_scaling.api import Statistics, UnrollTargets, of_task, unroll_targets
+from herd.components.value_scaling.popart import PopArtSettings
+from herd.components.value_scaling.popart.scaling import PopArt
 from herd.training.batch import Slab
-from herd.training.value_scaling import PopArt, Statistics, UnrollTargets, of_task, unroll_targets
 from tests.training.small_runs import RUN, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of
 
 TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.algorithms.dice import ENTROPY_ABLATION_COST, dice_loss
+from herd.algorithms.distributions import AppliedCategorical
 from herd.training.losses.off_policy import off_policy_metrics
 from herd.training.losses.output import LossOutput, Metric
 
@@ -20,14 +21,21 @@ def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
     both are divided by the scale, and targets are multiplied by it. The policy softmax(A / tau) does not depend on the scale, so actors
     need neither scale nor task. PopArt's rewrite preserves V and the policy; the part of Q that is A follows the scale.
     """
+    # The temperature of step t at row t + 1: for a truncated game's final observation, that row may hold the next game's already.
+    next_target = forward.distribution.at(forward.parameters[1:], inverse_temperature=forward.inverse_temperature)
+    target, behaviour = forward.target, forward.behaviour
+    assert isinstance(target, AppliedCategorical)  # DiceSettings.objection
+    assert isinstance(next_target, AppliedCategorical)
+    assert isinstance(behaviour, AppliedCategorical)
     values, rewards = forward.values, forward.rewards
     if forward.value_scale is not None:
         values, rewards = values / forward.value_scale, rewards / forward.value_scale
     terms = dice_loss(
-        advantages=forward.logits,
+        advantages=forward.parameters,
+        target=target,
+        next_target=next_target,
+        behaviour=behaviour,
         values=values,
-        behaviour_logits=forward.behaviour_logits,
-        inverse_temperature=forward.inverse_temperature,
         actions=forward.actions,
         rewards=rewards,
         terminated=forward.terminated,

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
     """Policy gradient, value regression to V-trace targets, and entropy bonus."""
     terms = actor_critic_loss(
-        target_logits=forward.logits[:-1],
+        target=forward.target,
+        behaviour=forward.behaviour,
         values=forward.values,
         value_scale=forward.value_scale,
-        behaviour_logits=forward.behaviour_logits,
         actions=forward.actions,
         rewards=forward.rewards,
         terminated=forward.terminated,

@@ -1,15 +1,18 @@
-"""Draws the bandits of a task over time: the value of each tile of 1/tau, and the temperatures that were chosen."""
+"""Draws the bandits of a task over time: the value of each tile of 1/tau, and the temperatures that were chosen.
+
+The numbers come from RUN/bandit/history.jsonl. Records that were superseded after a restart from an older state are left out.
+"""
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from herd.view.plots.bandit_history import BanditAxis, BanditHistory, read_bandit_history
-from herd.view.plots.history import PlotError
+from herd.files import read_lines
+from herd.run.journals import without_superseded
+from herd.view.plots.figure import VERMILION, PlotError, check_output, drawn_to, write_rows, x_scale
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,10 +22,37 @@ if TYPE_CHECKING:
 
     from herd.view.plots.averaging import FloatArray
 
+BanditAxis = Literal["env_frames", "episodes"]
+HISTORY = "bandit/history.jsonl"
+_PER_TILE = ("values", "reports", "handed_out")
+_LONGEST_LIST = 8
+"""Largest number of task names in a message."""
 _MOST_COLUMNS = 600  # more than the picture has pixels to tell apart
-_SUFFIXES = (".png", ".pdf", ".svg")
 _TICKS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0)
 _UNTRIED = "0.88"
+
+
+@dataclass(frozen=True, slots=True)
+class BanditHistory:
+    """P records of K tiles in time order."""
+
+    task: str
+    edges: FloatArray
+    """Edges of the tiles in 1/tau, [K + 1]."""
+    env_frames: FloatArray
+    """Env frames of this task's games counted so far, [P]."""
+    episodes: FloatArray
+    """Number of games counted so far, [P]."""
+    values: FloatArray
+    """Mean values over the bandits, [P, K]."""
+    reports: FloatArray
+    """Number of games counted so far by tile, [P, K]."""
+    handed_out: FloatArray
+    """Number of temperatures chosen so far by tile, [P, K]."""
+
+    def x(self, axis: BanditAxis) -> FloatArray:
+        """Return the values of an axis, [P], never decreasing."""
+        return self.env_frames if axis == "env_frames" else self.episodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +86,19 @@ def plot_bandit(
         PlotError: there is nothing to plot, the kind of file is unknown, or the history cannot be read; one line.
 
     """
-    if output.suffix.lower() not in _SUFFIXES:
-        raise PlotError(f"{output}: the name of a plot must end in {', '.join(_SUFFIXES)}")
+    check_output(output)
     history = read_bandit_history(run_dir, task=task, agent=agent)
     heat = heat_of(history, x)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        _draw(history, heat, output, x)
-        if data is not None:
-            data.parent.mkdir(parents=True, exist_ok=True)
-            _write_data(history, heat, data, x)
-    except OSError as error:
-        raise PlotError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
+    with drawn_to(output, (9.0, 7.0)) as figure:
+        _draw(figure, history, heat, x)
+    if data is not None:
+        edges = list(zip(history.edges[:-1], history.edges[1:], strict=True))
+        rows = (
+            (f"{end:.0f}", *edges[tile], heat.values[column, tile], heat.shares[column, tile])
+            for column, end in enumerate(heat.x_edges[1:])
+            for tile in range(len(edges))
+        )
+        write_rows(data, [x, "inverse_temperature_low", "inverse_temperature_high", "value", "share_handed_out"], rows)
 
 
 def heat_of(history: BanditHistory, x: BanditAxis, most_columns: int = _MOST_COLUMNS) -> Heat:
@@ -83,27 +114,19 @@ def heat_of(history: BanditHistory, x: BanditAxis, most_columns: int = _MOST_COL
     return Heat(np.append(0.0, xs[ends]), values, handed_out / np.maximum(totals, 1.0), best)
 
 
-def _draw(history: BanditHistory, heat: Heat, output: Path, x: BanditAxis) -> None:
-    import matplotlib as mpl  # noqa: PLC0415 (half a second; only drawing pays for it)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10, "svg.hashsalt": "herd"}):
-        figure = Figure(figsize=(9.0, 7.0), layout="constrained", dpi=150)
-        FigureCanvasAgg(figure)
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        unit, unit_name = _x_unit(float(heat.x_edges[-1]), x)
-        x_edges, y_edges = heat.x_edges / unit, np.log1p(history.edges)
-        _draw_heat(figure, upper, x_edges, y_edges, heat.values, colours="viridis", label="value of the tile (return)")
-        _draw_best(upper, x_edges, np.log1p(heat.best))
-        games = f"{int(history.episodes[-1]):,} games"
-        upper.set_title(f"{history.task.replace('_', ' ')}: values of the tiles after {games}", loc="left", fontweight="bold")
-        _draw_heat(figure, lower, x_edges, y_edges, heat.shares * 100, colours="Blues", label="share of the temperatures (%)", low=0.0)
-        lower.set_title("chosen temperatures", loc="left", fontweight="bold")
-        lower.set_xlabel(unit_name)
-        for axes in (upper, lower):
-            _set_y_ticks(axes, history.edges)
-        figure.savefig(output)
+def _draw(figure: Figure, history: BanditHistory, heat: Heat, x: BanditAxis) -> None:
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    unit, unit_name = x_scale(float(heat.x_edges[-1]), "environment frames of finished games" if x == "env_frames" else "games")
+    x_edges, y_edges = heat.x_edges / unit, np.log1p(history.edges)
+    _draw_heat(figure, upper, x_edges, y_edges, heat.values, colours="viridis", label="value of the tile (return)")
+    _draw_best(upper, x_edges, np.log1p(heat.best))
+    games = f"{int(history.episodes[-1]):,} games"
+    upper.set_title(f"{history.task.replace('_', ' ')}: values of the tiles after {games}", loc="left", fontweight="bold")
+    _draw_heat(figure, lower, x_edges, y_edges, heat.shares * 100, colours="Blues", label="share of the temperatures (%)", low=0.0)
+    lower.set_title("chosen temperatures", loc="left", fontweight="bold")
+    lower.set_xlabel(unit_name)
+    for axes in (upper, lower):
+        _set_y_ticks(axes, history.edges)
 
 
 def _draw_heat(
@@ -121,7 +144,7 @@ def _draw_best(axes: Axes, x: FloatArray, best: FloatArray) -> None:
 
     ys = np.append(best[:1], best)
     axes.step(x, ys, where="pre", color="white", linewidth=2.2)  # seen on every colour of the map
-    [line] = axes.step(x, ys, where="pre", color="#D55E00", linewidth=1.1, label="best tile")
+    [line] = axes.step(x, ys, where="pre", color=VERMILION, linewidth=1.1, label="best tile")
     axes.legend(handles=[line, Patch(color=_UNTRIED, label="not tried yet")], loc="upper left", framealpha=0.8, fontsize=8)
 
 
@@ -131,19 +154,53 @@ def _set_y_ticks(axes: Axes, edges: FloatArray) -> None:
     axes.set_ylabel("inverse temperature 1/\N{GREEK SMALL LETTER TAU}\n(0: uniform policy)")
 
 
-def _x_unit(largest: float, x: BanditAxis) -> tuple[float, str]:
-    what = "environment frames of finished games" if x == "env_frames" else "games"
-    if largest >= 2e6:
-        return 1e6, f"{what} (millions)"
-    return (1e3, f"{what} (thousands)") if largest >= 2e3 else (1.0, what)
+def read_bandit_history(run_dir: Path, *, task: str | None = None, agent: int = 0) -> BanditHistory:
+    """Read the records of one task; ``task`` may be omitted if there is only one.
+
+    Raises:
+        PlotError: there is no history, task or agent, there are several tasks, or the file cannot be read; one line.
+
+    """
+    path = run_dir / HISTORY
+    records = [record for record in _read_records(path) if record["agent"] == agent]
+    tasks = list(dict.fromkeys(str(record["task"]) for record in records))
+    if not records:
+        raise PlotError(f"{path} contains no records of agent {agent} yet")
+    if task is None and len(tasks) > 1:
+        raise PlotError(f"{path} has records of {len(tasks)} tasks; choose one with --task: {_listed(tasks)}")
+    task = task or tasks[0]
+    if task not in tasks:
+        raise PlotError(f"{path} contains no records of {task}; it has records of {_listed(tasks)}")
+    kept = without_superseded(
+        (record for record in records if record["task"] == task), lambda old, new: bool(old["episodes"] >= new["episodes"])
+    )
+    # Records from before a resumption with other tiles cannot be drawn in the same picture.
+    kept = [record for record in kept if record["edges"] == kept[-1]["edges"]]
+    return BanditHistory(
+        task,
+        np.array(kept[-1]["edges"], np.float64),
+        *(np.array([record[name] for record in kept], np.float64) for name in ("env_frames", "episodes", *_PER_TILE)),
+    )
 
 
-def _write_data(history: BanditHistory, heat: Heat, path: Path, x: BanditAxis) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([x, "inverse_temperature_low", "inverse_temperature_high", "value", "share_handed_out"])
-        for column, end in enumerate(heat.x_edges[1:]):
-            for tile, (low, high) in enumerate(zip(history.edges[:-1], history.edges[1:], strict=True)):
-                value = heat.values[column, tile]
-                text = "" if np.isnan(value) else f"{value:.8g}"
-                writer.writerow([f"{end:.0f}", f"{low:.6g}", f"{high:.6g}", text, f"{heat.shares[column, tile]:.6g}"])
+def _read_records(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        raise PlotError(
+            f"no such file: {path} (runs with loss.kind dice write it when games have ended, except with the ablation baseline)"
+        )
+    return list(read_lines(path, "a record of a bandit", _checked))
+
+
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
+    num_tiles = len(record["edges"]) - 1
+    for name in _PER_TILE:
+        if len(record[name]) != num_tiles:
+            raise ValueError(f"{len(record[name])} {name} for {num_tiles} tiles")
+    for name in ("agent", "task", "env_frames", "episodes"):
+        _ = record[name]
+    return record
+
+
+def _listed(tasks: list[str]) -> str:
+    shown = ", ".join(tasks[:_LONGEST_LIST])
+    return shown if len(tasks) <= _LONGEST_LIST else f"{shown}, and {len(tasks) - _LONGEST_LIST} more"

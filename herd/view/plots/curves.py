@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from herd.run.journals import read_evaluations
 from herd.run.paths import AGENTS
 from herd.view.plots.averaging import Curve, interquartile_mean_curve, mean_curve, single_curve, smoothed
 from herd.view.plots.drawing import Line, References, Style, draw_panels
-from herd.view.plots.evaluations import evaluation_curves
-from herd.view.plots.history import PlotError, RunHistory, XAxis, read_run
+from herd.view.plots.figure import COLOURS, PlotError, check_output, drawn_to, write_rows
+from herd.view.plots.history import RunHistory, XAxis, read_run
 from herd.view.plots.panels import Panel, PanelSet, learning_panels, return_panels, task_scores
 
 Grouping = Literal["experiment", "none"]
 ReferenceScores = Callable[[str, str], tuple[float, float] | None]
 
-# Okabe and Ito's colours, which are distinguishable with all common kinds of colour blindness, without black and yellow.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5539", "#5E548E")
 _STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
 """Line styles: when all colours are used, they are repeated in the next style."""
-_SUFFIXES = (".png", ".pdf", ".svg")
 _MOST_DIFFERING = 3
 """Largest number of settings that fit into a label."""
 _PARTS_OF_A_CURVE = 40
@@ -76,20 +74,13 @@ def plot_runs(
         PlotError: there is nothing to plot, the kind of file is unknown, or a run cannot be read; one line.
 
     """
-    if output.suffix.lower() not in _SUFFIXES:
-        raise PlotError(f"{output}: the name of a plot must end in {', '.join(_SUFFIXES)}")
+    check_output(output)
     curves = collect_curves(run_dirs, panels, x=x, smooth=smooth, group=group, reference_scores=reference_scores)
-    import matplotlib as mpl  # noqa: PLC0415 (half a second; only drawing pays for it)
-
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context({"font.size": 9, "axes.titlesize": 10, "svg.hashsalt": "herd"}):
-            draw_panels(curves.lines, curves.panels, x=x, references=curves.references).savefig(output)
-        if data is not None:
-            data.parent.mkdir(parents=True, exist_ok=True)
-            _write_data(curves.lines, data, x)
-    except OSError as error:
-        raise PlotError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
+    with drawn_to(output) as figure:
+        draw_panels(figure, curves.lines, curves.panels, x=x, references=curves.references)
+    if data is not None:
+        header = ["panel", "curve", "num_runs", x, "mean", "band_low", "band_high"]
+        write_rows(data, header, (row for line in curves.lines for row in _rows(line)))
 
 
 def collect_curves(
@@ -207,13 +198,30 @@ def _curves(panel: Panel, group: _Group, x: XAxis, smooth: int) -> tuple[Curve |
     return mean_curve(series), [single_curve(xs, values) for xs, values in singles]
 
 
-def _write_data(lines: Iterable[Line], path: Path, x: XAxis) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["panel", "curve", "num_runs", x, "mean", "band_low", "band_high"])
-        for line in lines:
-            curve = line.curve
-            for row in zip(curve.x, curve.mean, curve.low, curve.high, strict=True):
-                writer.writerow(
-                    [line.panel.key, line.label, curve.num_runs, *("" if math.isnan(value) else f"{value:.8g}" for value in row)]
-                )
+def _rows(line: Line) -> Iterator[Sequence[object]]:
+    curve = line.curve
+    for row in zip(curve.x, curve.mean, curve.low, curve.high, strict=True):
+        yield (line.panel.key, line.label, curve.num_runs, *row)
+
+
+def evaluation_curves(run: RunHistory, axis: XAxis) -> dict[str, Curve]:
+    """Return a run's evaluations by task. ``low`` and ``high`` are 1.96 standard errors from the mean, or NaN if it is unknown.
+
+    Versions are identified by learner updates. Their place on the axis is interpolated from the run's learning curve.
+
+    Raises:
+        JournalError: see `read_evaluations`.
+
+    """
+    points = read_evaluations(run.directory)
+    known = np.isfinite(run.learner_updates)
+    updates = np.concatenate([[0.0], run.learner_updates[known]])
+    places = np.concatenate([[0.0], run.x(axis)[known]])
+    curves = {}
+    for task in dict.fromkeys(task for point in points for task in point.means):
+        own = [point for point in points if task in point.means]
+        mean = np.array([point.means[task] for point in own])
+        error = 1.96 * np.array([point.standard_errors.get(task, np.nan) for point in own])
+        x = np.interp([point.learner_updates for point in own], updates, places)
+        curves[task] = Curve(x, mean, mean - error, mean + error, num_runs=1)
+    return curves

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from herd.view.plots.averaging import FEWEST_RUNS_TO_RESAMPLE, Curve
+from herd.view.plots.figure import x_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,21 +43,10 @@ class Line:
     """Whether it shows evaluations of frozen weights, next to the returns of training."""
 
 
-def new_figure() -> Figure:
-    """Make an empty figure that needs no display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (half a second; only drawing pays for it)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def draw_panels(lines: Sequence[Line], panels: Sequence[Panel], *, x: XAxis, references: References) -> Figure:
+def draw_panels(figure: Figure, lines: Sequence[Line], panels: Sequence[Panel], *, x: XAxis, references: References) -> None:
     """Draw all panels and one legend."""
-    figure = new_figure()
     columns = _num_columns(len(panels))
-    scale = x_scale(lines, x)
+    scale = scale_of(lines, x)
     for index, (panel, axes) in enumerate(zip(panels, _axes(figure, panels, columns), strict=True)):
         draw_panel(axes, panel, [line for line in lines if line.panel == panel], scale=scale, references=references)
         axes.set_title(panel.title, loc="left", fontweight="bold")
@@ -65,12 +55,16 @@ def draw_panels(lines: Sequence[Line], panels: Sequence[Panel], *, x: XAxis, ref
         if panel.kind == "task" and index % columns:
             axes.set_ylabel("")
     _draw_legend(figure, lines)
-    return figure
 
 
-def x_scale(lines: Sequence[Line], x: XAxis) -> tuple[float, str]:
+def scale_of(lines: Sequence[Line], x: XAxis) -> tuple[float, str]:
     """Return the unit of the horizontal axis and its label."""
-    return _x_unit(max((float(line.curve.x[-1]) for line in lines if len(line.curve.x)), default=0.0), x)
+    largest = max((float(line.curve.x[-1]) for line in lines if len(line.curve.x)), default=0.0)
+    if x == "env_frames":
+        return x_scale(largest)
+    if largest >= 2 * 3600:
+        return 3600.0, "running time (hours)"
+    return (60.0, "running time (minutes)") if largest >= 120 else (1.0, "running time (seconds)")
 
 
 def _num_columns(panels: int) -> int:
@@ -220,16 +214,6 @@ def band_text(num_runs: int) -> str:
         return ""
     band = "band from lowest to highest" if num_runs < FEWEST_RUNS_TO_RESAMPLE else "95 % bootstrap interval"
     return f": mean of {num_runs} runs, {band}"
-
-
-def _x_unit(largest: float, x: XAxis) -> tuple[float, str]:
-    if x == "env_frames":
-        if largest >= 2e6:
-            return 1e6, "environment frames (millions)"
-        return (1e3, "environment frames (thousands)") if largest >= 2e3 else (1.0, "environment frames")
-    if largest >= 2 * 3600:
-        return 3600.0, "running time (hours)"
-    return (60.0, "running time (minutes)") if largest >= 120 else (1.0, "running time (seconds)")
 
 
 def tick_text(value: float, _position: int | None = None) -> str:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from herd.config.loading.sources import parse_yaml
 from herd.config.sweep import parse_sweep, swept_values
-from herd.files import JournalError
 from herd.run.journals import read_points
 from herd.run.paths import AGENTS, agent_number, config_file
+from herd.view.plots.figure import PlotError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +33,6 @@ _MACHINE_SETTINGS = ("host", "port", "interval_seconds")
 """Ends of the names of settings that say where a service listens and how often it writes."""
 # "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
 _SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
-
-
-class PlotError(JournalError):
-    """A run cannot be plotted, or the picture cannot be written; one line."""
 
 
 @dataclass(frozen=True, slots=True)

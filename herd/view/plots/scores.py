@@ -1,11 +1,11 @@
-"""Draws human-normalised scores as horizontal bars, one per task, the best at the top."""
+"""Draws results: human-normalised scores as bars, one per task, and a sweep as the interval of each combination."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.view.plots.history import PlotError
+from herd.view.plots.figure import BLUE, GREEN, ORANGE, VERMILION, drawn_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-_BETTER, _WORSE, _HUMAN = "#0072B2", "#D55E00", "0.35"
+_BETTER, _WORSE, _HUMAN = BLUE, VERMILION, "0.35"
 _LINEAR_TO = 0.1
 """Beyond this score, in units of human, the axis is logarithmic on both sides of zero. Games differ by five orders of magnitude."""
 _LARGEST_SPAN = 20.0
 """If all scores, in units of human, stay below this, the axis is linear."""
+_MOST_PANELS = 8
 
 
 class Bar(NamedTuple):
@@ -29,31 +30,29 @@ class Bar(NamedTuple):
     interval: tuple[float, float] | None
 
 
+class Row(NamedTuple):
+    """One combination."""
+
+    label: str
+    centre: float
+    interval: tuple[float, float] | None
+    runs: tuple[float, ...]
+
+
 def draw_scores(bars: Sequence[Bar], output: Path, *, title: str, lines: Mapping[str, float]) -> None:
-    """Draw sorted ``bars`` and named vertical ``lines`` (such as the median) to ``output``.
+    """Draw ``bars``, the best at the top, and named vertical ``lines`` (such as the median) to ``output``.
 
     Raises:
         PlotError: the picture cannot be written.
 
     """
-    import matplotlib as mpl  # noqa: PLC0415 (half a second; only drawing pays for it)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     ordered = sorted(bars, key=lambda bar: bar.score)
-    with mpl.rc_context({"font.size": 9, "svg.hashsalt": "herd"}):
-        figure = Figure(figsize=(8.0, 1.6 + 0.19 * len(ordered)), layout="constrained", dpi=150)
-        FigureCanvasAgg(figure)
+    with drawn_to(output, (8.0, 1.6 + 0.19 * len(ordered))) as figure:
         axes = figure.subplots()
         _draw_bars(axes, ordered)
         _draw_lines(axes, lines)
-        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        axes.set_title(title, loc="left", fontweight="bold")
         axes.set_xlabel("human-normalised score (0 %: random play, 100 %: human)")
-        try:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(output)
-        except OSError as error:
-            raise PlotError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 def _draw_bars(axes: Axes, bars: Sequence[Bar]) -> None:
@@ -95,17 +94,14 @@ def _draw_bars(axes: Axes, bars: Sequence[Bar]) -> None:
         )
     axes.set_yticks(places, [bar.task.replace("_", " ") for bar in bars], fontsize=8)
     axes.set_ylim(-0.7, len(bars) - 0.3)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=True, axis="x", color="0.9", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    _rows_frame(axes)
     axes.axvline(0.0, color="0.3", linewidth=0.8, zorder=2.5)
 
 
 def _draw_lines(axes: Axes, lines: Mapping[str, float]) -> None:
     axes.axvline(1.0, color=_HUMAN, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1.5)
     for name, value in lines.items():
-        axes.axvline(value, color="#009E73", linewidth=1.2, zorder=1.6, label=f"{name} {_percent(value)}")
+        axes.axvline(value, color=GREEN, linewidth=1.2, zorder=1.6, label=f"{name} {_percent(value)}")
     if lines:
         axes.legend(loc="lower right", frameon=False)
 
@@ -120,3 +116,37 @@ def _decades(low: float, high: float) -> list[float]:
 def _percent(value: float) -> str:
     text = f"{100 * value:,.0f} %" if abs(value) >= 0.1 or value == 0 else f"{100 * value:.1f} %"
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def draw_sweep(panels: Mapping[str, Sequence[Row]], output: Path, *, title: str) -> None:
+    """Draw a panel for each of ``panels`` to ``output``; if there are too many, only the last ones.
+
+    Raises:
+        PlotError: the picture cannot be written.
+
+    """
+    shown = dict(list(panels.items())[-_MOST_PANELS:])
+    heights = [0.9 + 0.28 * len(rows) for rows in shown.values()]
+    with drawn_to(output, (8.0, 0.7 + sum(heights))) as figure:
+        figure.suptitle(title, fontweight="bold")
+        panel_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (name, rows) in zip(panel_axes, shown.items(), strict=True):
+            places = range(len(rows))[::-1]  # the first row is at the top
+            for place, row in zip(places, rows, strict=True):
+                axes.scatter(row.runs, [place] * len(row.runs), s=14, color=ORANGE, alpha=0.8, linewidths=0, zorder=2)
+                if row.interval is not None:
+                    axes.plot(row.interval, (place, place), color=BLUE, linewidth=5, alpha=0.35, solid_capstyle="butt", zorder=1)
+                axes.plot([row.centre], [place], marker="|", markersize=13, markeredgewidth=2.2, color=BLUE, zorder=3)
+            axes.set_yticks(places, [row.label for row in rows])
+            axes.set_ylim(-0.6, len(rows) - 0.4)
+            axes.set_title(name, loc="left")
+            _rows_frame(axes)
+        figure.supxlabel("interquartile mean over seeds, its 95 % interval, and each run", fontsize=8)
+
+
+def _rows_frame(axes: Axes) -> None:
+    """Draw a grid of vertical lines, and no frame around the rows."""
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=True, axis="x", color="0.9", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.view.plots.curves import COLOURS, collect_curves
-from herd.view.plots.drawing import draw_panel, new_figure, tick_text, x_scale
+from herd.view.plots.curves import collect_curves
+from herd.view.plots.drawing import draw_panel, scale_of, tick_text
+from herd.view.plots.figure import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,11 +104,10 @@ def _short(value: float) -> str:
 
 
 def _drawn(curves: Curves, panel: Panel, width: float) -> str:
-    figure = new_figure()
-    figure.set_size_inches(width, _HEIGHT)
+    figure = new_figure((width, _HEIGHT))
     axes = figure.subplots()
     lines = [line for line in curves.lines if line.panel == panel]
-    draw_panel(axes, panel, lines, scale=x_scale(curves.lines, "env_frames"), references=curves.references)
+    draw_panel(axes, panel, lines, scale=scale_of(curves.lines, "env_frames"), references=curves.references)
     axes.patch.set_visible(False)
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})

@@ -10,6 +10,7 @@ import yaml
 
 from herd.config.loading.keys import keys_by_variant, section_variants
 from herd.config.loading.sources import parse_yaml
+from herd.config.suites import with_reward_shaping
 from herd.files import MAX_JSON_BYTES, parse_json, read_file, read_json
 from herd.run.journals import read_points
 from herd.run.paths import REPORT, STARTS, agent_directories, config_file, whole_run
@@ -139,10 +140,18 @@ def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
         shown = key.default_text
         if key.variants and key.path[-1] == (variants := section_variants()[key.section]).discriminator:
             default = shown = variants.default  # each variant's own default is itself
+        if key.dotted == "algorithm.reward_shaping":
+            default = shown = _suites_reward_shaping(config) or shown
         if key.dotted not in _NOT_OF_INTEREST and value != default:
             changed.append(Changed(key.dotted, _text(value), shown))
     known = {key.dotted for key in keys_by_variant()}
     return changed + [Changed(name, _text(value), "") for name, value in given.items() if name not in known]
+
+
+def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
+    """Return the reward shaping of runs of this suite that do not set it; None if the suite is not installed here."""
+    algorithm = _mapping(with_reward_shaping({"env": config.get("env", {})})).get("algorithm")
+    return None if algorithm is None else str(algorithm["reward_shaping"])
 
 
 def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from herd.acting.device import device_of, precision_of
+from herd.components.replay.shared import SharedReplay as SharedReplaySettings
 from herd.components.user_code import UserCodeError
-from herd.config.replay import SharedReplay as SharedReplaySettings
 from herd.config.run_contract import run_layout
 from herd.envs.make import suite_of
 from herd.protocols.bandit.tiling import tiling_of_run
@@ -26,7 +26,6 @@ from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
-from herd.training.optimizers import Rates, rates_at
 from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner import snapshot
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.components.optimizers import Rates
     from herd.config.settings import RunSettings
     from herd.protocols.population.messages import Order
     from herd.service.identity import Identity
@@ -590,7 +590,7 @@ class Learner:
         self._io.grant_again(len(stale))
 
     def _rates(self) -> Rates:
-        return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
+        return self._settings.optimizer.rates(env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
 
     def _publish(self) -> None:
         self._publication.publish(self._lineage, self._statistics.learner_updates)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from herd.files import append_line, replace_file
-from herd.run.journals import METRICS
+from herd.files import replace_file
+from herd.run.journals import METRICS, add_point
 from herd.run.paths import REPORT
 from herd.telemetry.logs import warn_limited
 from herd_learner.lineage import LINEAGE_FILE, keep_lineage
@@ -37,7 +37,7 @@ class RunFiles:
         if self._trackers is not None:
             self._trackers.add(point)
         try:
-            append_line(self._run_dir / METRICS, json.dumps(point))
+            add_point(self._run_dir, point)
         except OSError as error:
             self.failed(METRICS, error)
 

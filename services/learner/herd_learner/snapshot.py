@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.run import tensors as checkpoint_files
 from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError
 from herd.run.paths import CHECKPOINTS
 from herd.run.tensors import Checkpoint, save_checkpoint
 from herd.training.auxiliary import AUXILIARY
-from herd.training.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
