@@ -204,10 +204,7 @@ def check_user_code(settings: RunSettings) -> None:
             from herd.networks.torsos import build_torso  # noqa: PLC0415
 
             build_torso(spec, settings.network)
-        if settings.loss.kind == "custom":
-            from herd.training.losses.custom import imported_loss  # noqa: PLC0415
-
-            imported_loss(settings.loss)
+        settings.loss.check()
     except (UserCodeError, ValueError) as error:
         raise CommandError(str(error)) from error
 
