@@ -79,7 +79,7 @@ def _debug(argv: Sequence[str]) -> int:
     from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  not needed for --help
     from herd.api.runs import RunError  # noqa: PLC0415
 
-    for note in check_before_start(debug_settings(settings)):
+    for note in check_before_start(debug_settings(settings), plays_tasks=False):
         print(f"herd: {note}", file=sys.stderr)
     print(_inputs(settings))
     try:
