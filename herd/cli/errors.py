@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-EXIT_BAD_INPUT = 2
-
 
 class CommandError(Exception):
     """An error of the user; the message is one line."""

@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
-    from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415
+    from herd.cli.errors import CommandError  # noqa: PLC0415
     from herd.config.errors import SettingsError  # noqa: PLC0415
+    from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
     try:
         code = _answer(words)
@@ -62,8 +63,9 @@ def usage() -> str:
 
 
 def _answer(words: list[str]) -> int:
-    from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415  see _main
+    from herd.cli.errors import CommandError  # noqa: PLC0415  see _main
     from herd.config.errors import close_match  # noqa: PLC0415
+    from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())

@@ -15,6 +15,7 @@ from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import split_arguments
 from herd.config.settings import RunSettings
 from herd.service.allocator import ensure_tuned_allocator
+from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST
 from herd.topology import SERVICES, component_of
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.topology import ServiceName
 
-EXIT_BAD_INPUT = 2
-EXIT_SHARD_LOST = 75
-"""Another learner shard was lost, so this one can continue only in a new group (EX_TEMPFAIL)."""
-EXIT_LOST = 74
-"""The process ended cleanly, but could not write its last files (EX_IOERR)."""
 USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
 
 Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
