@@ -13,8 +13,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from herd.api.errors import RunError
-from herd.api.runs import Run
+from herd.api.runs import Run, RunError
 from herd.api.training import resolve_settings
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError

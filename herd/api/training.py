@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from herd.api.errors import RunError
-from herd.api.runs import Run
+from herd.api.runs import Run, RunError
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings

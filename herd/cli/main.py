@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
-    from herd.cli.errors import CommandError  # noqa: PLC0415
+    from herd.cli.options import CommandError  # noqa: PLC0415
     from herd.config.errors import SettingsError  # noqa: PLC0415
     from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def usage() -> str:
 
 
 def _answer(words: list[str]) -> int:
-    from herd.cli.errors import CommandError  # noqa: PLC0415  see _main
+    from herd.cli.options import CommandError  # noqa: PLC0415  see _main
     from herd.config.errors import close_match  # noqa: PLC0415
     from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError
@@ -240,7 +239,7 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
 def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None:
     from rich.table import Table  # noqa: PLC0415  not needed for --help
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     several = len({each.what for each in found}) > 1
     table = Table(box=None, pad_edge=False, title="return at the end of training", title_justify="left")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
 from herd.components.settings import TRUE_WORDS
@@ -77,9 +77,9 @@ def _debug(argv: Sequence[str]) -> int:
     if settings.resume:
         check_resumable(settings)
     from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  not needed for --help
-    from herd.api.errors import RunError  # noqa: PLC0415
+    from herd.api.runs import RunError  # noqa: PLC0415
 
-    for note in check_before_start(debug_settings(settings)):
+    for note in check_before_start(debug_settings(settings), plays_tasks=False):
         print(f"herd: {note}", file=sys.stderr)
     print(_inputs(settings))
     try:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from herd.components.auxiliary import AUXILIARIES
+from herd.components.losses import LOSSES
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.replay import REPLAYS
 from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.components.user_code import USER_CODE
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.addresses import Address, tcp_address
-from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.evaluation import EvaluationSettings
 from herd.config.inference import InferenceSettings
-from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.population import PopulationSettings
 from herd.config.replay_service import ReplayServiceSettings
 from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
@@ -32,6 +32,8 @@ from herd.config.trackers import LoggingSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from herd.components.auxiliary import AuxiliarySettings
+    from herd.components.losses import LossSettings
     from herd.components.optimizers import OptimizerSettings
     from herd.components.replay.none import NoReplay
     from herd.components.replay.shared import SharedReplay
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     ReplaySettings = NoReplay | UniformReplay | SharedReplay
 else:
     EnvSettings = suite_union()
+    AuxiliarySettings = AUXILIARIES.union()
+    LossSettings = LOSSES.union()
     OptimizerSettings = OPTIMIZERS.union()
     ReplaySettings = REPLAYS.union()
     ValueScalingSettings = VALUE_SCALINGS.union()
@@ -416,9 +420,9 @@ class RunSettings(Section):
     env: EnvSettings = default_suite()
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
-    loss: LossSettings = ImpalaSettings()
+    loss: LossSettings = LOSSES.default()
     value_scaling: ValueScalingSettings = VALUE_SCALINGS.default()
-    auxiliary: AuxiliarySettings = NoAuxiliarySettings()
+    auxiliary: AuxiliarySettings = AUXILIARIES.default()
     optimizer: OptimizerSettings = OPTIMIZERS.default()
     replay: ReplaySettings = cast("NoReplay", REPLAYS.default())
     actor: ActorSettings = ActorSettings()

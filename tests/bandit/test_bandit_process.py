@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.fuzz.strangers import frame, shake_hands
 from herd.cli.keys import make_keys
-from herd.config.losses import DiceSettings
+from herd.components.losses.dice import DiceSettings
 from herd.config.settings import BanditSettings, RunSettings, SecuritySettings
 from herd.protocols.bandit.client import BanditClient
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures

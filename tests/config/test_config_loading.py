@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from herd.components.losses.dice import DiceSettings
+from herd.components.losses.impala import ImpalaSettings
 from herd.components.optimizers.adamw import AdamWSettings
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.components.replay.uniform import UniformReplay
 from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
-from herd.config.losses import DiceSettings, ImpalaSettings
 from herd.config.settings import RunSettings
 from herd.envs.suites.atari.settings import AtariSettings
 

@@ -12,8 +12,8 @@ import pytest
 
 from herd.cli.main import main
 from herd.cli.train import read_settings
+from herd.components.losses.impala import ImpalaSettings
 from herd.config.loading import dump_settings
-from herd.config.losses import ImpalaSettings
 from herd.run.paths import planned_agent_directories
 from herd.sweeps.whole_runs import ClaimedError, Trial, WholeRun
 from tests.system.whole_runs import herd, read_report

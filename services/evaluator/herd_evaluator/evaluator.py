@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from herd.config.network_size import max_weights_bytes
-from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from
-from herd.evaluation.protocols import protocol_named
-from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import load_trained_run
+from herd.evaluation.protocols import EvaluationError, protocol_named
+from herd.evaluation.trained_run import best_temperatures, load_trained_run
 from herd.files import read_json
 from herd.networks.agent import agent_of
 from herd.protocols.weights.client import WeightsClient

@@ -9,7 +9,7 @@ import logging
 import re
 from functools import lru_cache
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -19,15 +19,14 @@ from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
 from herd.components.user_code import USER_CODE, UserCodeError, failure, load_user_code
 from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
-from herd.envs.instructions import MAX_WORDS, NUM_BUCKETS, hash_instruction
-from herd.envs.reading import FRAME, VECTOR, WORDS
+from herd.envs.reading import FRAME, MAX_WORDS, VECTOR, WORDS, hashed_words
+from herd.envs.solo import Played
+from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
-
-    from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 _UNDRAWN = "cannot be drawn: it must take render_mode, keep it as an attribute, and return a picture from render() (docs/extending.md)"
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
@@ -37,15 +36,14 @@ _CHANNELS = (1, 3, 4)
 _MASK = "action_mask"
 _NO_BOUND = 2**31 - 1
 """Integers whose bounds are this far apart have none: they are the limits of a type."""
-_hashed = lru_cache(maxsize=1024)(hash_instruction)
 _log = logging.getLogger(__name__)
 
 
-class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
-    """The environment with observations {part: array} and actions 0..A-1, and with repeated actions."""
+class Game:
+    """A `SoloEnvironment` of a `gymnasium.Env`, with actions 0..A-1 and with repeated actions."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], settings: GymnasiumSettings, task: str) -> None:
-        super().__init__(environment)
+        self.environment = environment
         self._task = task
         self._action_repeat = settings.action_repeat
         actions = environment.action_space
@@ -55,27 +53,24 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
         """The environment's own number of action 0."""
         self.num_actions = int(actions.n)
         self._parts = _parts(environment.observation_space, settings, task)
-        self.shapes = {name: tuple(part.space.shape or ()) for name, part in self._parts.items()}
+        self.shapes = {name: part.shape for name, part in self._parts.items()}
         self.notes = [f"{task}: {part.note}" for part in self._parts.values() if part.note]
-        """What a user may not expect of the conversion, one line each."""
+        """What a user may not expect, one line each."""
+        self._is_seeded = False
         if not _takes(environment.unwrapped.reset, "seed"):
             self.notes.append(f"{task}: its reset() takes no seed, so its games cannot be repeated")
-        # Gymnasium's own spaces do not exactly have the declared types of these attributes.
-        self.action_space = cast("spaces.Space[int]", spaces.Discrete(self.num_actions))
-        self.observation_space = spaces.Dict({name: part.space for name, part in self._parts.items()})
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `gymnasium.Env.reset`.
+    def reset(self, seed: int) -> dict[str, NDArray[Any]]:
+        """See `SoloEnvironment`: the first game's ``seed`` is also that of the environment's own random stream for later games.
 
         Raises:
             BrokenEnvironmentError: the result is not that of an environment with this space.
         """
-        result: Any = self.env.reset(seed=seed, options=options)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise self._broken(f"reset() returned {_told(result)}, not (observation, info); is it written for gym below 0.26?")
-        return self._read(result[0]), result[1]
+        observation, self.info = self._started(None if self._is_seeded else seed)
+        self._is_seeded = True
+        return self._read(observation)
 
-    def step(self, action: int) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> Played:
         """Repeat ``action`` until the game ends; return the sum of the rewards and the last observation.
 
         Raises:
@@ -83,7 +78,7 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
         """
         total = 0.0
         for _ in range(self._action_repeat):
-            result: Any = self.env.step(self.first_action + int(action))
+            result: Any = self.environment.step(self.first_action + action)
             if not isinstance(result, tuple) or len(result) != 5:
                 said = "(observation, reward, terminated, truncated, info)"
                 raise self._broken(f"step() returned {_told(result)}, not {said}; is it written for gym below 0.26?")
@@ -91,19 +86,24 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
             total += self._number(reward)
             if terminated or truncated:
                 break
-        # The info dictionary is not used, and collecting it is slow in a vector environment.
-        return self._read(observation), total, bool(terminated), bool(truncated), {}
+        return Played(self._read(observation), total, bool(terminated), bool(truncated))
 
     def close(self) -> None:
         """Close the environment; an error of its own code is logged, because nothing depends on it."""
         try:
-            super().close()
+            self.environment.close()
         except Exception as error:
             _warn_once(f"{self._task}: close() failed: {failure(error)}")
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
         """Return the parts of one observation of the environment; any error if the observation is not of its space."""
         return {name: part.convert(observation) for name, part in self._parts.items()}
+
+    def _started(self, seed: int | None) -> tuple[Any, Any]:
+        result: Any = self.environment.reset(seed=seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._broken(f"reset() returned {_told(result)}, not (observation, info); is it written for gym below 0.26?")
+        return result
 
     def _read(self, observation: Any) -> dict[str, NDArray[Any]]:
         try:
@@ -112,7 +112,9 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
             returned = _told(observation)
             if isinstance(observation, dict | tuple):
                 returned += f" ({type(error).__name__}: {error})"
-            raise self._broken(f"returned {returned} as observation, but its observation_space is {self.env.observation_space}") from error
+            raise self._broken(
+                f"returned {returned} as observation, but its observation_space is {self.environment.observation_space}"
+            ) from error
 
     def _number(self, reward: Any) -> float:
         if type(reward) is float:
@@ -140,19 +142,19 @@ class PlainReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
 
-class RowsReader:
+class GameReader:
     """Reads observations of the original environment; a `Reader`."""
 
     def __init__(self, settings: GymnasiumSettings, task: str) -> None:
         """Create the environment to read its spaces, and close it.
 
         Raises:
-            UnknownTaskError: see `make_rows`.
+            UnknownTaskError: see `make_game`.
         """
-        self._rows = make_rows(settings, task)
-        self._rows.close()
-        self._space = self._rows.env.observation_space
-        self.first_action = self._rows.first_action
+        self._game = make_game(settings, task)
+        self._game.close()
+        self._space = self._game.environment.observation_space
+        self.first_action = self._game.first_action
 
     def rows(self, observations: Any, num_environments: int) -> list[Any]:
         """See `Reader`: the result of a vector environment of gymnasium, or a list."""
@@ -165,7 +167,7 @@ class RowsReader:
         """See `Reader`."""
         # Not `contains`, because environments that leave their own bounds can also be trained on and played.
         try:
-            return self._rows.parts(observation)
+            return self._game.parts(observation)
         except Exception as error:  # any error of a space about an invalid observation
             raise ValueError(f"expected an observation of {self._space}, not {_told(observation)}") from error
 
@@ -190,38 +192,44 @@ def try_out(settings: GymnasiumSettings, task: str) -> list[str]:
     Raises:
         UnknownTaskError: its code raises an error, or what it returns cannot be learned from; one line.
     """
-    rows = make_rows(settings, task)
-    notes = list(rows.notes)
+    game = make_game(settings, task)
+    notes = list(game.notes)
     try:
-        _, info = rows.reset(seed=0)
-        action, offered = _allowed_action(rows, info)
-        rows.step(action)
+        game.reset(seed=0)
+        action, offered = _allowed_action(game)
+        game.step(action)
     except BrokenEnvironmentError as error:
         raise UnknownTaskError(f"env.tasks {error}") from error
     except Exception as error:
         raise UnknownTaskError(f"env.tasks {task}: {failure(error)}") from error
     finally:
-        rows.close()
+        game.close()
     if offered is not None:
         notes.append(f"{task}: {offered} is not obeyed: actions that it forbids are played too")
     return notes
 
 
-def _allowed_action(rows: Rows, info: Any) -> tuple[int, str | None]:
+def _allowed_action(game: Game) -> tuple[int, str | None]:
     """Return an action that is allowed now, and where the environment offers a mask of such actions; None if it does not."""
     mask: Any = ()
     offered = None
-    if isinstance(rows.env.observation_space, spaces.Dict) and _MASK in rows.env.observation_space.spaces:
+    space, info = game.environment.observation_space, game.info
+    if isinstance(space, spaces.Dict) and _MASK in space.spaces:
         offered = f"the entry {_MASK} of its observations"
     if isinstance(info, dict) and _MASK in info:
         mask, offered = info[_MASK], f'info["{_MASK}"]'
-    elif callable(masks := getattr(rows.unwrapped, "action_masks", None)):
+    elif callable(masks := getattr(game.environment.unwrapped, "action_masks", None)):
         mask, offered = masks(), "action_masks()"
-    allowed = np.flatnonzero(mask) if np.shape(mask) == (rows.num_actions,) else np.zeros(1)
+    allowed = np.flatnonzero(mask) if np.shape(mask) == (game.num_actions,) else np.zeros(1)
     return int(allowed[0]) if allowed.size else 0, offered
 
 
-def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
+def make_solo(settings: str, task: str) -> Game:
+    """Create one environment of ``task`` from settings as JSON; UnknownTaskError as from `make_game`."""
+    return make_game(GymnasiumSettings.model_validate_json(settings), task)
+
+
+def make_game(settings: GymnasiumSettings, task: str) -> Game:
     """Create one environment of ``task``.
 
     Raises:
@@ -242,7 +250,7 @@ def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
         raise UnknownTaskError(f"env.tasks {task}: cannot be created: {failure(error)}") from error
     if not isinstance(environment, gymnasium.Env):
         raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {type(environment).__name__}")
-    return Rows(environment, settings, task)
+    return Game(environment, settings, task)
 
 
 def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
@@ -274,7 +282,7 @@ def _takes(function: Callable[..., object], name: str) -> bool:
 class _Part(NamedTuple):
     """One part of a row, and how it is read from an observation."""
 
-    space: spaces.Space[Any]
+    shape: tuple[int, ...]
     convert: Callable[[Any], NDArray[Any]]
     """ValueError if the observation is not of the environment's space."""
     note: str = ""
@@ -314,15 +322,14 @@ def _keyed_parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: st
         parts[FRAME] = _of_entry(settings.image_key, _picture(picture, settings, task))
     if settings.vector_keys:
         entries = [_of_entry(key, _vector(space[key], settings, task)) for key in settings.vector_keys]
-        size = sum(int(np.prod(entry.space.shape or ())) for entry in entries)
         parts[VECTOR] = _Part(
-            _numbers(size),
+            (sum(entry.shape[0] for entry in entries),),
             lambda observation: np.concatenate([entry.convert(observation) for entry in entries]),
             "; ".join(entry.note for entry in entries if entry.note),
         )
     if settings.instruction_key is not None:
-        words = spaces.Box(0, NUM_BUCKETS - 1, (MAX_WORDS,), np.int64)
-        parts[WORDS] = _of_entry(settings.instruction_key, _Part(words, lambda text: np.array(_hashed(str(text)), np.int64)))
+        words = _Part((MAX_WORDS,), lambda text: hashed_words(str(text)))
+        parts[WORDS] = _of_entry(settings.instruction_key, words)
     if parts.keys() == {WORDS}:
         raise UnknownTaskError("env.instruction_key alone is not an observation of the game: add env.image_key or env.vector_keys")
     return parts
@@ -395,7 +402,7 @@ def _picture(pixels: _Pixels, settings: GymnasiumSettings, task: str) -> _Part:
 
     layout = f"pictures {list(box.shape)} are read as [C, H, W]" if is_first else ""
     levels = "pictures in [0, 1] are rounded to 256 levels" if highest == 1 else ""
-    return _Part(spaces.Box(0, 255, shape, np.uint8), convert, "; ".join(filter(None, (layout, levels))))
+    return _Part(shape, convert, "; ".join(filter(None, (layout, levels))))
 
 
 def _vector(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> _Part:
@@ -409,19 +416,16 @@ def _vector(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) ->
     lowest, factor = _integer_scale(space)
     is_scaled = settings.scale_integers and not (np.all(lowest == 0) and np.all(factor == 1))
 
+    shape = space.shape if isinstance(space, spaces.Box) else None
+
     def convert(value: Any) -> NDArray[Any]:
-        if isinstance(space, spaces.Box):
-            numbers = np.asarray(value)
-            if numbers.shape != space.shape:
-                raise ValueError(f"expected {space}")
-            vector = numbers.astype(np.float32).reshape(-1)
-        else:
-            vector = np.asarray(spaces.flatten(space, value), np.float32)
-            if vector.shape != (size,):
-                raise ValueError(f"expected {space}")
+        numbers = np.asarray(value if shape is not None else spaces.flatten(space, value), np.float32)
+        if numbers.shape != (shape if shape is not None else (size,)):
+            raise ValueError(f"expected {space}")
+        vector = numbers.reshape(-1)
         return (vector - lowest) * factor if is_scaled else vector
 
-    return _Part(_numbers(size), convert, "integers are scaled by their bounds to [0, 1] (env.scale_integers)" if is_scaled else "")
+    return _Part((size,), convert, "integers are scaled by their bounds to [0, 1] (env.scale_integers)" if is_scaled else "")
 
 
 def _integer_scale(space: spaces.Space[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -436,7 +440,3 @@ def _integer_scale(space: spaces.Space[Any]) -> tuple[NDArray[np.float32], NDArr
     is_bounded = (high > low) & (high - low < _NO_BOUND)
     factor = 1 / np.where(is_bounded, high - low, 1.0)
     return np.where(is_bounded, low, 0.0).astype(np.float32), factor.astype(np.float32)
-
-
-def _numbers(size: int) -> spaces.Box:
-    return spaces.Box(-np.inf, np.inf, (size,), np.float32)
