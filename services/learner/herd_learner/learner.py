@@ -18,8 +18,9 @@ from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import REPORT, agent_directory
+from herd.run.processes import is_supervised
 from herd.run.provenance import Origin
-from herd.run.settings import changed_settings, is_supervised, keep_settings
+from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
 from herd.service.host import usable_cpus
 from herd.service.process import ServiceProcess
