@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Command -> (module with `run(argv) -> exit code`, what it does). Only the chosen module is imported.
 COMMANDS = {
     "train": ("herd.cli.train", "train on this machine: start, show and supervise all processes of a run"),
+    "place": ("herd.cli.place", "print the processes of a run on several hosts, for a Slurm job"),
     "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare the runs"),
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),

@@ -53,8 +53,11 @@ def require(*packages: str) -> None:
         raise CommandError(f"needs {', '.join(missing)}: pip install 'herd-rl[{extras}]'")
 
 
-def check_before_start(settings: RunSettings) -> list[str]:
+def check_before_start(settings: RunSettings, *, plays_tasks: bool = True) -> list[str]:
     """Run all checks; returns warnings to print at the start.
+
+    ``plays_tasks``: whether a user's own environments are tried out. In a debugger they are not, because the user's breakpoints would stop
+    this trial instead of the training.
 
     Raises:
         CommandError: one line that names the setting or the resource.
@@ -68,7 +71,8 @@ def check_before_start(settings: RunSettings) -> list[str]:
     check_disk(settings)
     check_user_code(settings)
     uneven = check_dealing(settings)
-    return [*check_tasks(settings), *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
+    tried = check_tasks(settings) if plays_tasks else ()
+    return [*tried, *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
 
 
 def check_installed(settings: RunSettings) -> None:

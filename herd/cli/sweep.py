@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from herd.sweeps.whole_runs import WholeRun
     from herd.view.plots.history import RunHistory
 
-_OWN = frozenset({"run_dir", "resume"})
-"""Settings that are not compared with those of an existing run."""
-_PORTS = frozenset({"port", "metrics_port"})
-"""Names of settings, in any section, that change nothing about what a run learns."""
+_OWN = frozenset({"run_dir", "resume", "placement"})
+"""Settings that are not compared with those of an existing run, because they change nothing about what it learns."""
 _LARGE = 1000.0
 """Results of this size are printed without decimals."""
 
@@ -179,7 +177,7 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: 
     for name in dict.fromkeys([*one, *other]):
         key = f"{prefix}{name}"
         left, right = one.get(name), other.get(name)
-        if left == right or key in _OWN or name in _PORTS:
+        if left == right or key in _OWN:
             continue
         if not (isinstance(left, dict) and isinstance(right, dict)):
             return key

@@ -98,11 +98,11 @@ def test_bad_input_is_refused_before_heavy_imports(tmp_path: Path, words: list[s
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for key in ("learner.port", "paramserver.port", "learner.metrics_port"):
-            code, _, errors, _ = herd("train", BREAKOUT, f"--{key}", port, folder=tmp_path)
+        port = taken.getsockname()[1]
+        for key, service in (("ports", "learner"), ("ports", "paramserver"), ("metrics_ports", "learner")):
+            code, _, errors, _ = herd("train", BREAKOUT, f"--placement.{key}", json.dumps({service: port}), folder=tmp_path)
             assert code == 2
-            assert errors.startswith(f"herd: {key}: port {port}")
+            assert errors.startswith(f"herd: placement.{key} {service}: port {port}")
     assert not (tmp_path / "runs").exists()
 
 

@@ -105,7 +105,7 @@ def test_scalars_can_be_given_on_the_command_line(tmp_path: Path) -> None:
         ("loss: {clip_c_threshold: 3}", ["clip_c_threshold", "clip_rho_threshold: default", "run.yaml"]),
         ("loss: {kind: dice, q_cost: many}", ["loss.q_cost: should be number >= 0, not 'many'", "run.yaml"]),
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
-        ("replay_service: {index: 1}", ["replay_service", "index 1 must be below replicas, which is 1", "run.yaml"]),
+        ("replay_service: {port: 1}", ["replay_service.port: no such setting", "run.yaml", "did you mean placement.ports?"]),
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )

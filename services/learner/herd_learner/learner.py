@@ -20,8 +20,9 @@ from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import REPORT, agent_directory
+from herd.run.processes import is_supervised
 from herd.run.provenance import Origin
-from herd.run.settings import changed_settings, is_supervised, keep_settings
+from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
 from herd.service.host import usable_cpus
 from herd.service.process import ServiceProcess
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from herd.components.optimizers import Rates
     from herd.config.settings import RunSettings
     from herd.protocols.population.messages import Order
+    from herd.service.identity import Identity
     from herd.service.signals import Stop
     from herd.training.batch import Slab, TrainBatch
     from herd.training.trainer import UpdateStatistics
@@ -67,7 +69,7 @@ REPLAY_PENDING_BYTES = 256 << 20
 """Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
-def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = None) -> None:
+def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[], None] | None = None) -> None:
     """Train until ``settings.stop`` or the signal, then write a checkpoint and report.json.
 
     ``play`` runs an actor in this thread: it is called when there are too few unrolls for a batch, and returns when there are more. With
@@ -81,9 +83,9 @@ def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = Non
         return  # stopped while torch was imported: nothing has started
     if (missing := what_is_missing(settings.logging)) is not None:
         raise BadInputError(missing)
-    of_run, settings = settings, settings.of_agent(settings.learner.agent)
+    of_run, settings = settings, settings.of_agent(identity.agent or 0)
     device, precision = choose_device(settings)
-    with ServiceProcess("learner", settings) as process:
+    with ServiceProcess("learner", settings, identity) as process:
         # Before the shards connect, so that probes do not consider this process dead while it waits for the others.
         process.serve_metrics()
         _learn(process, stop, device, precision, play, of_run=of_run)
@@ -113,7 +115,7 @@ def _learn(
     try:
         # The shards' first collectives run in the constructor, so a peer may be lost there too.
         with _make(process, group, device, precision) as training:
-            if of_run is not None and group.is_first and learner.agent == 0:
+            if of_run is not None and group.is_first and not process.identity.agent:
                 _leave_settings(of_run, process)  # now that the checkpoint is known to match them
             training.train(stop, play)
     except UserCodeError as error:
@@ -178,7 +180,7 @@ class Learner:
         settings, spec = process.settings, process.spec
         self._settings = settings
         self._group = group
-        agent = settings.learner.agent
+        agent = process.identity.agent or 0
         self._run_dir: Path = agent_directory(settings, agent)
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
@@ -201,7 +203,7 @@ class Learner:
             assert isinstance(settings.replay, SharedReplaySettings)
             client = ReplayClient(
                 process.context,
-                settings.learner.replay,
+                process.identity.addresses["replay"],
                 layout=layout,
                 run_id=settings.name,
                 agent=agent,
@@ -221,6 +223,7 @@ class Learner:
             layout,
             settings,
             device,
+            agent=agent,
             rank=group.rank,
             num_slots=2 if self._works_ahead else 1,
             join_shared=join_shared if settings.replay.kind == "shared" else None,
@@ -264,6 +267,7 @@ class Learner:
         self._io = IoThread(
             process.context,
             settings,
+            process.identity,
             contract=self._origin.contract,
             layout=layout,
             spec=spec,
@@ -288,7 +292,7 @@ class Learner:
             member=None if self._population is None else self._population.member,
             log=self._log,
         )
-        process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
+        process.announce("learner started", agent * group.size + group.rank, agent=agent, rank=group.rank)
 
     def __enter__(self) -> Learner:
         self._io.start()
@@ -630,7 +634,14 @@ class Learner:
         member = Member(Membership(settings=settings.own_values), window, fitness=own.fitness)
         client = None
         if self._group.is_first:
-            client = PopulationClient(process.context, settings.learner.population, interval_seconds=own.report_interval_seconds)
+            client = PopulationClient(process.context, process.identity.address("population"), interval_seconds=own.report_interval_seconds)
         return PopulationLink(
-            settings, member, self._origin, self._group, trainer=self._trainer, statistics=self._statistics, client=client
+            settings,
+            process.identity.agent or 0,
+            member=member,
+            origin=self._origin,
+            group=self._group,
+            trainer=self._trainer,
+            statistics=self._statistics,
+            client=client,
         )
