@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from herd.algorithms.actor_critic import actor_critic_loss
 from herd.algorithms.dice import DiceTerms, dice_loss, policy_surrogate
 from herd.algorithms.distributions import AppliedCategorical, tempered
+from herd.components.losses.dice import DiceSettings
+from herd.components.losses.impala import ImpalaSettings
 from tests.oracles.dice import Batch, Costs, constants, gradients, importance_ratios, losses
 
 torch.set_num_threads(1)
@@ -95,7 +97,7 @@ def loss_by_herd(
         terminated=torch.tensor(batch.terminated)[:, columns],
         row_valid=torch.tensor(batch.row_valid)[:, columns],
         discount=DISCOUNT,
-        algorithm=costs,
+        settings=DiceSettings.model_construct(**asdict(costs)),
     )
     terms.total.backward()
     assert advantages.grad is not None
@@ -166,7 +168,7 @@ def test_at_tau_1_without_q_the_loss_equals_actor_critic() -> None:
         terminated=torch.tensor(batch.terminated),
         row_valid=torch.tensor(batch.row_valid),
         discount=DISCOUNT,
-        algorithm=costs,
+        settings=ImpalaSettings.model_construct(**asdict(costs)),
     )
     terms.total.backward()
     torch.testing.assert_close(found.by_advantages, logits.grad, rtol=1e-10, atol=1e-12)
