@@ -344,7 +344,7 @@ def _arguments(device: str) -> dict[str, object]:
         "terminated": torch.zeros(by_row, dtype=torch.bool, device=device),
         "row_valid": torch.ones(by_row, dtype=torch.bool, device=device),
         "discount": DISCOUNT,
-        "algorithm": Costs(ablation="entropy", retrace_bootstrap="taken"),
+        "settings": DiceSettings(ablation="entropy", retrace_bootstrap="taken"),
     }
 
 
@@ -366,8 +366,6 @@ def test_the_loss_never_waits_for_the_device() -> None:
         ("rewards", torch.zeros(1, 5), "rewards must be"),
         ("terminated", torch.ones(8, 5), "terminated must be bool"),
         ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
-        ("algorithm", Costs(ablation="none"), "ablation must be"),  # type: ignore[arg-type]
-        ("algorithm", Costs(retrace_bootstrap="q"), "bootstrap must be"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, message: str) -> None:
