@@ -10,6 +10,8 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.components.replay.shared import SharedReplay as SharedReplaySettings
+from herd.components.trackers.api import Run
+from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
 from herd.envs.make import suite_of
@@ -26,7 +28,6 @@ from herd.service.host import usable_cpus
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
-from herd.tracking.trackers import make_trackers, what_is_missing
 from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner import snapshot
@@ -259,8 +260,9 @@ class Learner:
             self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
-        trackers = make_trackers(settings, self._run_dir, agent=agent) if group.is_first else None
-        self._files = RunFiles(self._run_dir, self._meters.write_failed, trackers)
+        run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
+        run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
+        self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings.logging, run) if group.is_first else None)
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._io = IoThread(
             process.context,
