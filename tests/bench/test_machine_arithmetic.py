@@ -24,7 +24,8 @@ from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
 from herd.components.replay.uniform import UniformReplay
 from herd.config.loading import load_settings
-from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.config.services import ActorSettings, LearnerSettings
+from herd.config.settings import NetworkSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
