@@ -126,7 +126,7 @@ def test_core_and_torso_of_another_package_are_trained() -> None:
     told = python(
         """
 import torch
-from tests.equality.recorder import Batches, Trainer, environment_spec, load_settings, rates_at
+from tests.equality.recorder import Batches, Trainer, environment_spec, load_settings
 words = "--env.suite corridor --network.torso corridor_places --network.core corridor_gru --network.core.size 8 --actor.environments 4"
 words += " --learner.batch_size 4 --algorithm.burn_in 4 --network.last_action_and_reward"
 settings = load_settings([], words.split(), {})
@@ -136,7 +136,7 @@ before = trainer.weights()["core.initial"].clone()
 for number in range(6):
     batch = batches.next().batch
     trainer.begin(batch, 0)
-    trainer.finish(trainer.launch(batch), rates_at(settings.optimizer, env_frames=0, learner_updates=number))
+    trainer.finish(trainer.launch(batch), settings.optimizer.rates(env_frames=0, learner_updates=number))
     batches.actor.policy.load(trainer.weights())
 print(batch.initial_core_state.shape[1], bool((trainer.weights()["core.initial"] != before).all()))
 """,
