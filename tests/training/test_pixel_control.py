@@ -15,7 +15,6 @@ from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.training.batch import BatchBuffer
-from herd.training.batch import Slab
 from herd.training.forward import run_forward
 from herd.training.trainer import Trainer
 from tests.oracles import pixel_control as oracle
