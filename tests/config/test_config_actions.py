@@ -22,16 +22,16 @@ def spec(actions: ActionSpace) -> EnvSpec:
 @pytest.mark.parametrize(
     ("section", "settings", "key"),
     [
-        (LOSSES, {"kind": "dice"}, "loss.kind dice"),
-        (LOSSES, {"kind": "impala", "trust_region": "implied"}, "loss.trust_region implied"),
-        (LOSSES, {"kind": "custom", "function": "mine:loss", "head": "dueling"}, "loss.head dueling"),
-        (AUXILIARIES, {"kind": "pixel_control"}, "auxiliary.kind pixel_control"),
-        (LOSSES, {"kind": "impala", "trust_region": "behaviour"}, None),
-        (LOSSES, {"kind": "custom", "function": "mine:loss"}, None),
+        (LOSSES.union(), {"kind": "dice"}, "loss.kind dice"),
+        (LOSSES.union(), {"kind": "impala", "trust_region": "implied"}, "loss.trust_region implied"),
+        (LOSSES.union(), {"kind": "custom", "function": "mine:loss", "head": "dueling"}, "loss.head dueling"),
+        (AUXILIARIES.union(), {"kind": "pixel_control"}, "auxiliary.kind pixel_control"),
+        (LOSSES.union(), {"kind": "impala", "trust_region": "behaviour"}, None),
+        (LOSSES.union(), {"kind": "custom", "function": "mine:loss"}, None),
     ],
 )
 def test_settings_that_need_one_discrete_action(section: Any, settings: dict[str, str], key: str | None) -> None:
-    chosen: Any = TypeAdapter(section.union()).validate_python(settings)
+    chosen: Any = TypeAdapter(section).validate_python(settings)
     assert chosen.objection(spec(discrete(3))) is None
     expected = "needs one discrete action, but these environments have actions of shape (2,), discrete, from (0, 0) to (2, 4)"
     assert chosen.objection(spec(PAIR)) == (None if key is None else f"{key} {expected}")
