@@ -69,12 +69,12 @@ class LearnerEnd:
                         self._router.send(peer, encode(answer))
 
     def _answer(self, peer: Peer, frames: list[memoryview]) -> Message | None:
-        message = decode_header(frames[0])
+        message = UNROLLS.decode(frames[0])
         payload: list[Frame] = list(frames[1:])
         match message:
             case Hello():
                 self._credit.on_hello(peer, message.max_unrolls, 0.0)
-                return Welcome(request_id=message.request_id, accepted_sequence=message.oldest_sequence - 1, granted_unrolls=0)
+                return Welcome(id=message.id, accepted_sequence=message.oldest_sequence - 1, granted_unrolls=0)
             case CreditRequest():
                 self._credit.on_credit_request(peer, message.wanted_unrolls, 0.0)
                 return Credit(granted_unrolls=self._credit.granted(peer))

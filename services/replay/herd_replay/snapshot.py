@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from herd.config.foreign_files import MAX_JSON_BYTES, open_file, read_file
 from herd.protocols.replay.pieces import EpisodeKey
 from herd.protocols.replay.samples import PART, PIECE
+from herd.rpc.envelope import Identifier
 from herd.service.files import TEMPORARY, replace_file
 from herd_replay.assembly import Episode, Piece
 from herd_replay.records import Record, record_parts
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
+    from herd.rpc.serving import AtMostOnce
     from herd_replay.assembly import Assembler
     from herd_replay.exchange import Replica
     from herd_replay.store import EpisodeStore
-    from herd_replay.writers import Writers
 
 DIRECTORY = "replay"
 STATE = "state.json"
@@ -83,7 +84,7 @@ class SavedState(_Model):
     """The oldest first."""
     open: Digest | None
     """Digest of open.bin, which contains episodes that were open when the process ended. None in a snapshot of a running process."""
-    writers: tuple[tuple[Count, Count], ...]
+    writers: tuple[tuple[Identifier, Count], ...]
     """Each writer, and its last message that is contained in the blocks."""
 
 
@@ -102,7 +103,7 @@ class Captured:
     blocks: tuple[Block, ...]
     open: Iterator[bytes] | None
     """Parts of open.bin, made as they are written, so that they take no memory: the assembler must not change until then."""
-    writers: tuple[tuple[int, int], ...]
+    writers: tuple[tuple[str, int], ...]
 
 
 class Restored(NamedTuple):
@@ -114,7 +115,7 @@ class Restored(NamedTuple):
     """Agent steps of episodes that are still open."""
 
 
-def capture(store: EpisodeStore, assembler: Assembler, writers: Writers, *, is_last: bool) -> Captured:
+def capture(store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None], *, is_last: bool) -> Captured:
     """Capture the present state. ``is_last``: include open episodes, because the process ends."""
     oldest = next(store.episodes(), None)
     blocks = [
@@ -154,7 +155,7 @@ class SnapshotFolder:
         self._written = {block.name: block for block in blocks}
         self._clean({*self._written, *([OPEN] if digest is not None else [])})
 
-    def load(self, store: EpisodeStore, assembler: Assembler, writers: Writers) -> Restored:
+    def load(self, store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None]) -> Restored:
         """Load the newest snapshot into empty objects.
 
         Raises:
@@ -168,7 +169,7 @@ class SnapshotFolder:
         for block in state.blocks:
             self._load_block(block, store, assembler, lost)
         for writer, sequence in state.writers:
-            writers.note(writer, sequence)
+            writers.answered(writer, sequence)
         if state.open is not None:
             self._load_open(state.open, assembler, lost)
         return Restored(lost, assembler.num_steps)
