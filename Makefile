@@ -53,7 +53,7 @@ imports: $(VENV)/.dev  ## Check which package may import which: import-linter.
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the whole system.
-	$(BIN)/herd bench $(FILE)
+	$(BIN)/python -m benchmarks.machine $(FILE)
 
 doctor: $(VENV)/.installed  ## Check whether this machine has what training needs.
 	$(BIN)/herd doctor

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from herd.bench.transport import measure_transport
+from benchmarks.machine.transport import measure_transport
 from herd.cli.keys import make_keys
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout

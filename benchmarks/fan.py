@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from herd.bench.stages import stage_environment
+from benchmarks.machine.stages import stage_environment
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
 from herd.service.machine import describe_hardware

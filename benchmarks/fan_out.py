@@ -37,7 +37,6 @@ from benchmarks.fan import (
     shares,
     wait,
 )
-from herd.bench.weights_size import num_parameters, weights_bytes
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
@@ -208,10 +207,22 @@ class Server:
         }
 
 
+def weights_bytes(settings: RunSettings) -> int:
+    """Return the size of one published version, without its headers of about 1 kB."""
+    import torch  # noqa: PLC0415  the processes of clients do without
+
+    from herd.networks.agent import agent_of  # noqa: PLC0415
+
+    with torch.device("meta"):
+        agent = agent_of(settings, environment_spec(settings.env))
+    parameters = sum(parameter.numel() for parameter in agent.parameters())
+    return parameters * {"float32": 4, "bfloat16": 2}[settings.learner.weights_dtype]
+
+
 def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any]:
     """Publish weights through real servers to simulated clients; return the report, ready for JSON."""
     allow_connections(options.actors, servers=max(1, options.replicas), processes=options.processes)
-    version_bytes = weights_bytes(settings, num_parameters(settings))
+    version_bytes = weights_bytes(settings)
     with tempfile.TemporaryDirectory(prefix="herd-fan-out-") as directory, ExitStack() as started:
         config = Path(directory) / "config.yaml"
         config.write_text(dump_settings(settings))

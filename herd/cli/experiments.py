@@ -17,7 +17,7 @@ def run(argv: Sequence[str]) -> int:
     """List the shipped experiments, or print one; returns the exit code."""
     parser = OneLineParser(
         prog="herd experiments",
-        description="Lists the experiments that herd train, bench and plan accept by name. show prints one for editing: "
+        description="Lists the experiments that herd train accepts by name. show prints one for editing: "
         "herd experiments show pong > mine.yaml",
     )
     parser.add_argument("action", nargs="?", choices=["show"], help="print an experiment")

@@ -22,8 +22,6 @@ COMMANDS = {
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
     "experiments": ("herd.cli.experiments", "list the shipped experiments, or print one to edit"),
     "keys": ("herd.cli.keys", "create the keys that encrypt and authenticate a run's connections"),
-    "bench": ("herd.bench.command", "measure each stage of a run and the whole system on this machine"),
-    "plan": ("herd.cli.plan", "compute the resources for a frame rate: cores, GPUs, servers, network, memory"),
     "doctor": ("herd.cli.doctor", "check whether this machine has what training needs"),
 }
 

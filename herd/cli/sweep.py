@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.cli.errors import CommandError
 from herd.cli.options import POSITIVE_WHOLE, OneLineParser
-from herd.cli.preflight import check_before_start
-from herd.cli.requirements import require
+from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings

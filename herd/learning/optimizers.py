@@ -34,9 +34,7 @@ class Rates(NamedTuple):
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
     """Return an optimizer with all parameters in one group.
 
-    The rates are set before each step, as numbers or as tensors on the parameters' device. A step reads two attributes, float32 [], as
-    torch's gradient scaler sets them: gradients are divided by ``grad_scale``, and if ``found_inf`` is 1, parameters and state do not
-    change, whatever the gradients contain.
+    The rates are set before each step. Any optimizer of torch will do; see `guarded_step`.
     """
     if settings.kind == "adamw":
         return torch.optim.AdamW(
@@ -51,6 +49,29 @@ def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) 
         betas = (settings.beta1, settings.beta2)
         return torch.optim.Adam(parameters, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True)
     return RMSProp(parameters, lr=settings.learning_rate, decay=settings.decay, epsilon=settings.epsilon, momentum=settings.momentum)
+
+
+@torch.no_grad()
+def guarded_step(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
+    """Do a step if ``is_finite``, bool [] on the parameters' device. Otherwise neither parameters nor state change; the host does not wait.
+
+    torch's fused optimizers and `RMSProp` skip a step by themselves where ``found_inf`` is 1. What others have changed is put back, from a
+    copy. State that the first step creates is that of a gradient of 0, and state on the host, such as the count of steps of some optimizers
+    on a GPU, goes on.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = is_finite.logical_not().float()  # type: ignore[attr-defined]
+        optimizer.step()
+        return
+    parameters = [own for group in optimizer.param_groups for own in group["params"] if own.grad is not None]
+    for parameter in parameters:
+        parameter.grad.masked_fill_(~is_finite, 0.0)
+    state = [tensor for own in parameters for tensor in optimizer.state.get(own, {}).values() if isinstance(tensor, Tensor)]
+    changed = [tensor for tensor in [*parameters, *state] if tensor.device == is_finite.device]
+    before = [tensor.clone() for tensor in changed]
+    optimizer.step()
+    for tensor, old in zip(changed, before, strict=True):
+        tensor.copy_(torch.where(is_finite, tensor, old))
 
 
 def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: int) -> Rates:

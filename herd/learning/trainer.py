@@ -23,7 +23,7 @@ from herd.learning.losses import make_loss, with_auxiliary
 from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
-from herd.learning.optimizers import load_state_tensors, new_optimizer, state_tensors
+from herd.learning.optimizers import guarded_step, load_state_tensors, new_optimizer, state_tensors
 from herd.learning.parallel import OneShard, ParallelModel
 from herd.learning.readback import Readback
 from herd.learning.replayer import Replayer
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from herd.learning.health import Health, Seen
     from herd.learning.optimizers import Rates
     from herd.learning.parallel import Shards
-
-_LEAST_NORM = 1e-6
-"""Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 Losses = dict[str, Measured]
 """The metrics of the loss for one batch, per trained row if so defined, independent of the reduction that is optimized."""
@@ -206,13 +203,13 @@ class Trainer:
         gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
         is_finite = norm.isfinite()
-        limit = torch.full_like(norm, math.inf if self._max_gradient_norm is None else self._max_gradient_norm)
-        self.optimizer.grad_scale = ((norm + _LEAST_NORM) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
-        self.optimizer.found_inf = is_finite.logical_not().to(norm.dtype)  # type: ignore[attr-defined]
+        limit = math.inf if self._max_gradient_norm is None else self._max_gradient_norm
+        if self._max_gradient_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, norm, foreach=True)
         diagnostics = self._diagnose(launched.batch)
         group = self.optimizer.param_groups[0]
         group["lr"], group["weight_decay"] = rates
-        self.optimizer.step()
+        guarded_step(self.optimizer, is_finite)
         seen = None if diagnostics is None else diagnostics.after()
         self._follow(launched.targets, is_finite)
         self._send(launched.metrics, [norm, is_finite, norm > limit], seen)

@@ -80,7 +80,6 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
         (["watch", "nowhere"], ["nowhere: no such run"]),
         (["plot", "run", "empty"], ["empty: not a run"]),
         (["status", "nowhere"], ["nowhere: no such run"]),
-        (["plan", "--frames_per_second", "0"], ["--frames_per_second"]),
     ],
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else None,
 )

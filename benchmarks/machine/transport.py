@@ -1,4 +1,4 @@
-"""``python -m herd.bench.transport --config FILE --seconds N``: measures the transport of unrolls, with both ends in this process.
+"""The transport of unrolls, measured with both ends in one process.
 
 The actor's end is the real client. The learner's end processes messages like the learner's I/O thread: header, credit, one checked copy
 into preallocated arrays, acknowledgement. There is no environment, network or queue.
@@ -6,13 +6,11 @@ into preallocated arrays, acknowledgement. There is no environment, network or q
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import TYPE_CHECKING
 
-from herd.bench.measurement import Measurement, measure
-from herd.bench.stages import split_stage_arguments
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.measurement import Measurement, measure
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.arrays import read_arrays
@@ -20,7 +18,6 @@ from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
 from herd.rpc.codec import decode_header, encode
-from herd.service.startup import parse_settings
 from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller, Waker
 
@@ -127,14 +124,3 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
         learner.close()
         for context in contexts:
             context.destroy()
-
-
-def main() -> int:
-    """Print one measurement as JSON."""
-    _, seconds, rest = split_stage_arguments(sys.argv[1:])
-    print(measure_transport(parse_settings("learner", rest), seconds=seconds).to_json())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

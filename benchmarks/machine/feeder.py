@@ -1,4 +1,4 @@
-"""``python -m herd.bench.feeder --config FILE``: an actor without environments or policy, for measuring a learner at its limit.
+"""``python -m benchmarks.machine.feeder --config FILE``: an actor without environments or policy, for measuring a learner at its limit.
 
 Until SIGTERM it sends the same synthetic unrolls over the real links, with credit, acknowledgements and repetitions, as fast as the
 learner's shards accept them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.client import UnrollClient
