@@ -16,8 +16,8 @@ from herd.envs.make import environment_spec
 from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
-from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
-from herd.rpc.codec import decode_header, encode
+from herd.protocols.unrolls.messages import UNROLLS, Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
+from herd.rpc.codec import encode
 from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller, Waker
 
@@ -77,7 +77,7 @@ class LearnerEnd:
                 return Credit(granted_unrolls=self._credit.granted(peer))
             case Unrolls():
                 self._credit.on_message_received(peer, message.num_unrolls, 0.0)
-                read_arrays(message, payload, self._layout, self._arrays)
+                read_arrays(payload, message.num_unrolls, self._layout, self._arrays, message.compression)
                 self._credit.on_consumed(message.num_unrolls)
                 return Ack(sequence=message.sequence, granted_unrolls=self._credit.granted(peer))
             case _:

@@ -117,7 +117,7 @@ class Conversation:
         if kind is None:
             raise MalformedMessage(f"{name[:64]!r} is not a message to or from a {self.server}", "unexpected")
         try:
-            return kind.model_validate(header)
+            return kind.model_validate(header, extra="forbid" if kind.has_payload else "ignore")
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(str(part)[:64] for part in first["loc"][:4])

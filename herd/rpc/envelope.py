@@ -28,12 +28,9 @@ ENVELOPE_FIELDS = ("id", "run", "agent", "contract", "client")
 
 
 class Fields(BaseModel):
-    """Part of a message: strict and immutable.
+    """Part of a message: strict and immutable."""
 
-    An unknown field is ignored, so that a newer release may add optional ones. A field that must not be ignored needs a new version.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Message(Fields):
@@ -47,7 +44,8 @@ class Message(Fields):
     names: ClassVar[frozenset[str]] = frozenset()
     """Fields of the envelope that it must have. Requests name run, agent and contract; what follows in a session does not."""
     has_payload: ClassVar[bool] = False
-    """Whether frames follow the header."""
+    """Whether frames follow the header. If not, a receiver ignores unknown fields, so that a newer release may add optional ones; with a
+    payload they are an error, because they could change its meaning. What must not be ignored needs a new version."""
 
     version: Literal[3] = PROTOCOL_VERSION
     type: str
@@ -73,9 +71,8 @@ class Message(Fields):
 
 
 class WithPayload(Message):
-    """A message with payload frames. An unknown field is an error, because it could change the meaning of the payload."""
+    """A message with payload frames."""
 
-    model_config = ConfigDict(extra="forbid")
     has_payload: ClassVar[bool] = True
 
 

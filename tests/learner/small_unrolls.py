@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from herd.contract.unroll import UnrollLayout
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import EpisodeReport, Unrolls
+from herd.rpc.codec import encode
 from herd.transport import Frame
 
 LAYOUT = UnrollLayout(unroll_length=2, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, num_tasks=2)
@@ -47,4 +48,4 @@ def unrolls_message(
         num_unrolls=num_unrolls,
         episodes=episodes,
     )
-    return encode_arrays(header, arrays if arrays is not None else small_arrays(num_unrolls))
+    return [*encode(header), *pack_arrays(arrays if arrays is not None else small_arrays(num_unrolls))]

@@ -227,21 +227,24 @@ def receive_arrays(frames: Sequence[Frame], num_unrolls: int, layout: UnrollLayo
     return arrays
 
 
-def read_arrays(frames: Sequence[Frame], num_unrolls: int, layout: UnrollLayout, out: Mapping[str, Array]) -> None:
-    """Copy what `receive_arrays` returns for uncompressed ``frames`` into ``out``, one memcpy per field.
+def read_arrays(
+    frames: Sequence[Frame], num_unrolls: int, layout: UnrollLayout, out: Mapping[str, Array], compression: Compression = "none"
+) -> None:
+    """Copy what `receive_arrays` returns into ``out``, one memcpy per field.
 
     Args:
         frames: one per field.
         num_unrolls: U.
         layout: what the receiver expects.
         out: by field name, writable views [U, *shape]; they may be strided.
+        compression: of frames that are shorter than their array.
 
     Raises:
         MalformedMessage: as in `receive_arrays`; ``out`` is unchanged.
         ValueError: ``out`` does not fit the layout.
 
     """
-    arrays = dict(receive_arrays(frames, num_unrolls, layout))
+    arrays = dict(receive_arrays(frames, num_unrolls, layout, compression))
     for name, array in arrays.items():
         target = out[name]
         if target.shape != array.shape or target.dtype != array.dtype:
