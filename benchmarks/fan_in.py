@@ -47,8 +47,8 @@ from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
+from herd.launch.ports import held_ports, local_address
 from herd.protocols.unrolls.client import UnrollClient
-from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
 from herd.telemetry.telemetry import Telemetry
 from herd.transport.context import Context

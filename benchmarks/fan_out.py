@@ -40,8 +40,8 @@ from benchmarks.fan import (
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
+from herd.launch.ports import held_ports, local_address
 from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame, WeightsPublisher
-from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
 from herd.transport.context import Context
 

@@ -26,11 +26,11 @@ from benchmarks.machine.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
-from herd.config.run_files import CONFIG
-from herd.service.machine import describe_hardware
-from herd.supervisor.plan import Start, held_run_ports, plan_children
-from herd.supervisor.ports import PortError
-from herd.supervisor.readings import metrics_url
+from herd.launch.plan import Start, held_run_ports, plan_children
+from herd.launch.ports import PortError
+from herd.launch.readings import metrics_url
+from herd.run.paths import CONFIG
+from herd.service.host import describe_hardware
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from herd.config.settings import RunSettings
-    from herd.supervisor.plan import ChildPlan
+    from herd.launch.plan import ChildPlan
 
 START_SECONDS = 180.0
 """Time for imports of torch, the rendezvous, a first update, and compilation."""

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from benchmarks.soak.proxy import HOST, Proxy
 from benchmarks.soak.supervised import LINKS, WIRING, write_json
 from benchmarks.soak.wiring import Link
-from herd.config.run_files import AGENTS
-from herd.service.announcement import PROCESSES
-from herd.supervisor.child import Child, last_lines
-from herd.supervisor.ports import held_ports
+from herd.launch.child import Child, last_lines
+from herd.launch.ports import held_ports
+from herd.run.paths import AGENTS, PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from herd.supervisor.plan import ChildPlan, Start
+from herd.launch.plan import ChildPlan, Start
 from herd.topology import SERVICES
 
 if TYPE_CHECKING:

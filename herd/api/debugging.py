@@ -20,11 +20,12 @@ from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
+from herd.launch.child import Child, last_lines
+from herd.launch.plan import Start, held_run_ports, plan_children
+from herd.launch.ports import PortError
+from herd.launch.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
+from herd.run.paths import LOGS
 from herd.service.startup import BadInputError, LostAtEndError
-from herd.supervisor.child import Child, last_lines
-from herd.supervisor.plan import Start, held_run_ports, plan_children
-from herd.supervisor.ports import PortError
-from herd.supervisor.run_directory import LOGS, RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from herd.api.training import Source
     from herd.config.settings import RunSettings
-    from herd.supervisor.plan import ChildPlan
+    from herd.launch.plan import ChildPlan
 
 _HERE = ("learner", "actor")
 """Services that run in this thread."""

@@ -16,10 +16,10 @@ from herd.api.errors import RunError
 from herd.api.runs import Run
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
-from herd.config.run_files import CONFIG
 from herd.config.settings import RunSettings
-from herd.supervisor.program import start_training, stop_training
-from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory
+from herd.launch.program import start_training, stop_training
+from herd.launch.run_directory import RunDirectoryError, claim_run_directory
+from herd.run.paths import CONFIG
 
 if TYPE_CHECKING:
     Source = RunSettings | Mapping[str, object] | Path | str | Sequence[Path | str]

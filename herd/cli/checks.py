@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from herd.config.suites import DEFAULT_SUITE, installed_suites
 from herd.envs.make import missing_packages
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.service.hardware import cpu_gains_from_bfloat16, usable_cpus
-from herd.service.limits import available_memory
+from herd.service.host import available_memory, cpu_gains_from_bfloat16, usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

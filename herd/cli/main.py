@@ -16,7 +16,7 @@ COMMANDS = {
     "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare the runs"),
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),
-    "export": ("herd.cli.export", "write the policy of a run as TorchScript or ONNX"),
+    "export": ("herd.cli.export", "write the policy of a run for torch or as ONNX"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
     "report": ("herd.cli.report", "write one HTML page about a run"),
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),

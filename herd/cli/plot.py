@@ -9,7 +9,7 @@ from herd.cli.errors import CommandError
 from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
-from herd.config.run_files import agent_directories
+from herd.run.paths import agent_directories
 
 if TYPE_CHECKING:
     import argparse
@@ -69,8 +69,8 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError("--x episodes and --task need --bandit")
     require("matplotlib")
     from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.curves import plot_runs  # noqa: PLC0415
-    from herd.plots.history import PlotError  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415
+    from herd.view.plots.curves import plot_runs  # noqa: PLC0415
 
     output = options.output
     if output is None:
@@ -87,7 +87,7 @@ def run(argv: Sequence[str]) -> int:
             data=options.data,
             panels=options.panels,
         )
-    except PlotError as error:
+    except JournalError as error:
         raise CommandError(str(error)) from error
     print(output)
     return 0
@@ -99,14 +99,14 @@ def _plot_bandit(options: argparse.Namespace) -> int:
     if options.x == "wall_seconds":
         raise CommandError("--bandit needs --x env_frames or episodes")
     require("matplotlib")
-    from herd.plots.bandit import plot_bandit  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.history import PlotError  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415
+    from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  loads numpy; not needed for --help
 
     [run_dir] = options.run_dirs
     output = options.output or run_dir / ("bandit.png" if options.task is None else f"bandit-{options.task}.png")
     try:
         plot_bandit(run_dir, output, task=options.task, agent=options.agent, x=options.x, data=options.data)
-    except PlotError as error:
+    except JournalError as error:
         raise CommandError(str(error)) from error
     print(output)
     return 0
@@ -116,14 +116,14 @@ def _plot_population(options: argparse.Namespace) -> int:
     if options.bandit or len(options.run_dirs) > 1 or options.x != "env_frames":
         raise CommandError("--population takes one run and --x env_frames, and cannot be combined with --bandit")
     require("matplotlib")
-    from herd.plots.history import PlotError  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.population import plot_population  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.view.plots.population import plot_population  # noqa: PLC0415
 
     [run_dir] = options.run_dirs
     output = options.output or run_dir / "population.png"
     try:
         plot_population(run_dir, output, data=options.data)
-    except PlotError as error:
+    except JournalError as error:
         raise CommandError(str(error)) from error
     print(output)
     return 0

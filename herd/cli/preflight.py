@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.components.user_code import UserCodeError
 from herd.config.settings import TORSOS
-from herd.config.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def check_descriptors() -> None:
 
 def check_processes(settings: RunSettings) -> None:
     """Check that the machine is not asked for an absurd number of processes or threads; CommandError names the setting."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
+    from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     counts = {component.name: component.count(settings) for component in COMPONENTS}
     cpus = usable_cpus()
@@ -151,7 +151,7 @@ def check_memory(settings: RunSettings) -> None:
     """
     from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.service.limits import available_memory  # noqa: PLC0415
+    from herd.service.host import available_memory  # noqa: PLC0415
 
     learner, actor = settings.learner, settings.actor
     replayed = settings.replay.capacity_unrolls if settings.replay.kind == "uniform" else 0
@@ -201,7 +201,7 @@ def check_user_code(settings: RunSettings) -> None:
 
             build_torso(spec, settings.network)
         if settings.loss.kind == "custom":
-            from herd.learning.losses.custom import imported_loss  # noqa: PLC0415
+            from herd.training.losses.custom import imported_loss  # noqa: PLC0415
 
             imported_loss(settings.loss)
     except (UserCodeError, ValueError) as error:
@@ -236,7 +236,7 @@ def check_dealing(settings: RunSettings) -> str | None:
 
 def crowded(settings: RunSettings) -> str | None:
     """Return a warning if many actors share each CPU."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
+    from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     cpus = usable_cpus()
     if settings.actor.count <= MANY_ACTORS_PER_CPU * cpus:

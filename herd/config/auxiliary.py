@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from herd.config.section import Fraction, PositiveFloat, PositiveInt, Section
+from herd.components.settings import Fraction, PositiveFloat, PositiveInt, Section
+from herd.config.losses import needs_one_discrete_action
 
 if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec
@@ -50,6 +51,8 @@ class PixelControlSettings(Section):
         """Say why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
         if not spec.has_frames:
             return "auxiliary.kind pixel_control needs pictures, but these observations are vectors: set auxiliary.kind none"
+        if (objection := needs_one_discrete_action("auxiliary.kind pixel_control", spec)) is not None:
+            return objection
         if min(self.grid(spec)) < FEWEST_CELLS:
             height, width, _ = spec.frame_shape
             pixels = FEWEST_CELLS * self.cell_size

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from herd.components.settings import Port, PositiveFloat, PositiveInt, Section
 from herd.config.addresses import Address
-from herd.config.section import Port, PositiveFloat, PositiveInt, Section
 
 
 class EvaluationSettings(Section):

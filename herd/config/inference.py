@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from herd.components.settings import NonNegativeFloat, NonNegativeInt, Port, PositiveInt, Section
 from herd.config.addresses import Address
-from herd.config.section import NonNegativeFloat, NonNegativeInt, Port, PositiveInt, Section
 
 MAX_REPLICAS = 256
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.section import Fraction, NonNegativeFloat, PositiveFloat, Section
-from herd.config.user_code import USER_CODE
+from herd.components.settings import Fraction, NonNegativeFloat, PositiveFloat, Section
+from herd.components.user_code import USER_CODE
+
+if TYPE_CHECKING:
+    from herd.contract.spaces import EnvSpec
 
 Head = Literal["policy_value", "dueling"]
 """Heads of the network. ``policy_value``: policy logits and a value. ``dueling``: advantages A(x, a) instead of logits, with Q = V + A."""
+
+
+def needs_one_discrete_action(key: str, spec: EnvSpec) -> str | None:
+    """Say that the setting ``key`` cannot be used unless actions are single numbers 0..A-1."""
+    return None if spec.actions.is_discrete else f"{key} needs one discrete action, but these environments have actions of {spec.actions}"
 
 
 class _Common(Section):
@@ -27,6 +35,10 @@ class _Common(Section):
     def draws_temperatures(self) -> bool:
         """Whether games are played at temperatures chosen by a bandit."""
         return False
+
+    def objection(self, spec: EnvSpec) -> str | None:  # noqa: ARG002  variants override this
+        """Say why the actions of ``spec`` cannot be learned, in one sentence that names the setting; None if they can."""
+        return None
 
     @property
     def temperatures_learn(self) -> bool:
@@ -64,6 +76,10 @@ class VTraceSettings(_Common):
         if self.clip_c_threshold > self.clip_rho_threshold:
             raise ValueError("clip_c_threshold must not exceed clip_rho_threshold (Theorem 1 needs c-bar <= rho-bar)")
         return self
+
+    def objection(self, spec: EnvSpec) -> str | None:
+        """A trust region around the implied policy needs its closed form."""
+        return needs_one_discrete_action("loss.trust_region implied", spec) if self.trust_region == "implied" else None
 
     @model_validator(mode="after")
     def _a_trust_region_is_v_traces(self) -> Self:
@@ -123,6 +139,10 @@ class DiceSettings(VTraceSettings):
 
     head: ClassVar[Head] = "dueling"
 
+    def objection(self, spec: EnvSpec) -> str | None:
+        """Retrace averages Q over all actions, of which the network gives the advantages."""
+        return needs_one_discrete_action("loss.kind dice", spec)
+
     @property
     def draws_temperatures(self) -> bool:
         """True except for ``baseline``."""
@@ -145,6 +165,10 @@ class CustomLossSettings(_Common):
     """Heads of the network. ``policy_value``: policy logits and a value. ``dueling``: advantages instead of the logits."""
     options: dict[str, Any] = Field(default={})
     """Keyword arguments for the function."""
+
+    def objection(self, spec: EnvSpec) -> str | None:
+        """Advantages of all actions need one number for each."""
+        return needs_one_discrete_action("loss.head dueling", spec) if self.head == "dueling" else None
 
 
 LossSettings = Annotated[ImpalaSettings | DiceSettings | CustomLossSettings, Field(discriminator="kind")]

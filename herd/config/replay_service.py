@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.section import NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.settings import NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 
 MAX_REPLICAS = 256
 LEAST_MEMORY_BYTES = 64 << 20

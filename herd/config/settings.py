@@ -9,35 +9,43 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from herd.components.optimizers import OPTIMIZERS
+from herd.components.replay import REPLAYS
+from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.user_code import USER_CODE
+from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.addresses import Address, tcp_address
 from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
 from herd.config.evaluation import EvaluationSettings
 from herd.config.inference import InferenceSettings
 from herd.config.losses import ImpalaSettings, LossSettings
-from herd.config.optimizers import OptimizerSettings, RMSPropSettings
 from herd.config.population import PopulationSettings
-from herd.config.replay import NoReplay, ReplaySettings
 from herd.config.replay_service import ReplayServiceSettings
-from herd.config.run_files import AGENTS
-from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 from herd.config.trackers import LoggingSettings
-from herd.config.user_code import USER_CODE
-from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from herd.components.optimizers import OptimizerSettings
+    from herd.components.replay.none import NoReplay
+    from herd.components.replay.shared import SharedReplay
+    from herd.components.replay.uniform import UniformReplay
+    from herd.components.value_scaling import ValueScalingSettings
     from herd.config.draws import Value
 
     EnvSettings = SuiteSettings
+    ReplaySettings = NoReplay | UniformReplay | SharedReplay
 else:
     EnvSettings = suite_union()
+    OptimizerSettings = OPTIMIZERS.union()
+    ReplaySettings = REPLAYS.union()
+    ValueScalingSettings = VALUE_SCALINGS.union()
 
 
 def _one_or_several(value: object) -> object:
@@ -409,10 +417,10 @@ class RunSettings(Section):
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
     loss: LossSettings = ImpalaSettings()
-    value_scaling: ValueScalingSettings = NoValueScaling()
+    value_scaling: ValueScalingSettings = VALUE_SCALINGS.default()
     auxiliary: AuxiliarySettings = NoAuxiliarySettings()
-    optimizer: OptimizerSettings = RMSPropSettings()
-    replay: ReplaySettings = NoReplay()
+    optimizer: OptimizerSettings = OPTIMIZERS.default()
+    replay: ReplaySettings = cast("NoReplay", REPLAYS.default())
     actor: ActorSettings = ActorSettings()
     learner: LearnerSettings = LearnerSettings()
     paramserver: ParamserverSettings = ParamserverSettings()
@@ -430,18 +438,9 @@ class RunSettings(Section):
         return self.run_dir if self.run_dir is not None else Path("runs") / self.name
 
     @property
-    def agent_directories(self) -> list[Path]:
-        """The directory of each agent, in order."""
-        return [self.agent_directory(agent) for agent in range(self.agents)]
-
-    @property
     def actors_per_agent(self) -> int:
         """Least number of the actors started by ``herd train`` that play for each agent. Some agents may have one more."""
         return max(1, self.actor.count // self.agents)
-
-    def agent_directory(self, agent: int) -> Path:
-        """The directory for the files of an agent's learner: the run directory itself if there is only one agent."""
-        return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
 
     def of_agent(self, agent: int) -> Self:
         """The settings of an agent's learner: with its own seed and its own initial values of the swept settings."""
@@ -565,11 +564,12 @@ class RunSettings(Section):
             )
 
     def _check_replay(self) -> None:
-        if isinstance(self.value_scaling, PopArtSettings):
-            if self.value_scaling.replayed and self.replay.kind == "none":
-                raise ValueError("value_scaling.replayed needs a replay.kind other than none")
-            if not self.value_scaling.replayed and not self.replay.train_online:
-                raise ValueError("replay.train_online false needs value_scaling.replayed true: PopArt's statistics would never change")
+        if (
+            incompatibility := self.value_scaling.incompatibility(
+                has_replay=self.replay.kind != "none", train_online=self.replay.train_online
+            )
+        ) is not None:
+            raise ValueError(incompatibility)
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction is too large: a batch of learner.batch_size needs at least one online unroll")
         if self.replay.fraction and self.num_replayed_unrolls < 1:

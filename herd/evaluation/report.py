@@ -14,7 +14,7 @@ import numpy as np
 from herd.envs.make import suite_named
 from herd.envs.scores import aggregates, human_normalised, record_normalised
 from herd.evaluation.intervals import Interval, percentiles, resampled_run_scores, standard_error
-from herd.service.files import replace_file
+from herd.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.foreign_files import read_json
-from herd.config.run_files import agent_number, whole_run
 from herd.evaluation.errors import EvaluationError
+from herd.files import read_json
+from herd.run.paths import agent_number, whole_run
 
 if TYPE_CHECKING:
     from pathlib import Path

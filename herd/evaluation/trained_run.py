@@ -5,24 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from herd.checkpoints.store import CheckpointError, load_checkpoint, newest_checkpoint
-from herd.checkpoints.weights import load_into
+from herd.components.value_scaling import VALUE_SCALINGS
+from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.sources import take_section
-from herd.config.run_files import config_file
 from herd.envs.make import environment_spec, suite_of
 from herd.evaluation.errors import EvaluationError
-from herd.learning.value_scaling import VALUE_STATISTICS, make_value_scaling
 from herd.networks.agent import Agent, agent_of
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.paths import CHECKPOINTS, config_file
+from herd.run.tensors import load_checkpoint, load_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from herd.components.value_scaling.api import Statistics
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
     from herd.contract.spaces import EnvSpec
-    from herd.learning.value_scaling import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
         raise EvaluationError(f"{config}: {error}") from error
     settings, spec = _overridden(config, overrides, trained.env, trained_spec)
     try:
-        directory = checkpoint if checkpoint is not None else newest_checkpoint(run_dir / "checkpoints")
+        directory = checkpoint if checkpoint is not None else newest_checkpoint(run_dir / CHECKPOINTS)
         if directory is None:
             raise EvaluationError(f"{run_dir} contains no checkpoint yet")
         loaded = load_checkpoint(directory)
@@ -122,5 +124,5 @@ def _overridden(config: Path, overrides: Sequence[str], trained_env: SuiteSettin
 def _un_normalise(agent: Agent, trained: RunSettings, num_tasks: int, statistics: Statistics) -> None:
     """Rewrite the value heads so that they predict unnormalised returns."""
     if statistics:
-        scaling = make_value_scaling(trained.value_scaling, num_tasks)
+        scaling = VALUE_SCALINGS.make(trained.value_scaling, num_tasks)
         scaling.rescale(agent.value_head, statistics, scaling.initial("cpu"))

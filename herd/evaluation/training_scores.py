@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.evaluation.errors import EvaluationError
 from herd.evaluation.protocols import LastEpisodes
-from herd.plots.history import PlotError, read_points
+from herd.files import JournalError
+from herd.run.journals import read_points
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ def training_scores(
     """
     try:
         points = read_points(directory)
-    except PlotError as error:
+    except JournalError as error:
         raise EvaluationError(str(error)) from error
     return {task: _score(directory, task, _of_task(points, task, only=len(tasks) == 1), window, frames) for task in tasks}
 

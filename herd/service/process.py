@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec, suite_of
 from herd.rpc.serving import ServedRun
-from herd.service.announcement import announce_process
+from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
@@ -49,8 +49,9 @@ class ServiceProcess:
             self.spec = environment_spec(settings.env)
         except ValueError as error:
             raise BadInputError(str(error)) from error
-        if (objection := settings.auxiliary.objection(self.spec)) is not None:
-            raise BadInputError(objection)
+        for section in (settings.loss, settings.auxiliary):
+            if (objection := section.objection(self.spec)) is not None:
+                raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
         steps = suite_of(settings.env).longest_step_seconds if service in {"actor", "evaluator"} else 0.0
         self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)

@@ -11,7 +11,7 @@ from herd_bandit.snapshot import ForeignSnapshotError, Restored, SnapshotError
 from herd_bandit.window import RequestWindow
 
 from herd.config.settings import BanditSettings
-from herd.config.tiling import tiling_of
+from herd.protocols.bandit.tiling import tiling_of
 from tests.failing_disks import no_space_beyond
 
 SETTINGS = BanditSettings()

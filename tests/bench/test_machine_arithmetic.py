@@ -22,15 +22,16 @@ from benchmarks.machine.stages import FREE_PORTS, stage_environment
 from benchmarks.machine.synthetic import synthetic_unrolls
 from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
+from herd.components.replay.uniform import UniformReplay
 from herd.config.loading import load_settings
-from herd.config.replay import UniformReplay
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
-from herd.learning.batch import TrainBatch
-from herd.learning.trainer import Launched, Trainer
 from herd.protocols.unrolls.arrays import pack_arrays, read_arrays
 from herd.telemetry.metric_names import PHASES
+from herd.training.batch import TrainBatch
+from herd.training.trainer import Launched, Trainer
 
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
@@ -203,7 +204,14 @@ def test_a_skipped_update_fails_the_measurement(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("frame_stack", [1, 4])
 def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     layout = UnrollLayout(
-        unroll_length=5, frame_stack=frame_stack, frame_shape=(84, 84, 1), num_actions=6, state_size=8, instruction_length=3, num_tasks=1
+        unroll_length=5,
+        frame_stack=frame_stack,
+        frame_shape=(84, 84, 1),
+        actions=discrete(6),
+        num_parameters=6,
+        state_size=8,
+        instruction_length=3,
+        num_tasks=1,
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
     received = layout.allocate(3)

@@ -15,9 +15,9 @@ from unittest import mock
 
 from herd.cli.main import main
 from herd.config.loading import dump_settings
-from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
+from herd.run.provenance import Origin
 from herd.service.startup import parse_settings
 
 FILES = {
@@ -71,7 +71,7 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | dict(environment)
     with (
         mock.patch.dict(os.environ, environ, clear=True),
-        mock.patch("herd.supervisor.supervisor.Supervisor.run", started),
+        mock.patch("herd.launch.supervisor.Supervisor.run", started),
         mock.patch("herd.cli.sweep.train_all", started),
         mock.patch.object(sys, "path", list(sys.path)),  # makes the user's own code importable
         redirect_stdout(output),

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from herd.checkpoints.store import save_checkpoint
 from herd.cli.main import main
 from herd.cli.status import read_status
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
-from herd.supervisor.session import Standing, begin_session, end_session, standing
+from herd.run.session import Standing, begin_session, end_session, standing
+from herd.run.tensors import save_checkpoint
 
 
 @pytest.mark.parametrize(

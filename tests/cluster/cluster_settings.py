@@ -26,7 +26,6 @@ VARIABLES = {
     "population: two members of a population, on one volume",
     "CLUSTER_ACCESS_MODE": "of the claim that members of a population share; default: ReadWriteMany",
     "CLUSTER_SHARDS": "learner shards of each agent; default: 1",
-    "CLUSTER_PROCESSES": "0: no pod runs here (no nodes, no images), so only objects are checked; default: 1",
     "CLUSTER_KEEP": "1: the namespace stays, to be looked at; default: 0",
     "CLUSTER_TIMEOUT_SECONDS": "longest wait for any one thing; default: 600",
     "HELM": "the helm program; default: helm from PATH",
@@ -60,13 +59,11 @@ class ClusterSettings:
     run: str
     """One of the names in ``RUNS``."""
     shards: int
-    processes: bool
-    """Whether pods run in this cluster; otherwise only objects are tested."""
     access_mode: str
     """Access mode of ``SHARED_CLAIM``."""
     keep: bool
     """Whether the namespace is kept afterwards."""
-    timeout_seconds: float
+    timeout_seconds: int
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> ClusterSettings:
@@ -94,7 +91,6 @@ class ClusterSettings:
             more_values=more,
             run=_choice(environ, "CLUSTER_RUN", RUNS),
             shards=_number(environ, "CLUSTER_SHARDS", 1),
-            processes=_switch(environ, "CLUSTER_PROCESSES", default=True),
             access_mode=environ.get("CLUSTER_ACCESS_MODE") or "ReadWriteMany",
             keep=_switch(environ, "CLUSTER_KEEP", default=False),
             timeout_seconds=_number(environ, "CLUSTER_TIMEOUT_SECONDS", 600),
@@ -102,16 +98,18 @@ class ClusterSettings:
 
     def pods(self) -> dict[str, int]:
         """Number of pods of each component of the run."""
-        common = {"paramserver": 1, "paramserver-replica": 1, "actor": ACTORS}
-        if self.run == "agents":
-            return common | {"learner": AGENTS * self.shards, "replay": REPLAY_REPLICAS, "evaluator": 1}
-        if self.run == "population":
-            return common | {"learner": AGENTS * self.shards, "population": 1}
-        return common | {"learner": self.shards, "bandit": 1}
+        return self.pods_of(self.run, self.shards)
 
-    def changed_by_upgrade(self) -> set[str]:
-        """Components whose pods are replaced when the learning rate changes."""
-        return {"learner", "population"} if self.run == "population" else {"learner"}
+    @staticmethod
+    def pods_of(run: str, shards: int) -> dict[str, int]:
+        """Number of pods of each component of a run."""
+        common = {"paramserver": 1, "paramserver-replica": 1, "actor": ACTORS}
+        own = {
+            "dice": {"learner": shards, "bandit": 1},
+            "agents": {"learner": AGENTS * shards, "replay": REPLAY_REPLICAS, "evaluator": 1},
+            "population": {"learner": AGENTS * shards, "population": 1},
+        }
+        return common | own[run]
 
     def values(self, *, volumes: bool, learning_rate: float = LEARNING_RATE) -> dict[str, Any]:
         """Values of the chart for a run on CPUs in pods that fit a cluster on a laptop.

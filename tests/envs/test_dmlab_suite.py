@@ -17,6 +17,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
 from herd.envs.instructions import hash_instruction
@@ -76,8 +77,8 @@ def test_an_evaluation_plays_the_test_variants(tmp_path: Path) -> None:
 
 def test_spaces_are_known_without_deepmind_lab() -> None:
     settings = DMLabSettings(tasks=("rooms_watermaze", "contributed/psychlab/harlow", "lt_chasm"), action_set="popart")
-    assert environment_spec(settings) == EnvSpec(settings.tasks, (72, 96, 3), 1, 15, 4, 16)
-    assert environment_spec(DMLabSettings()).num_actions == 9
+    assert environment_spec(settings) == EnvSpec(settings.tasks, (72, 96, 3), 1, discrete(15), 4, 16)
+    assert environment_spec(DMLabSettings()).actions.num_actions == 9
 
 
 def test_action_sets_match_the_papers() -> None:

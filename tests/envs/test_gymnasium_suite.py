@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import BatchedEnvironment, Observation, UnknownTaskError
 from herd.envs.instructions import hash_instruction
@@ -116,7 +117,9 @@ def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
     observation = environments.reset()
     rows: list[Any] = []
     for _ in range(steps):
-        transition = environments.step(random.integers(environments.spec.num_actions, size=environments.num_environments, dtype=np.int32))
+        transition = environments.step(
+            random.integers(environments.spec.actions.num_actions, size=environments.num_environments, dtype=np.int32)
+        )
         rows.append((observation.vector, transition.rewards, transition.terminated, transition.truncated, transition.valid))
         observation = transition.observation
     return rows
@@ -125,7 +128,7 @@ def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
 def test_rows_match_the_environment_stepped_by_hand() -> None:
     settings = GymnasiumSettings(tasks=("CartPole-v1",), max_episode_steps=15)
     environments = make(settings, num_environments=3, first_slot=4)
-    assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, 2, 1, 0, vector_size=4)
+    assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, discrete(2), 1, 0, vector_size=4)
     by_hand = [gymnasium.make("CartPole-v1", max_episode_steps=15) for _ in range(3)]
     seeds = environments._seeds  # type: ignore[attr-defined]
     expected = np.stack([environment.reset(seed=seed)[0] for environment, seed in zip(by_hand, seeds, strict=True)])
@@ -291,7 +294,7 @@ def test_dict_observations_become_image_vector_and_instruction() -> None:
     assert observation.instructions is not None
     np.testing.assert_array_equal(observation.vector[0], np.eye(4)[seen["direction"]])
     assert observation.instructions[0].tolist() == hash_instruction("get to the green goal square")
-    assert environments.spec == EnvSpec((MINIGRID,), (7, 7, 3), 1, 7, 1, 16, vector_size=4)
+    assert environments.spec == EnvSpec((MINIGRID,), (7, 7, 3), 1, discrete(7), 1, 16, vector_size=4)
     with pytest.raises(SettingsError, match=r"network\.language needs env\.instruction_key"):
         load_settings([], ["--env.suite", "gymnasium", "--network.language"], {})
 

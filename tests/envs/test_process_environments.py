@@ -20,6 +20,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from herd.config.suites import SuiteSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import BrokenEnvironmentError
 from herd.envs.instructions import hash_instruction
@@ -107,7 +108,7 @@ def folders(root: Path, *names: str) -> list[str]:
 def environments(
     tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, standby: bool = False
 ) -> Iterator[ProcessEnvironments]:
-    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, 7, 1, words)
+    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(7), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
     made = ProcessEnvironments(
         settings,

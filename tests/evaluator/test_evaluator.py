@@ -20,9 +20,6 @@ from herd_evaluator.meters import Meters
 from herd_evaluator.points import PointsFile
 from herd_evaluator.temperatures import BestTemperatures
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.store import save_checkpoint
-from herd.checkpoints.weights import encode_weights
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 from herd.envs.api import FinishedGame
@@ -30,6 +27,9 @@ from herd.envs.make import environment_spec
 from herd.evaluation.evaluate import evaluate_runs
 from herd.networks.agent import Agent, agent_of
 from herd.protocols.weights.client import WeightsPublisher
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import agent_directory
+from herd.run.tensors import encode_weights, save_checkpoint
 from herd.telemetry.scrape import ScrapeError, scrape, total
 from herd.telemetry.telemetry import Telemetry
 from herd.transport.context import Context
@@ -134,7 +134,7 @@ class EvaluatorProcess:
 
     def __init__(self, server: ServerProcess, *words: str, agent: int = 0) -> None:
         directory = server.settings.directory
-        self._points = server.settings.agent_directory(agent) / "evaluation.jsonl"
+        self._points = agent_directory(server.settings, agent) / "evaluation.jsonl"
         command = [sys.executable, "-m", "herd_evaluator", "--config", str(directory / "config.yaml")]
         self.directory = directory
         self.process = subprocess.Popen(

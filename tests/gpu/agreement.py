@@ -10,9 +10,9 @@ from torch import Tensor
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.trainer import Trainer, UpdateStatistics
-from tests.learning.small_runs import RUN, STEP, unrolls_of, values_of
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer, UpdateStatistics
+from tests.training.small_runs import RUN, STEP, unrolls_of, values_of
 
 TWO_TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 8, "frame_width": 8}
 ATARI = {"env": {"suite": "atari", "tasks": ["breakout"]}}

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from herd.envs.make import environment_spec
-from herd.learning.trainer import Trainer
+from herd.training.trainer import Trainer
 from tests.gpu.agreement import RUNS, Updated, changes_of, distance, furthest, losses_of, on_cpu, settings_of, slab_of, updated
-from tests.learning.small_runs import STEP
+from tests.training.small_runs import STEP
 
 pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")  # as in recurrent.py
 gpu = pytest.mark.gpu

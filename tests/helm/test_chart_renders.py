@@ -15,6 +15,7 @@ import yaml
 
 from helm.tools.fetch_tools import ENGINES
 from helm.tools.values_comments import read_values
+from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.loading import load_settings
 from herd.topology import COMPONENT_NAMES, COMPONENTS, METRICS_PORT
 from tests.helm.rendering import (
@@ -232,7 +233,7 @@ def test_numbers_given_by_helm_set_stay_numbers(engine: str, tmp_path: Path) -> 
     words += ["stop.env_frames=2.5e9"]
     objects = render(*(word for each in words for word in ("--set", f"experiment.{each}")), engine=engine)
     settings = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
-    assert (settings.optimizer.learning_rate, settings.optimizer.epsilon) == (0.0015, 0.001)
+    assert settings.optimizer == RMSPropSettings(learning_rate=0.0015, epsilon=0.001)
     assert (settings.algorithm.discount, settings.learner.batch_size, settings.stop.env_frames) == (0.95, 64, 2_500_000_000)
     scaled = render(
         "--set", "actor.autoscaling.enabled=true,actor.autoscaling.kind=keda,actor.autoscaling.targetStarvation=0.25", engine=engine
@@ -263,6 +264,17 @@ def test_numbers_given_by_helm_set_stay_numbers(engine: str, tmp_path: Path) -> 
         (with_values("experiment=just words"), "not a map of settings in YAML"),
         (with_values("experiment=learner: 3"), "learner must be a map of settings"),
         (with_values("experiment.population.strategy=pbt"), "learner.persistence.existingClaim"),
+        (with_values("experiment.agents=5"), "4 actors for 5 agents"),
+        (
+            with_values(
+                "experiment.agents=3",
+                "actor.autoscaling.enabled=true",
+                "actor.autoscaling.minReplicas=1",
+                "actor.autoscaling.maxReplicas=2",
+            ),
+            "2 actors for 3 agents",
+        ),
+        (with_values("experiment.agents=3", 'actor.groups={"a": {"replicas": 1}, "b": {"replicas": 1}}'), "2 actors for 3 agents"),
         (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
         (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK cannot be set"),
         (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),

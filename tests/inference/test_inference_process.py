@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from herd.checkpoints.weights import encode_weights
 from herd.cli.keys import make_keys
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
@@ -21,6 +20,7 @@ from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
+from herd.run.tensors import encode_weights
 from herd.telemetry.scrape import probe
 from herd.transport.context import Context
 from tests.inference.serving import remote_policy

@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from herd_learner.run_files import METRICS, REPORT, RunFiles
+from herd_learner.run_files import RunFiles
 
+from herd.run.journals import METRICS
+from herd.run.paths import REPORT
 from herd.tracking.trackers import Trackers
 from tests.failing_disks import no_space_beyond
 

@@ -18,14 +18,15 @@ from herd_learner.shards.rendezvous import Place
 from herd_learner.statistics import RunStatistics
 
 from benchmarks.machine.synthetic import synthetic_unrolls
-from herd.checkpoints.store import CheckpointError, load_checkpoint, save_checkpoint
-from herd.config.origin import Origin
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.provenance import Origin
+from herd.run.tensors import load_checkpoint, save_checkpoint
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from herd_learner import learner
 
+from herd.components.user_code import UserCodeError
 from herd.config.settings import RunSettings
-from herd.config.user_code import UserCodeError
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 

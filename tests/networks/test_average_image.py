@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from numpy.typing import NDArray
 
-from herd.learning.parallel import OneShard
 from herd.networks.centering import ROW_STRIDE, SLOWEST_RATE, AverageImage
 from herd.networks.layers import PixelConvolution
-from tests.learning.small_runs import STEP, batch_of, run_of, trainer_of
+from herd.training.parallel import OneShard
+from tests.training.small_runs import STEP, batch_of, run_of, trainer_of
 
 ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS = 9, 3, 5, 4, 2
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from herd.run.processes import announce_process
 from herd.service import allocator
-from herd.service.announcement import announce_process
 from herd.service.startup import MOST_DESCRIPTORS, BadInputError, ensure_descriptors, let_go_of_output, parse_settings
 from tests.failing_disks import read_only
 from tests.patience import patient

@@ -14,9 +14,9 @@ from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLE
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
 from herd.config.settings import RunSettings
-from herd.supervisor import ports
-from herd.supervisor.plan import ChildPlan, Start, held_run_ports, plan_children
-from herd.supervisor.ports import PortError, held_ports, local_address
+from herd.launch import ports
+from herd.launch.plan import ChildPlan, Start, held_run_ports, plan_children
+from herd.launch.ports import PortError, held_ports, local_address
 from tests.ipv6 import needs_ipv6
 
 DICE = ("--loss.kind", "dice")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from herd.supervisor.restarts import EXIT_SHARD_LOST, Failures, GiveUp, LastWords, Restart, RestartPolicy, after_exit, fails_for_good
+from herd.launch.restarts import EXIT_SHARD_LOST, Failures, GiveUp, LastWords, Restart, RestartPolicy, after_exit, fails_for_good
 
 POLICY = RestartPolicy(first_delay_seconds=0.5, max_delay_seconds=3.0, max_failures=5)
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from herd.checkpoints.store import load_checkpoint
+from herd.run.tensors import load_checkpoint
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 from tests.system.three_services import assert_nobody_left, left_in_order, lineage_of, processes_of

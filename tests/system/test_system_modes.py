@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import load_checkpoint
 from herd.telemetry.scrape import total
 from tests.system.whole_runs import CATCH, RANDOM_CATCH, Process, free_ports, metrics, pid_of, read_report, train, until
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 
-from herd.checkpoints.store import Checkpoint, load_checkpoint, newest_checkpoint
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import Checkpoint, load_checkpoint
 from tests.system.whole_runs import CATCH, SECONDS, Process, free_ports, pid_of, read_points, read_report, until
 
 SERVICES = ("actor", "learner", "paramserver")

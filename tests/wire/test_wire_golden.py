@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, HandedTemperature, StartingEpisode, Temperatures
 from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
@@ -61,7 +62,7 @@ from herd.transport import Frame
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}"
 CONTRACT = "c0" * 32
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), discrete(3), 3, state_size=4, instruction_length=2)
 
 MESSAGES: tuple[Message, ...] = (
     Hello(id=1, run="pong", agent=2, contract=CONTRACT, actor_index=3, incarnation=2**63 - 1, max_unrolls=32, oldest_sequence=300),
@@ -159,7 +160,7 @@ def arrays() -> dict[str, Array]:
     result = LAYOUT.allocate(2)
     for field in LAYOUT.fields:
         flat = result[field.name].reshape(-1)
-        modulus = 2 if field.dtype.kind == "b" else 1 + (field.maximum if field.maximum is not None else 250)
+        modulus = 2 if field.dtype.kind == "b" else 1 + (250 if field.maximum is None else int(np.max(field.maximum)))
         flat[:] = np.arange(flat.size) % modulus
         if field.name.endswith("frames"):
             flat[:] //= 64

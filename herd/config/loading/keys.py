@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from pydantic import BaseModel
 
-from herd.config.section import Variants, variants_of
+from herd.components.settings import Variants, variants_of
 from herd.config.settings import RunSettings
 
 if TYPE_CHECKING:

@@ -117,7 +117,7 @@ class ProcessEnvironments:
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Step all games and wait for all of them; games that are over are restarted instead. BrokenEnvironmentError: see above."""
-        self._rows.actions[:] = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
+        self._rows.actions[:] = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.actions.num_actions)
         starting = self._over
         failed = self._run(starting)
         if failed:

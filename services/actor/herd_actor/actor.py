@@ -18,7 +18,7 @@ from herd.envs.make import make_environments
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, link_incarnations, shards_of_agent
 from herd.protocols.unrolls.messages import EpisodeReport
-from herd.service.hardware import pin_to_cpu
+from herd.service.host import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd_actor.loop import Group, play_rows

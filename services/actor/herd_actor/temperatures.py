@@ -7,9 +7,9 @@ import secrets
 from typing import TYPE_CHECKING
 
 from herd.acting.served_temperatures import ServedTemperatures
-from herd.config.tiling import tiling_of
+from herd.files import replace_file
 from herd.protocols.bandit.client import BanditClient
-from herd.service.files import replace_file
+from herd.protocols.bandit.tiling import tiling_of
 from herd.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

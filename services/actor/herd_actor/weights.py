@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from herd.checkpoints.store import CheckpointError
-from herd.checkpoints.weights import decode_weights
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.tensors import decode_weights
 from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:

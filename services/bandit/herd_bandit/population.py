@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.tiling import tiling_of
+from herd.protocols.bandit.tiling import tiling_of
 from herd_bandit import bandits_vote
 from herd_bandit.task_bandit import CENTRAL, Groups, Tally, TaskBandit
 

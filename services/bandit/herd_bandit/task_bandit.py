@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.config.tiling import inverse_temperature_of, x_of
+from herd.protocols.bandit.tiling import inverse_temperature_of, x_of
 from herd_bandit import bandits_vote
 
 if TYPE_CHECKING:

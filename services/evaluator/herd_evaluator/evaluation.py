@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from herd.acting.temperatures import Temperatures
-from herd.checkpoints.weights import load_into
 from herd.evaluation.play import play_tasks
 from herd.evaluation.report import TaskScore, summarise_tasks, task_result
+from herd.run.tensors import load_into
 from herd_evaluator.temperatures import BestTemperatures
 
 if TYPE_CHECKING:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.weights import decode_weights
-from herd.config.foreign_files import read_json
 from herd.config.network_size import max_weights_bytes
 from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import protocol_named
 from herd.evaluation.temperatures import best_temperatures
 from herd.evaluation.trained_run import load_trained_run
+from herd.files import read_json
 from herd.networks.agent import agent_of
 from herd.protocols.weights.client import WeightsClient
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import planned_agent_directories
+from herd.run.tensors import decode_weights
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
@@ -70,7 +71,7 @@ class Evaluator:
         self._settings = process.settings
         self._stop = stop
         self._meters = Meters(process.telemetry)
-        self._files = [PointsFile(directory, self._meters.file_failed) for directory in self._settings.agent_directories]
+        self._files = [PointsFile(directory, self._meters.file_failed) for directory in planned_agent_directories(self._settings)]
         self._evaluations = [Evaluation(process, played, agent, meters=self._meters, stop=stop) for agent in range(self._settings.agents)]
 
     def follow(self, interval_seconds: float) -> None:
@@ -123,7 +124,7 @@ class Evaluator:
             BadInputError: there is no checkpoint.
 
         """
-        for number, (directory, file) in enumerate(zip(self._settings.agent_directories, self._files, strict=True)):
+        for number, (directory, file) in enumerate(zip(planned_agent_directories(self._settings), self._files, strict=True)):
             try:
                 trained = load_trained_run(directory)
                 ranges = best_temperatures(directory, trained)

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from herd.acting.device import device_of, precision_of
-from herd.checkpoints.store import CheckpointError
-from herd.config.origin import Origin
-from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.components.replay.shared import SharedReplay as SharedReplaySettings
+from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
-from herd.config.tiling import tiling_of_run
-from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
-from herd.learning.optimizers import Rates, rates_at
-from herd.learning.trainer import Trainer
+from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import REPORT, agent_directory
+from herd.run.provenance import Origin
+from herd.run.settings import changed_settings, is_supervised, keep_settings
 from herd.service.allocator import return_free_memory
-from herd.service.hardware import usable_cpus
+from herd.service.host import usable_cpus
 from herd.service.process import ServiceProcess
-from herd.service.run_settings import changed_settings, is_supervised, keep_settings
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
+from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
@@ -42,7 +42,7 @@ from herd_learner.publication import Publication
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.records import Records
 from herd_learner.replay_account import ReplayAccount
-from herd_learner.run_files import REPORT, RunFiles
+from herd_learner.run_files import RunFiles
 from herd_learner.shards.group import ShardGroup, Turn, join_group
 from herd_learner.shards.rendezvous import NotGatheredError
 from herd_learner.shared_replay import SharedReplay
@@ -53,11 +53,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.components.optimizers import Rates
     from herd.config.settings import RunSettings
-    from herd.learning.batch import Slab, TrainBatch
-    from herd.learning.trainer import UpdateStatistics
     from herd.protocols.population.messages import Order
     from herd.service.signals import Stop
+    from herd.training.batch import Slab, TrainBatch
+    from herd.training.trainer import UpdateStatistics
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it checks signals and clocks again."""
@@ -177,7 +178,7 @@ class Learner:
         self._settings = settings
         self._group = group
         agent = settings.learner.agent
-        self._run_dir: Path = settings.agent_directory(agent)
+        self._run_dir: Path = agent_directory(settings, agent)
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -585,7 +586,7 @@ class Learner:
         self._io.grant_again(len(stale))
 
     def _rates(self) -> Rates:
-        return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
+        return self._settings.optimizer.rates(env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
 
     def _publish(self) -> None:
         self._publication.publish(self._lineage, self._statistics.learner_updates)

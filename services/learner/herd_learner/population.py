@@ -6,8 +6,9 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.checkpoints.errors import CheckpointError
 from herd.protocols.population.messages import Order
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import agent_directory
 from herd_learner import snapshot
 from herd_learner.member import Member, Membership
 
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.checkpoints.store import Checkpoint
-    from herd.config.origin import Origin
     from herd.config.settings import RunSettings
-    from herd.learning.trainer import Trainer
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.population.messages import Copied, MemberReport
+    from herd.run.provenance import Origin
+    from herd.run.tensors import Checkpoint
+    from herd.training.trainer import Trainer
     from herd_learner.shards.group import ShardGroup
     from herd_learner.statistics import RunStatistics
 
@@ -145,7 +146,7 @@ class PopulationLink:
         own = snapshot.tensors_of(self._trainer)
         if not self._group.is_first:
             return None, None
-        donor = snapshot.load_of_member(self._settings.agent_directory(copied.donor), copied.learner_updates, self._origin, own)
+        donor = snapshot.load_of_member(agent_directory(self._settings, copied.donor), copied.learner_updates, self._origin, own)
         theirs = Membership.model_validate(donor.state.get(snapshot.POPULATION, {}).get("membership"))
         if copied.applied != (0 if theirs.applied is None else theirs.applied.number):
             raise CheckpointError(f"{donor.path}: has been replaced by a checkpoint with other orders")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from herd.checkpoints import store
-from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
-from herd.learning.auxiliary import AUXILIARY
-from herd.learning.value_scaling import VALUE_STATISTICS
+from herd.components.value_scaling.api import VALUE_STATISTICS
+from herd.run import tensors as checkpoint_files
+from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError
+from herd.run.paths import CHECKPOINTS
+from herd.run.tensors import Checkpoint, save_checkpoint
+from herd.training.auxiliary import AUXILIARY
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
@@ -19,15 +21,14 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.config.origin import Origin
-    from herd.config.tiling import Tiling
     from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
-    from herd.learning.trainer import Trainer
+    from herd.protocols.bandit.tiling import Tiling
+    from herd.run.provenance import Origin
+    from herd.training.trainer import Trainer
     from herd_learner.replay import UnrollReplay
     from herd_learner.shards.group import ShardGroup
 
-CHECKPOINTS = "checkpoints"
 POPULATION = "population"
 """Key in a checkpoint's state of the member of a population that wrote it."""
 
@@ -101,7 +102,7 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
         if objection is not None:
             raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
 
-    return store.load_newest(run_dir / CHECKPOINTS, accept)
+    return checkpoint_files.load_newest(run_dir / CHECKPOINTS, accept)
 
 
 def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Mapping[str, Mapping[str, Tensor]]) -> Checkpoint:
@@ -110,7 +111,7 @@ def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Map
     Raises:
         CheckpointError: it no longer exists, is damaged, or belongs to another network; one line.
     """
-    checkpoint = store.load_checkpoint(run_dir / CHECKPOINTS / f"{learner_updates:012d}")
+    checkpoint = checkpoint_files.load_checkpoint(run_dir / CHECKPOINTS / f"{learner_updates:012d}")
     objection = origin.objection(checkpoint.state)
     if objection is not None:
         raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")

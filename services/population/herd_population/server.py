@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import fitness_objection
+from herd.files import JournalError
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.serving import Received, Reply, RequestRefused
@@ -19,8 +19,8 @@ from herd_population.journal import Journal
 from herd_population.meters import Meters
 
 if TYPE_CHECKING:
-    from herd.config.population_journal import Settings
     from herd.config.settings import RunSettings
+    from herd.protocols.population.journal import Settings
     from herd.service.signals import StopRequest
 
 UNREAD_BYTES_EACH = 64 << 10

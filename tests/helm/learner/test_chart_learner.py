@@ -163,6 +163,12 @@ def test_a_disruption_budget_is_created_on_request() -> None:
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (0, "AlwaysAllow")
 
 
-def test_threads_follow_the_cpu_limit() -> None:
-    env = {each["name"]: each for each in container_of(learner())["env"]}
-    assert env["OMP_NUM_THREADS"]["valueFrom"] == {"resourceFieldRef": {"containerName": "learner", "resource": "limits.cpu"}}
+def test_threads_follow_the_cpu_limit_or_the_request() -> None:
+    def source(*words: str) -> object:
+        env = {each["name"]: each for each in container_of(learner(*words))["env"]}
+        return env.get("OMP_NUM_THREADS", {}).get("valueFrom", {}).get("resourceFieldRef", {}).get("resource")
+
+    assert source() == "limits.cpu"
+    # Without a limit, limits.cpu is the number of CPUs of the node.
+    assert source("learner.resources.limits.cpu=null") == "requests.cpu"
+    assert source("learner.resources.limits.cpu=null", "learner.resources.requests.cpu=null") is None

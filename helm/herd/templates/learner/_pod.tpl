@@ -35,11 +35,19 @@
 {{- with index . 0 -}}
 - name: HOME
   value: /tmp
+# Without a limit, limits.cpu would be the CPUs of the node.
+{{- $resources := (include "herd.component" (list . "learner") | fromJson).resources | default dict }}
+{{- $cpu := list }}
+{{- range list "limits" "requests" }}
+{{- if dig . "cpu" "" $resources }}{{ $cpu = append $cpu (printf "%s.cpu" .) }}{{ end }}
+{{- end }}
+{{- with first $cpu }}
 - name: OMP_NUM_THREADS
   valueFrom:
     resourceFieldRef:
       containerName: learner
-      resource: limits.cpu
+      resource: {{ . }}
+{{- end }}
 {{- if gt (include "herd.shards" . | int) 1 }}
 - name: RANK
   valueFrom:

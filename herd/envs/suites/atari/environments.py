@@ -127,7 +127,7 @@ class AtariEnvironments:
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Repeat each action for ``action_repeat`` frames; games that are over are restarted instead."""
-        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
+        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.actions.num_actions)
         raw = self._emulate(actions)
         starting = self._over
         valid = ~starting
@@ -176,8 +176,8 @@ class AtariEnvironments:
             fire_on_reset=settings.fire_on_reset,
             sticky_action_probability=settings.sticky_action_probability,
         )
-        if start.num_actions != self.spec.num_actions:
-            raise RuntimeError(f"{game} has {start.num_actions} actions in this ale-py, expected {self.spec.num_actions}")
+        if start.num_actions != self.spec.actions.num_actions:
+            raise RuntimeError(f"{game} has {start.num_actions} actions in this ale-py, expected {self.spec.actions.num_actions}")
         emulators = AtariVectorEnv(
             game,
             len(range(self.num_environments)[environments]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.instructions import MAX_WORDS
 from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
@@ -25,7 +26,7 @@ def _spec(settings: DMLabSettings) -> EnvSpec:
         task_names=settings.tasks,
         frame_shape=(settings.frame_height, settings.frame_width, 3),
         frame_stack=1,
-        num_actions=len(ACTIONS[settings.action_set]),
+        actions=discrete(len(ACTIONS[settings.action_set])),
         action_repeat=settings.action_repeat,
         instruction_length=MAX_WORDS,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import UnknownTaskError
 from herd.envs.reading import FRAME, VECTOR, WORDS
@@ -51,7 +52,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
         task_names=settings.tasks,
         frame_shape=(height, width, channels),
         frame_stack=settings.frame_stack,
-        num_actions=num_actions,
+        actions=discrete(num_actions),
         action_repeat=settings.action_repeat,
         instruction_length=shapes[WORDS][0] if WORDS in shapes else 0,
         vector_size=shapes[VECTOR][0] if VECTOR in shapes else 0,

@@ -64,7 +64,7 @@ class GymnasiumEnvironments:
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Step every game; those that are over are restarted instead."""
-        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
+        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.actions.num_actions)
         starting = self._over
         row, rewards, terminated, truncated, _ = self._vector.step(actions)
         self._refuse_non_finite(rewards, "reward")

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
-from herd.config.user_code import USER_CODE, UserCodeError, failure, load_user_code
+from herd.components.user_code import USER_CODE, UserCodeError, failure, load_user_code
 from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.instructions import MAX_WORDS, NUM_BUCKETS, hash_instruction
 from herd.envs.reading import FRAME, VECTOR, WORDS
