@@ -158,7 +158,7 @@ def test_invalid_and_foreign_reports_are_refused(tmp_path: Path, connect: Connec
         member.send(b"\xc1")
         assert member.ask(report) is not None
         until(lambda: server.total("herd_wire_malformed_messages_total") >= 1)
-        assert server.total("herd_population_reports_total", outcome="refused") == 6
+        assert server.total("herd_wire_refused_messages_total") == 6
         assert len(server.events()) == 2
 
 
