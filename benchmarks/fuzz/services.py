@@ -17,8 +17,7 @@ from herd_paramserver.store import WeightsStore
 from herd_population.controller import Controller
 
 from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, SERVED, asked, golden, join, split, weights_seeds
-from herd.config.population import PopulationSettings
-from herd.config.settings import BanditSettings
+from herd.config.services import BanditSettings, PopulationSettings
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport, OwnSetting
 from herd.protocols.unrolls.arrays import pack_arrays

@@ -6,17 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-EXIT_BAD_INPUT = 2
-"""Exit code of a service whose settings, files or addresses cannot work, so that a restart does not help."""
-
-
-EXIT_SHARD_LOST = 75
-"""Exit code of a learner shard that lost another shard, which is not its own failure."""
-
-
-EXIT_LOST = 74
-"""Exit code of a service that ended cleanly but could not write its last files."""
-
+from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_SHARD_LOST
 
 _NO_FAILURES = frozenset({0, EXIT_SHARD_LOST, *(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))})
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -62,8 +52,8 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class LastWords:
-    """How a child failed. Two failures with an equal ``way`` probably have the same cause."""
+class ExitRecord:
+    """How a child ended. Two failures with an equal ``way`` probably have the same cause."""
 
     exit_code: int
     line: str
@@ -76,7 +66,7 @@ class LastWords:
         return self.exit_code, _NUMBERS.sub("#", self.line)
 
 
-def fails_for_good(before: LastWords | None, now: LastWords, *, progressed: bool, policy: RestartPolicy) -> bool:
+def fails_for_good(before: ExitRecord | None, now: ExitRecord, *, progressed: bool, policy: RestartPolicy) -> bool:
     """Return whether a child failed twice in the same way, each time right after its start. Being killed from outside does not count."""
     if before is None or progressed or now.exit_code in _NO_FAILURES:
         return False

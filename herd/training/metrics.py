@@ -13,13 +13,13 @@ from herd.components.user_code import UserCodeError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.training.losses.output import Metric
+    from herd.components.losses.api import Metric
     from herd.training.parallel import Shards
 
 MAX_METRICS = 32
 """Maximum number of metrics of a loss: each is one or two series per shard, and a column of metrics.jsonl."""
 TOTAL = "loss_total"
-TAKEN = frozenset(
+RESERVED_COLUMNS = frozenset(
     [
         "wall_seconds",
         "env_frames",
@@ -87,7 +87,7 @@ class MetricSums:
     def sums(self, shards: Shards) -> Tensor:
         """Return the sums of all shards, float32 [N] on the device. All shards must call this together."""
         assert self._sums is not None
-        return shards.add_up(self._sums)
+        return shards.all_reduce_sum(self._sums)
 
     def measured(self, sums: Sequence[float]) -> dict[str, Measured]:
         """Return the metrics from ``sums``, which the host has read; 0 if nothing was counted."""
@@ -98,13 +98,18 @@ class MetricSums:
         return {name: Measured(value, cost) for name, value, cost in zip(self._names, values, self._costs, strict=True)}
 
 
+def of_online_rows(losses: Mapping[str, Measured]) -> dict[str, Measured]:
+    """Remove the metrics of replayed unrolls, for batches without any."""
+    return {name: measured for name, measured in losses.items() if not name.endswith("_replayed")}
+
+
 def _check(metrics: Mapping[str, Metric]) -> None:
     if len(metrics) > MAX_METRICS:
         raise UserCodeError(f"a loss may return at most {MAX_METRICS - 1} metrics, but this one returned {len(metrics) - 1}")
     for name, metric in metrics.items():
         if not _NAME.fullmatch(name):
             raise UserCodeError(f"the loss names a metric {name!r}: small letters, digits and underscores, at most 40, a letter first")
-        if name in TAKEN:
+        if name in RESERVED_COLUMNS:
             raise UserCodeError(f"the loss names a metric {name}, which is another column of metrics.jsonl; choose another name")
         if metric.numerator.ndim or (metric.denominator is not None and metric.denominator.ndim):
             raise UserCodeError(f"the loss's metric {name} must be of scalars, not of shape {list(metric.numerator.shape)}")

@@ -19,7 +19,7 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Losses, Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
@@ -99,13 +99,13 @@ def test_reusing_arrays_gives_the_same_unrolls() -> None:
 
 
 def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
-    return trainer(Slab.of(LAYOUT, unroll), Rates(0.0)).losses
+    return trainer(BatchBuffer.from_unrolls(LAYOUT, unroll), Rates(0.0)).losses
 
 
 def test_losses_use_only_the_rows_after_the_burn_in() -> None:
     trainer, unrolls, _ = _played(8)
     for unroll in unrolls:
-        with mock.patch("herd.training.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = _losses(trainer, unroll)
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
         for call in loss.call_args_list:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.run_paths import check_resumable
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings

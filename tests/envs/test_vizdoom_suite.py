@@ -22,7 +22,7 @@ from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, UnknownTaskError
 from herd.envs.make import environment_spec, make_environments, suite_named
-from herd.envs.processes.solo import Played
+from herd.envs.solo import Played
 from herd.envs.suites.vizdoom.game import Game
 from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.envs.suites.vizdoom.settings import ViZDoomSettings
@@ -186,7 +186,7 @@ def test_a_killed_engine_leaves_no_files() -> None:
     with environments(ViZDoomSettings(), 2) as made:
         made.reset()
         assert set(os.listdir("/dev/shm")) <= before
-        made._workers[0].process.kill()  # type: ignore[attr-defined]
+        made._players[0].process.kill()  # type: ignore[attr-defined]
         folder = Path(made._folder.name)  # type: ignore[attr-defined]
         assert made.step(np.zeros(2, np.int32)).valid.tolist() == [False, True]
     assert not folder.exists()

@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 import herd
 from herd.envs.api import Observation, Transition
-from herd.envs.instructions import hash_instruction
 from herd.envs.make import make_environments
+from herd.envs.reading import hash_instruction
 from herd.evaluation.play import start_play
 from herd.evaluation.trained_run import load_trained_run
 

@@ -20,7 +20,7 @@ from herd.protocols.population.messages import MemberReport, Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.provenance import Origin
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from tests.training.small_runs import trainer_of
 
 
@@ -36,8 +36,7 @@ class MemberLearner:
 
     def __init__(self, whole: RunSettings, agent: int) -> None:
         """``whole``: settings of the whole run, in its own directory."""
-        learner = whole.learner.model_copy(update={"agent": agent})
-        self.settings: RunSettings = whole.of_agent(agent).model_copy(update={"learner": learner})
+        self.settings: RunSettings = whole.of_agent(agent)
         self.agent = agent
         self.directory = agent_directory(whole, agent)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -52,9 +51,10 @@ class MemberLearner:
         self.client = HeardOrders()
         self.link = PopulationLink(
             self.settings,
-            member,
-            self.origin,
-            group,
+            self.agent,
+            member=member,
+            origin=self.origin,
+            group=group,
             trainer=self.trainer,
             statistics=self.statistics,
             client=self.client,  # type: ignore[arg-type]
@@ -63,10 +63,10 @@ class MemberLearner:
             self.settings = self.link.restore(checkpoint)
             snapshot.restore(checkpoint, self.trainer, replay=None)
 
-    def update(self, slab: Slab) -> dict[str, float]:
+    def update(self, buffer: BatchBuffer) -> dict[str, float]:
         """Do one update at the rates of the settings."""
         rates = self.settings.optimizer.rates(env_frames=0, learner_updates=self.statistics.learner_updates)
-        update = self.trainer(slab, rates)
+        update = self.trainer(buffer, rates)
         self.statistics.learner_updates += 1
         return {name: measured.value for name, measured in update.losses.items()} | {"norm": update.gradient_norm}
 

@@ -21,7 +21,7 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.training.trainer import Trainer
 from tests.patience import patient
-from tests.training.small_runs import STEP, slab_of, values_of
+from tests.training.small_runs import STEP, buffer_of, values_of
 
 JOIN_SECONDS = patient(90.0)
 DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
@@ -48,17 +48,17 @@ def train(folder: Path, group: ShardGroup, size: int) -> None:
         count = len(batch["actions"])
         start = sum(count // size + (rank < count % size) for rank in range(group.rank))
         mine = {name: tensor[start : start + group.share(count)].numpy() for name, tensor in batch.items()}
-        statistics = trainer(slab_of(settings, mine), STEP)
+        statistics = trainer(buffer_of(settings, mine), STEP)
         numbers = {**values_of(statistics.losses), "gradient_norm": statistics.gradient_norm}
         if (health := statistics.health) is not None:
             assert health.explained_variance is not None
             numbers |= {"kl": health.update_kl, "effective": health.effective_sample_size, "explained": health.explained_variance}
         told.append(numbers)
-    whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.optimizer_tensors().items()}
-    whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.auxiliary_weights().items()}
-    whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.value_statistics().items()}
+    whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.parts["optimizer"].tensors().items()}
+    whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.parts["auxiliary"].tensors().items()}
+    whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.parts["value_statistics"].tensors().items()}
     # The statistics must be equal on all ranks; otherwise the values of a task mean something else on each.
-    own = {name: tensor.tolist() for name, tensor in trainer.value_statistics().items()}
+    own = {name: tensor.tolist() for name, tensor in trainer.parts["value_statistics"].tensors().items()}
     assert group.gather(own) == [own] * size
     if group.is_first:
         tensors = {name: tensor.contiguous().cpu() for name, tensor in whole.items()}

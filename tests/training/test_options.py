@@ -31,7 +31,7 @@ CATCH_OPTIONS = (
     "--algorithm.reward_shaping soft_asymmetric",
     "--algorithm.reward_shaping soft_asymmetric_printed",
     "--algorithm.reward_shaping log_asymmetric",
-    "--algorithm.reward_shaping none",
+    "--algorithm.reward_shaping clip",
     "--value_scaling.kind multi_head --env.tasks catch,catch_instructed",
     "--value_scaling.kind popart",
     "--optimizer.schedule constant",

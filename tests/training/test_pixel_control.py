@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from herd.components.losses.api import Forward
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
-from herd.training.auxiliary import WithAuxiliary
-from herd.training.batch import Slab
-from herd.training.forward import Forward, run_forward
-from herd.training.losses import make_loss
+from herd.training.batch import BatchBuffer
+from herd.training.forward import run_forward
 from herd.training.trainer import Trainer
 from tests.oracles import pixel_control as oracle
-from tests.training.small_runs import BATCH_SIZE, RUN, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
+from tests.training.small_runs import BATCH_SIZE, RUN, STEP, buffer_of, run_of, trainer_of, unrolls_of, values_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,25 +34,24 @@ def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
     return run_of(**{"env": BOARD, "auxiliary": PIXELS, "learner": learner, **changes})
 
 
-def _batch(settings: Any, seed: int = 0) -> Slab:
+def _batch(settings: Any, seed: int = 0) -> BatchBuffer:
     """A row that only starts a game is followed by the game's first picture; half of the unrolls are replayed."""
     arrays = unrolls_of(settings, seed)
     arrays["game_reset"][:, 1:] = ~arrays["row_valid"]
-    slab = slab_of(settings, arrays)
-    slab.arrays["is_replayed"][::2] = True
-    return slab
+    buffer = buffer_of(settings, arrays)
+    buffer.arrays["is_replayed"][::2] = True
+    return buffer
 
 
-def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
-    assert trainer._auxiliary_head is not None
+def _forward(trainer: Trainer, settings: Any, buffer: BatchBuffer) -> Forward:
     return run_forward(
-        slab.batch,
+        buffer.batch,
         agent=trainer.agent,
-        network=WithAuxiliary(trainer.agent, trainer._auxiliary_head),
+        network=trainer._network,
         algorithm=settings.algorithm,
         value_scaling=VALUE_SCALINGS.make(settings.value_scaling, len(settings.env.tasks)),
-        statistics=trainer.value_statistics(),
-        num_trained=slab.batch.trained.sum(),
+        statistics=trainer.parts["value_statistics"].tensors(),
+        num_trained=buffer.batch.trained.sum(),
     )
 
 
@@ -62,12 +60,12 @@ def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
 def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: dict[str, Any]) -> None:
     changes = {"algorithm": {"unroll_length": 5, "burn_in": burn_in}, "loss": loss}
     settings = _settings(micro_batch_size=2, **changes)
-    trainer, slab = trainer_of(settings), _batch(settings)
-    forward = _forward(trainer, settings, slab)
+    trainer, buffer = trainer_of(settings), _batch(settings)
+    forward = _forward(trainer, settings, buffer)
     assert forward.auxiliary is not None
     values = forward.auxiliary.detach().double().numpy()
-    batch = slab.batch
-    accepted = make_loss(settings.loss)(forward).accepted
+    batch = buffer.batch
+    accepted = trainer._loss(forward).accepted
     assert accepted is not None
     assert torch.equal(accepted, batch.trained) == (not loss)
     counts, terminated = accepted.numpy(), batch.terminated[burn_in:].numpy()
@@ -76,8 +74,8 @@ def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: di
     target = oracle.returns(reward, values, terminated, counts, discount=0.9)
     expected, _ = oracle.loss_and_gradient(target, values, batch.actions[burn_in:].long().numpy(), counts)
 
-    plain = values_of(trainer_of(_settings(2, **changes, auxiliary={"kind": "none"}))(slab, STEP).losses)
-    told = trainer(slab, STEP).losses
+    plain = values_of(trainer_of(_settings(2, **changes, auxiliary={"kind": "none"}))(buffer, STEP).losses)
+    told = trainer(buffer, STEP).losses
     rows = counts.sum()
     assert told["loss_pixel_control"].value == pytest.approx(expected / rows, rel=1e-4)
     assert told["pixel_control_reward"].value == pytest.approx(reward.mean(axis=(2, 3))[counts].sum() / rows, rel=1e-5)
@@ -90,7 +88,7 @@ def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: di
 
 
 CUSTOM = """
-from herd.training.losses.output import LossOutput, Metric
+from herd.components.losses.api import LossOutput, Metric
 
 def only_values(forward):
     value = forward.values[:-1].masked_fill(~forward.trained, 0.0).square().sum()
@@ -127,8 +125,8 @@ def test_pixel_control_trains_with_all_losses_in_micro_batches(run: str, tmp_pat
         assert done.losses["loss_pixel_control"].value > 0.0
         assert values_of(done.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
         assert done.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
-    for name, tensor in (whole.weights() | whole.auxiliary_weights()).items():
-        torch.testing.assert_close((parts.weights() | parts.auxiliary_weights())[name], tensor, rtol=1e-4, atol=1e-6)
+    for name, tensor in (whole.weights() | whole.parts["auxiliary"].tensors()).items():
+        torch.testing.assert_close((parts.weights() | parts.parts["auxiliary"].tensors())[name], tensor, rtol=1e-4, atol=1e-6)
     # The auxiliary loss trains the torso.
     assert not torch.equal(parts.weights()["torso.first.weight"], without.weights()["torso.first.weight"])
 
@@ -141,10 +139,10 @@ def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
     assert contract_digest(settings, spec) == contract_digest(plain, spec)
     for name, tensor in other.weights().items():
         assert torch.equal(trainer.weights()[name], tensor)  # both start with the same weights
-    assert other.auxiliary_weights() == {}
-    assert {name.partition(".")[0] for name in trainer.auxiliary_weights()} == {"dense", "hidden", "dueling"}
+    assert other.parts["auxiliary"].tensors() == {}
+    assert {name.partition(".")[0] for name in trainer.parts["auxiliary"].tensors()} == {"dense", "hidden", "dueling"}
     trainer(_batch(settings), STEP)
-    assert {name.partition(".")[0] for name in trainer.optimizer_tensors()} >= {"auxiliary", "torso", "core", "value_head"}
+    assert {name.partition(".")[0] for name in trainer.parts["optimizer"].tensors()} >= {"auxiliary", "torso", "core", "value_head"}
 
 
 def test_action_values_learn_which_cells_change() -> None:
@@ -163,15 +161,10 @@ def test_action_values_learn_which_cells_change() -> None:
         arrays["frames"][...] = 0
         arrays["frames"][:, 1:, :4, :, 0] = halves[:, :, None, None, 0]
         arrays["frames"][:, 1:, 4:, :, 0] = halves[:, :, None, None, 1]
-        slab = slab_of(settings, arrays)
-        trainer(slab, STEP)
-    found = _forward(trainer, settings, slab).auxiliary
+        buffer = buffer_of(settings, arrays)
+        trainer(buffer, STEP)
+    found = _forward(trainer, settings, buffer).auxiliary
     assert found is not None
     upper, lower = found[..., :4, :].mean(dim=(0, 1, 3, 4)), found[..., 4:, :].mean(dim=(0, 1, 3, 4))
     assert upper.tolist()[:2] == pytest.approx([1.0, 0.0], abs=0.2)
     assert lower.tolist()[:2] == pytest.approx([0.0, 1.0], abs=0.2)
-
-
-def test_too_small_an_image_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"auxiliary\.cell_size 2 needs frames of at least 16 x 16 pixels, not 9 x 8"):
-        trainer_of(_settings(auxiliary={**PIXELS, "cell_size": 2}))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from herd.config.settings import BanditSettings
+    from herd.config.services import BanditSettings
     from herd.protocols.bandit.messages import FinishedEpisode
     from herd_bandit.population import TaskBandits
     from herd_bandit.task_bandit import TaskBandit

@@ -19,6 +19,7 @@ from herd_bandit.window import RequestWindow
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.rpc.serving import Received, Reply
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 
 # After an outage, 5,000 actors may each send 26 kB (200 games), two thirds of them before the server reads. The bound does not cover all
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 UNREAD_BYTES_EACH = 16 << 10
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
@@ -34,10 +35,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         LostAtEndError: the last state could not be written.
 
     """
-    with ServiceProcess("bandit", settings) as process:
+    with ServiceProcess("bandit", settings, identity) as process:
         meters = Meters(process.telemetry)
         handler, keeper = _restored(process, meters)
-        router = open_router(process.context, settings, "bandit", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
+        router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
 
         def answer(received: Received) -> Reply:
             done = handler.answer(received)
@@ -45,7 +46,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             return done
 
         with router:
-            inbox = RequestInbox(router, BANDIT, process.served_run("actor.bandit"), answer, meters)
+            inbox = RequestInbox(router, BANDIT, process.served_run("--bandit"), answer, meters)
             serve_requests(process, inbox, router, meters, stop, tick=keeper.tick, episodes=keeper.num_episodes)
             keeper.record()
             if not keeper.save():

@@ -10,6 +10,8 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.components.replay.shared import SharedReplay as SharedReplaySettings
+from herd.components.trackers.api import Run
+from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
 from herd.envs.make import suite_of
@@ -18,14 +20,14 @@ from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import REPORT, agent_directory
+from herd.run.processes import is_supervised
 from herd.run.provenance import Origin
-from herd.run.settings import changed_settings, is_supervised, keep_settings
+from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
 from herd.service.host import usable_cpus
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
-from herd.tracking.trackers import make_trackers, what_is_missing
 from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner import snapshot
@@ -56,8 +58,9 @@ if TYPE_CHECKING:
     from herd.components.optimizers import Rates
     from herd.config.settings import RunSettings
     from herd.protocols.population.messages import Order
+    from herd.service.identity import Identity
     from herd.service.signals import Stop
-    from herd.training.batch import Slab, TrainBatch
+    from herd.training.batch import BatchBuffer, TrainBatch
     from herd.training.trainer import UpdateStatistics
 
 BATCH_TIMEOUT_SECONDS = 0.2
@@ -66,7 +69,7 @@ REPLAY_PENDING_BYTES = 256 << 20
 """Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
-def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = None) -> None:
+def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[], None] | None = None) -> None:
     """Train until ``settings.stop`` or the signal, then write a checkpoint and report.json.
 
     ``play`` runs an actor in this thread: it is called when there are too few unrolls for a batch, and returns when there are more. With
@@ -80,9 +83,9 @@ def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = Non
         return  # stopped while torch was imported: nothing has started
     if (missing := what_is_missing(settings.logging)) is not None:
         raise BadInputError(missing)
-    of_run, settings = settings, settings.of_agent(settings.learner.agent)
+    of_run, settings = settings, settings.of_agent(identity.agent or 0)
     device, precision = choose_device(settings)
-    with ServiceProcess("learner", settings) as process:
+    with ServiceProcess("learner", settings, identity) as process:
         # Before the shards connect, so that probes do not consider this process dead while it waits for the others.
         process.serve_metrics()
         _learn(process, stop, device, precision, play, of_run=of_run)
@@ -112,7 +115,7 @@ def _learn(
     try:
         # The shards' first collectives run in the constructor, so a peer may be lost there too.
         with _make(process, group, device, precision) as training:
-            if of_run is not None and group.is_first and learner.agent == 0:
+            if of_run is not None and group.is_first and not process.identity.agent:
                 _leave_settings(of_run, process)  # now that the checkpoint is known to match them
             training.train(stop, play)
     except UserCodeError as error:
@@ -177,7 +180,7 @@ class Learner:
         settings, spec = process.settings, process.spec
         self._settings = settings
         self._group = group
-        agent = settings.learner.agent
+        agent = process.identity.agent or 0
         self._run_dir: Path = agent_directory(settings, agent)
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
@@ -196,11 +199,11 @@ class Learner:
         self._prepared: Prepared | None = None
         self._queue = UnrollQueue()
 
-        def join_shared(slabs: list[Slab]) -> SharedReplay:
+        def join_shared(buffers: list[BatchBuffer]) -> SharedReplay:
             assert isinstance(settings.replay, SharedReplaySettings)
             client = ReplayClient(
                 process.context,
-                settings.learner.replay,
+                process.identity.addresses["replay"],
                 layout=layout,
                 run_id=settings.name,
                 agent=agent,
@@ -210,7 +213,7 @@ class Learner:
             return SharedReplay(
                 client,
                 settings.replay,
-                slabs,
+                buffers,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
                 whole_episodes=settings.network.state_size > 0,
@@ -220,12 +223,13 @@ class Learner:
             layout,
             settings,
             device,
+            agent=agent,
             rank=group.rank,
             num_slots=2 if self._works_ahead else 1,
             join_shared=join_shared if settings.replay.kind == "shared" else None,
         )
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
-        checkpoint = snapshot.spread(checkpoint, group)
+        checkpoint = snapshot.broadcast(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
             checkpoint,
             spec,
@@ -256,11 +260,14 @@ class Learner:
             self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
-        self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings, self._run_dir) if group.is_first else None)
-        self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
+        run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
+        run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
+        self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings.logging, run) if group.is_first else None)
+        self._lineage = int(group.broadcast_object(self._open_lineage(least_lineage) if group.is_first else None))
         self._io = IoThread(
             process.context,
             settings,
+            process.identity,
             contract=self._origin.contract,
             layout=layout,
             spec=spec,
@@ -285,7 +292,7 @@ class Learner:
             member=None if self._population is None else self._population.member,
             log=self._log,
         )
-        process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
+        process.announce("learner started", agent * group.size + group.rank, agent=agent, rank=group.rank)
 
     def __enter__(self) -> Learner:
         self._io.start()
@@ -484,15 +491,15 @@ class Learner:
         """Copy queued unrolls to tensors on the device; the copy may still be running."""
         started = time.monotonic()
         batches = self._batches
-        slab = batches.assemble(unrolls, with_replayed=with_replayed)
+        buffer = batches.assemble(unrolls, with_replayed=with_replayed)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
-        batch = self._trainer.to_device(slab)
+        batch = self._trainer.to_device(buffer)
         self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
-        return Prepared(batch, slab.num_replayed, batches.replayed_versions, slab.num_trained_rows)
+        return Prepared(batch, buffer.num_replayed, batches.replayed_versions, buffer.num_trained_rows)
 
     def _begin_new_episodes(self) -> None:
         """Take the replayed unrolls from the prepared batch, and begin new episodes in all replay slots."""
@@ -616,7 +623,7 @@ class Learner:
         if done.is_copy:
             self._begin_new_episodes()
             # The number of updates now belongs to other weights, so open a new lineage, which all shards adopt in the next turn.
-            self._lineage = int(self._group.first_says(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
+            self._lineage = int(self._group.broadcast_object(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
 
     def _join_population(self, process: ServiceProcess) -> PopulationLink | None:
         settings, own = self._settings, self._settings.population
@@ -627,7 +634,14 @@ class Learner:
         member = Member(Membership(settings=settings.own_values), window, fitness=own.fitness)
         client = None
         if self._group.is_first:
-            client = PopulationClient(process.context, settings.learner.population, interval_seconds=own.report_interval_seconds)
+            client = PopulationClient(process.context, process.identity.address("population"), interval_seconds=own.report_interval_seconds)
         return PopulationLink(
-            settings, member, self._origin, self._group, trainer=self._trainer, statistics=self._statistics, client=client
+            settings,
+            process.identity.agent or 0,
+            member=member,
+            origin=self._origin,
+            group=self._group,
+            trainer=self._trainer,
+            statistics=self._statistics,
+            client=client,
         )

@@ -44,18 +44,20 @@ class PopulationLink:
     def __init__(
         self,
         settings: RunSettings,
+        agent: int,
+        *,
         member: Member,
         origin: Origin,
         group: ShardGroup,
-        *,
         trainer: Trainer,
         statistics: RunStatistics,
         client: PopulationClient | None,
     ) -> None:
-        """``settings`` are those of the agent; ``client`` is given on shard 0 and polled by another thread."""
+        """``settings`` are those of ``agent``; ``client`` is given on shard 0 and polled by another thread."""
         self.member = member
         self.client = client
         self._settings = settings
+        self._agent = agent
         self._origin = origin
         self._group = group
         self._trainer = trainer
@@ -93,7 +95,7 @@ class PopulationLink:
         member, and returns False if that fails. Returns None if the order was not carried out; the population is told why.
         """
         member, group = self.member, self._group
-        told = group.first_says(None if order is None else order.model_dump(mode="json"))
+        told = group.broadcast_object(None if order is None else order.model_dump(mode="json"))
         order = Order.model_validate_json(json.dumps(told))
         reason, donor, theirs = "", None, None
         try:
@@ -102,20 +104,20 @@ class PopulationLink:
                 donor, theirs = self._load(order.copied)
         except (CheckpointError, ValueError) as error:
             reason = " ".join(str(error).split())
-        statistics, agent = self._statistics, self._settings.learner.agent
+        statistics, agent = self._statistics, self._agent
         after = member.membership.after(
             order, theirs, agent=agent, learner_updates=statistics.learner_updates, env_frames=statistics.env_frames
         )
-        reason = group.first_says(reason)
+        reason = group.broadcast_object(reason)
         if not reason:
             is_written = write(None if donor is None else donor.tensors, after)
-            reason = group.first_says("" if is_written else "its checkpoint could not be written")
+            reason = group.broadcast_object("" if is_written else "its checkpoint could not be written")
         if reason:
             member.decline(order, reason)
             return None
         settings = self._go_on_under(after)
         if order.copied is not None:
-            copied = snapshot.spread(donor, group)
+            copied = snapshot.broadcast(donor, group)
             assert copied is not None  # otherwise there was a reason
             snapshot.adopt(copied, self._trainer)
         member.become(after)
@@ -154,14 +156,14 @@ class PopulationLink:
 
     def _go_on_under(self, membership: Membership) -> RunSettings:
         self._settings = self._settings.with_values(membership.settings)
-        self._trainer.go_on_under(self._settings.loss, self._settings.optimizer)
+        self._trainer.update_hyperparameters(self._settings.loss, self._settings.optimizer)
         return self._settings
 
     def _standing(self) -> MemberReport:
         statistics = self._statistics
         return self.member.standing(
             run_id=self._settings.name,
-            agent=self._settings.learner.agent,
+            agent=self._agent,
             contract=self._origin.contract,
             env_frames=statistics.env_frames,
             learner_updates=statistics.learner_updates,

@@ -49,7 +49,7 @@ class ReplicaHandler(RequestHandler):
     def _no_learners(self, request: Message) -> RequestRefused:
         reason = (
             f"this parameter server is a replica and accepts weights only from its parent {self._upstream}: "
-            "set learner.paramserver to the address of the root, which has no paramserver.upstream"
+            "give it the address of the root, which was started without --paramserver"
         )
         return RequestRefused("other", reason, request.id)
 
@@ -57,7 +57,7 @@ class ReplicaHandler(RequestHandler):
         try:
             relay_id = self._relay.pass_on(request.client or "", peer, now=now, request_id=request.id)
         except RingError as error:
-            reason = f"{error}: the addresses in paramserver.upstream form a ring; it must be null at the root"
+            reason = f"{error}: the addresses given with --paramserver form a ring; the root needs none"
             raise RequestRefused("other", reason, request.id) from error
         return Answer(to_parent=request.model_copy(update={"id": relay_id}))
 

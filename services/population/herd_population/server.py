@@ -21,6 +21,7 @@ from herd_population.meters import Meters
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.protocols.population.journal import Settings
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 
 UNREAD_BYTES_EACH = 64 << 10
@@ -69,14 +70,14 @@ class Reports:
         return True
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
         BadInputError: unknown task, unusable address, journal of other settings, or a fitness that these tasks do not have.
 
     """
-    with ServiceProcess("population", settings) as process:
+    with ServiceProcess("population", settings, identity) as process:
         if (objection_to_tasks := fitness_objection(settings)) is not None:
             raise BadInputError(objection_to_tasks)
         meters = Meters(process.telemetry)
@@ -91,10 +92,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
         except JournalError as error:
             raise BadInputError(str(error)) from error
-        router = open_router(process.context, settings, "population", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
+        router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
             reports = Reports(process, controller, journal, meters)
-            inbox = RequestInbox(router, POPULATION, process.served_run("learner.population"), reports.answer, meters)
+            inbox = RequestInbox(router, POPULATION, process.served_run("--population"), reports.answer, meters)
             serve_requests(process, inbox, router, meters, stop, events=journal.num_events)
             process.log.info("stopped")
 

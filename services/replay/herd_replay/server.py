@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.replay_service import OPEN_SHARE
 from herd.config.run_contract import run_layout
+from herd.config.services import OPEN_SHARE
 from herd.protocols.replay.client import WINDOW
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT, REPLAY
 from herd.protocols.replay.pieces import inserted_layout
@@ -27,6 +27,7 @@ from herd_replay.store import EpisodeStore
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 
 ANSWERS_PER_PEER = 4
@@ -36,7 +37,7 @@ MAX_WRITERS = 65_536
 """Number of writers to remember, which take 13 MB. Each start of a learner shard is a new writer."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
@@ -47,9 +48,9 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     own = settings.replay_service
     if settings.replay.kind != "shared":
         raise BadInputError(f"replay.kind {settings.replay.kind} does not use a replay service: set it to shared")
-    with ServiceProcess("replay", settings) as process:
+    with ServiceProcess("replay", settings, identity) as process:
         layout = run_layout(settings, process.spec)
-        replica = Replica(own.index, own.replicas)
+        replica = Replica(identity.number, own.replicas)
         capacity_steps = replica.share_of(settings.replay.capacity_agent_steps)
         assembler = Assembler(int(own.memory_bytes * OPEN_SHARE))
         store = EpisodeStore(
@@ -78,7 +79,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             assembler=assembler,
             store=store,
             writers=writers,
-            random=np.random.default_rng([settings.seed, own.index]),
+            random=np.random.default_rng([settings.seed, identity.number]),
             part_bytes=PART_BYTES,
         )
         meters.watch_episodes(store, assembler, lambda: keeper.age_seconds)
@@ -90,8 +91,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         unread_frames = max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes))
         router = open_router(
             process.context,
-            settings,
-            "replay",
+            identity,
             max_frame_bytes=frame_bytes,
             high_water_mark=ANSWERS_PER_PEER,
             unread_frames=unread_frames,
@@ -112,8 +112,8 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             return done
 
         with router:
-            inbox = RequestInbox(router, REPLAY, process.served_run("learner.replay"), answer, meters)
-            serve_requests(process, inbox, router, meters, stop, number=own.index, tick=keeper.tick, agent_steps=store.num_steps)
+            inbox = RequestInbox(router, REPLAY, process.served_run("--replay"), answer, meters)
+            serve_requests(process, inbox, router, meters, stop, tick=keeper.tick, agent_steps=store.num_steps)
             if not keeper.close():
                 raise LostAtEndError("the last snapshot of replay could not be written; the newest snapshot on disk is older")
             process.log.info("stopped", agent_steps=store.num_steps)

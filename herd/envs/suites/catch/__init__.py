@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.instructions import MAX_WORDS
+from herd.envs.reading import MAX_WORDS
 from herd.envs.suite import Suite, require_known
 from herd.envs.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks
 from herd.envs.suites.catch.settings import CatchSettings

@@ -31,10 +31,10 @@ def _spec(settings: ViZDoomSettings) -> EnvSpec:
 def _make(
     settings: ViZDoomSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.processes.environments import ProcessEnvironments  # noqa: PLC0415  only processes that play need it
+    from herd.envs.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
     maker = f"{__name__}.game:make_game"
-    return ProcessEnvironments(
+    return SoloEnvironments(
         settings, spec, maker, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
     )
 
