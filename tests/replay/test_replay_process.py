@@ -220,7 +220,7 @@ def test_invalid_clients_change_only_counters(tmp_path: Path, context: Context) 
         assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
         refused = connect(server).ask(SampleEpisode(**who | {"run": "other"}))
         assert isinstance(refused, Refused)
-        assert "check learner.replay" in refused.reason
+        assert "check --replay" in refused.reason
         deaf = connect(server)
         for _ in range(2_000):
             deaf.send(*encode(SampleEpisode(**who)))
