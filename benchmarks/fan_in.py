@@ -44,9 +44,9 @@ from benchmarks.fan import (
     wait,
 )
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest, run_layout
-from herd.envs.make import environment_spec
 from herd.launch.ports import held_ports, local_address
 from herd.protocols.unrolls.client import UnrollClient
 from herd.telemetry.scrape import scrape, total

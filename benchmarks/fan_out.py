@@ -37,9 +37,9 @@ from benchmarks.fan import (
     shares,
     wait,
 )
+from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest
-from herd.envs.make import environment_spec
 from herd.launch.ports import held_ports, local_address
 from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame, WeightsPublisher
 from herd.telemetry.scrape import scrape, total

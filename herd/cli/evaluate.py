@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
     from herd.cli.consoles import table_console  # noqa: PLC0415
-    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
+    from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
     from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  loads numpy
     from herd.evaluation.protocols import protocol_named  # noqa: PLC0415
     from herd.evaluation.table import print_report  # noqa: PLC0415

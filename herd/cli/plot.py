@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
     if options.x == "episodes" or options.task is not None:
         raise CommandError("--x episodes and --task need --bandit")
     require("matplotlib")
-    from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.files import JournalError  # noqa: PLC0415
     from herd.view.plots.curves import plot_runs  # noqa: PLC0415
 

@@ -116,7 +116,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
             "paramserver.upstream is only for parameter servers that are started by hand; with herd train use paramserver.replicas"
         )
     check_curve_keys(settings.security, environ, EVERY_ROLE)
-    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     try:
         spec = environment_spec(settings.env)
@@ -195,8 +195,8 @@ def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: Si
 
 def _inputs(settings: RunSettings) -> str:
     """Return the line about what the learner trains on."""
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.run_contract import learner_inputs  # noqa: PLC0415  not needed for --help
-    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     return learner_inputs(settings, environment_spec(settings.env))
 

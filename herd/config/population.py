@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.suites import environment_spec, suite_of
+
+if TYPE_CHECKING:
+    from herd.components.suites import SuiteSettings
 
 
 class PopulationSettings(Section):
@@ -41,3 +45,20 @@ class PopulationSettings(Section):
     """Network interface of the metrics and health endpoint."""
     metrics_port: Port = 0
     """Port of the metrics and health endpoint; 0 takes a free port."""
+
+    def objection(self, env: SuiteSettings) -> str | None:
+        """Return why the fitness cannot be computed on the tasks of ``env``, in one sentence; None if it can.
+
+        Raises:
+            UnknownTaskError: a task does not exist or cannot be played.
+        """
+        if self.strategy == "none" or self.fitness != "human_normalised":
+            return None
+        references = suite_of(env).reference_scores()
+        missing = [name for name in environment_spec(env).task_names if name not in references]
+        if not missing:
+            return None
+        return (
+            f"population.fitness human_normalised: there are no human scores for {', '.join(missing[:5])}; use episode_return, or a number "
+            "of metrics.jsonl"
+        )

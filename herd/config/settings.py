@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.replay import REPLAYS
 from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.suites import SUITES, SuiteSettings, with_reward_shaping
 from herd.components.user_code import USER_CODE
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.addresses import Address, tcp_address
@@ -25,7 +26,6 @@ from herd.config.inference import InferenceSettings
 from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.population import PopulationSettings
 from herd.config.replay_service import ReplayServiceSettings
-from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 from herd.config.trackers import LoggingSettings
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     EnvSettings = SuiteSettings
     ReplaySettings = NoReplay | UniformReplay | SharedReplay
 else:
-    EnvSettings = suite_union()
+    EnvSettings = SUITES.union()
     OptimizerSettings = OPTIMIZERS.union()
     ReplaySettings = REPLAYS.union()
     ValueScalingSettings = VALUE_SCALINGS.union()
@@ -413,7 +413,7 @@ class RunSettings(Section):
     [0.1, 0.001]}``. Only settings of ``loss`` and ``optimizer`` that actors do not read are allowed. ``population`` says whether the values
     change during the run."""
     population: PopulationSettings = PopulationSettings()
-    env: EnvSettings = default_suite()
+    env: EnvSettings = SUITES.default()
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
     loss: LossSettings = ImpalaSettings()

@@ -13,7 +13,7 @@ import numpy as np
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
-from herd.envs.make import environment_spec, make_environments
+from herd.components.suites import environment_spec, make_environments
 from herd.evaluation.errors import EvaluationError
 from herd.service.host import usable_cpus
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import Policy, PolicyStep
     from herd.acting.temperatures import Bounds
+    from herd.components.suites import SuiteSettings
+    from herd.components.suites.api import BatchedEnvironment, Observation, Transition
     from herd.config.settings import RunSettings
-    from herd.config.suites import SuiteSettings
-    from herd.envs.api import BatchedEnvironment, Observation, Transition
     from herd.networks.agent import Agent
 
     TemperaturesOf = Callable[[NDArray[np.int32]], Temperatures]

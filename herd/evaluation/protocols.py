@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from herd.components.suites import environment_spec
 from herd.config.errors import close_match
-from herd.envs.make import environment_spec
 from herd.evaluation.errors import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.config.suites import SuiteSettings
+    from herd.components.suites import SuiteSettings
 
 FRAMES_PER_HOUR = 216_000
 """Frames per hour of a console at 60 Hz."""

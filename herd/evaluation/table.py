@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
-from herd.envs.make import suite_named
+from herd.components.suites import suite_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ AGGREGATES = {
     "saber_mean": "SABER, mean",
     "saber_median": "SABER, median",
 }
-"""Headings of `herd.envs.scores.aggregates`, in the printed order."""
+"""Headings of `herd.components.suites.scores.aggregates`, in the printed order."""
 
 
 def print_report(report: EvaluationReport, console: Console) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Any, Self
 
+from herd.components.suites import environment_spec, suite_of
 from herd.config.run_contract import contract_digest
-from herd.envs.make import environment_spec, suite_of
 from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry

@@ -6,8 +6,8 @@ from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.algorithms.rewards import shape_rewards
+from herd.components.suites import environment_spec, make_environments
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec, make_environments
 from herd.evaluation.play import Play
 from herd.networks.agent import Agent, agent_of
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.suites.api import Observation, Transition
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.contract.unroll import UnrollLayout
-from herd.envs.api import Observation, Transition
 
 LAYOUT = UnrollLayout(
     unroll_length=3,

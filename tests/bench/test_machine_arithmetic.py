@@ -23,11 +23,11 @@ from benchmarks.machine.synthetic import synthetic_unrolls
 from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
 from herd.components.replay.uniform import UniformReplay
+from herd.components.suites.catch.settings import CatchSettings
 from herd.config.loading import load_settings
 from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.envs.suites.catch.settings import CatchSettings
 from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
 from herd.protocols.unrolls.messages import Unrolls
 from herd.rpc.codec import decode_header

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
 from herd.run.tensors import save_checkpoint
 

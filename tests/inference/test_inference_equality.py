@@ -11,9 +11,9 @@ import torch
 from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.suites import environment_spec
+from herd.components.suites.api import Observation, Transition
 from herd.config.settings import RunSettings
-from herd.envs.api import Observation, Transition
-from herd.envs.make import environment_spec
 from herd.networks.agent import Agent, agent_of
 from herd.transport.context import Context
 from tests.inference.serving import Served, remote_policy

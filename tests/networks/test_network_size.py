@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from herd.components.suites import environment_spec
 from herd.config.network_size import LEAST_BYTES, OWN_TORSO_BYTES, max_weights_bytes
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
 from herd.run.tensors import encode_weights
 

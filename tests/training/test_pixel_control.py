@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from herd.components.suites import environment_spec
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.run_contract import contract_digest
-from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
 from herd.training.auxiliary import WithAuxiliary
 from herd.training.batch import Slab

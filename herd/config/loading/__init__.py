@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
+from herd.components.suites import SUITES
 from herd.components.user_code import USER_CODE
 from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import find_run_file
 from herd.config.loading.keys import close_setting, find_key, is_section, section_variants, setting_keys
 from herd.config.loading.sources import Source, read_arguments, read_environment, read_mapping, read_yaml_file
 from herd.config.settings import RunSettings
-from herd.config.suites import installed_suites
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -117,7 +117,7 @@ def _merge(merged: Source, source: Source) -> None:
 def _check_suite(sources: Sequence[Source]) -> None:
     """Refuse a suite that cannot be loaded, whose settings are therefore unknown."""
     chosen = next((source["env", "suite"] for source in reversed(sources) if ("env", "suite") in source), None)
-    if chosen is not None and (reason := installed_suites().broken.get(str(chosen.value))) is not None:
+    if chosen is not None and (reason := SUITES.broken.get(str(chosen.value))) is not None:
         raise SettingsError(f"env.suite: {reason} ({chosen.origin})")
 
 

@@ -6,8 +6,8 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from herd.components.suites import environment_spec
 from herd.config.network_size import max_weights_bytes
-from herd.envs.make import environment_spec
 from herd.protocols.weights.messages import PublishSlice
 from herd.rpc.codec import OtherProtocol, decode_header, encode
 from herd.rpc.envelope import Refused

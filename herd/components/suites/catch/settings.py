@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from herd.components.settings import PositiveFloat, PositiveInt
-from herd.config.suites import SuiteSettings
-
-if TYPE_CHECKING:
-    from herd.config.settings import NetworkSettings
+from herd.components.suites import Network, SuiteSettings
 
 
 class CatchSettings(SuiteSettings):
@@ -43,7 +40,7 @@ class CatchSettings(SuiteSettings):
             raise ValueError("should be different factors")
         return scales
 
-    def objection(self, network: NetworkSettings) -> str | None:
+    def objection(self, network: Network) -> str | None:
         """See `SuiteSettings.objection`."""
         if network.torso in {"shallow", "nature", "deep"}:
             return f"network.torso must be mlp for the catch suite, not {network.torso}: the board is too small for convolutions"
