@@ -152,7 +152,7 @@ def bandit_seeds() -> list[bytes]:
 def fuzz_population(data: bytes) -> None:
     """Report as two members of a population: the journal accepts every event, and every order can be sent."""
     rules = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=1, burn_in_env_frames=0)
-    run = ServedRun("population", "learner.population", RUN, CONTRACT, 2)
+    run = ServedRun("population", "--population", RUN, CONTRACT, 2)
     controller = Controller(rules, num_members=2, seed=1, is_allowed=lambda values: values.keys() == {RATE})
     for head, payloads in messages_of(data):
         try:

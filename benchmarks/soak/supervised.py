@@ -20,7 +20,7 @@ from rich.console import Console
 from benchmarks.soak.wiring import read_wiring, rewired
 from herd.cli.preflight import check_installed
 from herd.cli.train import read_settings
-from herd.launch.plan import held_run_ports, plan_children
+from herd.launch.plan import placed_here, plan_children
 from herd.launch.run_directory import claim_run_directory, hold_run_directory
 from herd.launch.supervisor import Supervisor
 from herd.run.paths import planned_agent_directories
@@ -42,10 +42,10 @@ def main(argv: Sequence[str]) -> int:
     settings = read_settings(words, os.environ)
     check_installed(settings)
     console = Console()
-    with held_run_ports(settings) as ports, hold_run_directory(settings := claim_run_directory(settings)) as run_dir:
-        plans = plan_children(settings, run_dir, ports, os.environ)
+    with placed_here(settings) as placed, hold_run_directory(settings := claim_run_directory(settings)) as run_dir:
+        plans = plan_children(settings, run_dir, placed, os.environ)
         wiring = read_wiring(plans)
-        links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports, "options": wiring.options}
+        links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports}
         write_json(folder / LINKS, {"children": [plan.name for plan in plans], "num_agents": settings.agents, **links})
         wait_for(folder / WIRING)
         agents = planned_agent_directories(settings)

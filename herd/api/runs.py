@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.api.errors import RunError
 from herd.config.loading import SettingsError, load_settings
 from herd.files import JournalError, read_json
 from herd.run.checkpoints.manifest import MANIFEST
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
+
+
+class RunError(Exception):
+    """A run cannot be opened, played or trained to its end; one line."""
+
 
 RUNS = Path("runs")
 """Folder in which ``herd train`` creates runs, and in which runs are found by name."""

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
 from herd.config.loading.sources import take_section
@@ -65,11 +64,10 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
     from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
-    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  loads numpy
-    from herd.evaluation.protocols import protocol_named  # noqa: PLC0415
-    from herd.evaluation.table import print_report  # noqa: PLC0415
+    from herd.evaluation.protocols import EvaluationError, protocol_named  # noqa: PLC0415
+    from herd.evaluation.report import print_report  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     try:
         of_training = options.protocol is not None and protocol_named(options.protocol).training is not None

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import run_with_checkpoint
 
@@ -59,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     run_with_checkpoint(options.run_dir)
     require("torch", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
     from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
-    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415
+    from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415
     from herd.evaluation.trained_run import load_trained_run  # noqa: PLC0415
 
     try:

@@ -7,7 +7,7 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.components.user_code import UserCodeError
 from herd.config.settings import TORSOS
 from herd.topology import COMPONENTS
@@ -53,8 +53,11 @@ def require(*packages: str) -> None:
         raise CommandError(f"needs {', '.join(missing)}: pip install 'herd-rl[{extras}]'")
 
 
-def check_before_start(settings: RunSettings) -> list[str]:
+def check_before_start(settings: RunSettings, *, plays_tasks: bool = True) -> list[str]:
     """Run all checks; returns warnings to print at the start.
+
+    ``plays_tasks``: whether a user's own environments are tried out. In a debugger they are not, because the user's breakpoints would stop
+    this trial instead of the training.
 
     Raises:
         CommandError: one line that names the setting or the resource.
@@ -68,7 +71,8 @@ def check_before_start(settings: RunSettings) -> list[str]:
     check_disk(settings)
     check_user_code(settings)
     uneven = check_dealing(settings)
-    return [*check_tasks(settings), *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
+    tried = check_tasks(settings) if plays_tasks else ()
+    return [*tried, *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
 
 
 def check_installed(settings: RunSettings) -> None:
@@ -200,10 +204,7 @@ def check_user_code(settings: RunSettings) -> None:
             from herd.networks.torsos import build_torso  # noqa: PLC0415
 
             build_torso(spec, settings.network)
-        if settings.loss.kind == "custom":
-            from herd.training.losses.custom import imported_loss  # noqa: PLC0415
-
-            imported_loss(settings.loss)
+        settings.loss.check()
     except (UserCodeError, ValueError) as error:
         raise CommandError(str(error)) from error
 

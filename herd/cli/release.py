@@ -9,15 +9,14 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.consoles import table_console
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import require
 from herd.config.settings import StopSettings
 from herd.launch.readings import ChildState, Readings
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import ScrapeError, parse
 from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot
-from herd.view.terminal import facts, make_table
+from herd.view.terminal import facts, make_table, table_console
 
 if TYPE_CHECKING:
     import argparse

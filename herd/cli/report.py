@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import OneLineParser
+from herd.cli.options import CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
 
@@ -61,7 +60,7 @@ def _play(run_dir: Path) -> tuple[Game | None, str | None]:
     best = read_facts(run_dir).agents[0]
     try:
         from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415  as above
-        from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  as above
+        from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  as above
     except ImportError as error:
         return None, f"No game: playing needs {error.name}."
     try:

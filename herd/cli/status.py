@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.errors import CommandError
-from herd.cli.options import OneLineParser, number
+from herd.cli.options import CommandError, OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
 from herd.files import read_json
 from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
@@ -224,7 +223,7 @@ def _name_within_run(agent: RunStatus) -> str:
 def _print_processes(status: RunStatus) -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     table = Table("process", "state", "pid", box=None, pad_edge=False, title_justify="left")
     for name, state in status.processes.items():
@@ -236,8 +235,7 @@ def _print_processes(status: RunStatus) -> None:
 def _print_table(statuses: Sequence[RunStatus]) -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
-    from herd.view.terminal import count  # noqa: PLC0415
+    from herd.view.terminal import count, table_console  # noqa: PLC0415
 
     table = Table("run", "state", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
     rows = ((name, each) for run in statuses for name, each in [(run.run_dir, run), *((_name_within_run(own), own) for own in run.agents)])

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError
@@ -30,10 +29,8 @@ if TYPE_CHECKING:
     from herd.sweeps.whole_runs import WholeRun
     from herd.view.plots.history import RunHistory
 
-_OWN = frozenset({"run_dir", "resume"})
-"""Settings that are not compared with those of an existing run."""
-_PORTS = frozenset({"port", "metrics_port"})
-"""Names of settings, in any section, that change nothing about what a run learns."""
+_OWN = frozenset({"run_dir", "resume", "placement"})
+"""Settings that are not compared with those of an existing run, because they change nothing about what it learns."""
 _LARGE = 1000.0
 """Results of this size are printed without decimals."""
 
@@ -180,7 +177,7 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: 
     for name in dict.fromkeys([*one, *other]):
         key = f"{prefix}{name}"
         left, right = one.get(name), other.get(name)
-        if left == right or key in _OWN or name in _PORTS:
+        if left == right or key in _OWN:
             continue
         if not (isinstance(left, dict) and isinstance(right, dict)):
             return key
@@ -240,7 +237,7 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
 def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None:
     from rich.table import Table  # noqa: PLC0415  not needed for --help
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     several = len({each.what for each in found}) > 1
     table = Table(box=None, pad_edge=False, title="return at the end of training", title_justify="left")

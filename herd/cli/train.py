@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
 from herd.components.settings import TRUE_WORDS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.config.settings import RunSettings
-    from herd.launch.plan import RunPorts
+    from herd.launch.placement import Placed
     from herd.launch.signals import SignalInbox
     from herd.launch.supervisor import Outcome
 
@@ -77,9 +77,9 @@ def _debug(argv: Sequence[str]) -> int:
     if settings.resume:
         check_resumable(settings)
     from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  not needed for --help
-    from herd.api.errors import RunError  # noqa: PLC0415
+    from herd.api.runs import RunError  # noqa: PLC0415
 
-    for note in check_before_start(debug_settings(settings)):
+    for note in check_before_start(debug_settings(settings), plays_tasks=False):
         print(f"herd: {note}", file=sys.stderr)
     print(_inputs(settings))
     try:
@@ -111,10 +111,6 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
             if not files[0].is_file():
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
-    if settings.paramserver.upstream is not None:
-        raise CommandError(
-            "paramserver.upstream is only for parameter servers that are started by hand; with herd train use paramserver.replicas"
-        )
     check_curve_keys(settings.security, environ, EVERY_ROLE)
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
@@ -134,14 +130,14 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
-    from herd.launch.plan import held_run_ports  # noqa: PLC0415
+    from herd.launch.plan import placed_here  # noqa: PLC0415
     from herd.launch.ports import PortError  # noqa: PLC0415
     from herd.launch.run_directory import RunDirectoryError  # noqa: PLC0415
     from herd.service.startup import let_go_of_output  # noqa: PLC0415  not needed for --help
 
     try:
-        with held_run_ports(settings) as ports:  # before anything is created, so that a refused run leaves no files
-            outcome = _supervise(settings, ports, started, inbox)
+        with placed_here(settings) as placed:  # before anything is created, so that a refused run leaves no files
+            outcome = _supervise(settings, placed, started, inbox)
     except (PortError, RunDirectoryError) as error:
         raise CommandError(str(error)) from error
     with suppress(OSError):  # the terminal may be gone
@@ -153,7 +149,7 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
     return outcome.exit_code
 
 
-def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: SignalInbox) -> Outcome:
+def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, inbox: SignalInbox) -> Outcome:
     from herd.launch.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
     from herd.launch.plan import plan_children  # noqa: PLC0415
     from herd.launch.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
@@ -177,7 +173,7 @@ def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: Si
         environ = dict(os.environ)
         if not settings.security.curve:
             environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
-        plans = plan_children(settings, run_dir, ports, environ)
+        plans = plan_children(settings, run_dir, placed, environ)
         agents = planned_agent_directories(settings)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}", settings.stop, plans, agents)
         try:

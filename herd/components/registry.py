@@ -21,6 +21,8 @@ from herd.components.settings import Section
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from herd.contract.spaces import EnvSpec
+
 SettingsT = TypeVar("SettingsT", bound="PartSettings")
 
 
@@ -34,6 +36,15 @@ class PartSettings(Section):
 
     if TYPE_CHECKING:
         kind: str = ""
+
+    def objection(self, spec: EnvSpec) -> str | None:  # noqa: ARG002  for subclasses
+        """Say why it cannot be used in these environments, in one sentence that names the setting; None if it can."""
+        return None
+
+
+def needs_one_discrete_action(key: str, spec: EnvSpec) -> str | None:
+    """Say that the setting ``key`` cannot be used unless actions are single numbers 0..A-1."""
+    return None if spec.actions.is_discrete else f"{key} needs one discrete action, but these environments have actions of {spec.actions}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +115,9 @@ class Registry(Generic[SettingsT]):
         return part.load() if part.code else None
 
     def make(self, settings: SettingsT, *context: object) -> Any:
-        """Call the code with the whole settings and what else the section says."""
-        return self.load(settings)(settings, *context)
+        """Call the code with the whole settings and what else the section says; None if the part has no code."""
+        code = self.load(settings)
+        return None if code is None else code(settings, *context)
 
     @cached_property
     def _found(self) -> tuple[Mapping[str, Part[SettingsT]], Mapping[str, str]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from herd.components.settings import Port, PositiveFloat, PositiveInt, Section
-from herd.config.addresses import Address
+from herd.components.settings import PositiveFloat, PositiveInt, Section
 
 
 class EvaluationSettings(Section):
@@ -19,11 +18,3 @@ class EvaluationSettings(Section):
     """Protocol that sets the environments (docs/evaluation.md). The number of games stays ``episodes``. Null: as in training."""
     final: bool = False
     """``herd train`` evaluates the last checkpoint before it exits, if the run reached its stop condition."""
-    paramserver: Address = "tcp://127.0.0.1:7200"
-    """Address of the parameter server that the evaluator follows."""
-    bandit: Address = "tcp://127.0.0.1:7300"
-    """Address of the bandit service. DiCE's games are played under its best-valued temperatures."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""

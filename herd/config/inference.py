@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from herd.components.settings import NonNegativeFloat, NonNegativeInt, Port, PositiveInt, Section
-from herd.config.addresses import Address
+from herd.components.settings import NonNegativeFloat, PositiveInt, Section
 
 MAX_REPLICAS = 256
 
@@ -17,8 +16,6 @@ class InferenceSettings(Section):
 
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
     """Number of processes that ``herd train`` starts on this machine. Actors are assigned to them round-robin."""
-    index: NonNegativeInt = 0
-    """Number of this process in the run directory."""
     batch_size: PositiveInt = 64
     """Number of environments in a batch. A larger request is a batch of its own."""
     deadline_milliseconds: NonNegativeFloat = 2.0
@@ -33,13 +30,3 @@ class InferenceSettings(Section):
     """Precision of convolutions and matrix products. ``auto``: bfloat16 if the processor is faster with it."""
     threads: PositiveInt = 1
     """Number of torch threads on a CPU."""
-    paramserver: Address = "tcp://127.0.0.1:7200"
-    """Address of the parameter server."""
-    host: str = "127.0.0.1"
-    """Network interface that the request socket listens on."""
-    port: Port = 0
-    """Port of the request socket. 0 takes a free port. Every further replica that ``herd train`` starts has a free port."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from herd.components.suites import environment_spec, suite_of
 
 if TYPE_CHECKING:
@@ -37,14 +37,6 @@ class PopulationSettings(Section):
     """A perturbed setting is multiplied or divided by this, with equal probability."""
     report_interval_seconds: PositiveFloat = 1.0
     """Seconds between two reports of a learner. An order waits at most this long."""
-    host: str = "127.0.0.1"
-    """Network interface that the request socket listens on."""
-    port: Port = 0
-    """Port of the request socket. 0 takes a free port."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
 
     def objection(self, env: SuiteSettings) -> str | None:
         """Return why the fitness cannot be computed on the tasks of ``env``, in one sentence; None if it can.

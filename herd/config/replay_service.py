@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from herd.components.settings import NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.settings import PositiveFloat, PositiveInt, Section
 
 MAX_REPLICAS = 256
 LEAST_MEMORY_BYTES = 64 << 20
@@ -20,8 +20,6 @@ class ReplayServiceSettings(Section):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
     """Number of processes that share the episodes, by a hash of each episode. ``herd train`` starts them on this machine. After a change of
     this number replay starts empty."""
-    index: NonNegativeInt = 0
-    """Number of this process among the replicas."""
     memory_bytes: Annotated[PositiveInt, Field(ge=LEAST_MEMORY_BYTES)] = 8 << 30
     """Largest memory for episodes in each process, in bytes. Beyond it the oldest complete ones are dropped, regardless of
     ``replay.capacity_agent_steps``. Episodes that have not ended may take a quarter of it; beyond that, the one that has been silent
@@ -29,17 +27,3 @@ class ReplayServiceSettings(Section):
     snapshot_interval_seconds: PositiveFloat = 300.0
     """Seconds between two writes of complete episodes to RUN/replay. One more, with open episodes, is made at the end. A killed service
     continues from the last one. Only new episodes are written."""
-    host: str = "127.0.0.1"
-    """Network interface that the request socket listens on."""
-    port: Port = 0
-    """Port of the request socket. 0 takes a free port. Every further replica that ``herd train`` starts has a free port."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
-
-    @model_validator(mode="after")
-    def _index_is_of_a_replica(self) -> Self:
-        if self.index >= self.replicas:
-            raise ValueError(f"index {self.index} must be below replicas, which is {self.replicas}")
-        return self

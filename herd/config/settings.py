@@ -11,19 +11,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from herd.components.auxiliary import AUXILIARIES
+from herd.components.losses import LOSSES
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.replay import REPLAYS
 from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
 from herd.components.suites import SUITES, SuiteSettings, with_reward_shaping
 from herd.components.user_code import USER_CODE
 from herd.components.value_scaling import VALUE_SCALINGS
-from herd.config.addresses import Address, tcp_address
-from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
+from herd.config.addresses import ServerName, ServiceName
 from herd.config.evaluation import EvaluationSettings
 from herd.config.inference import InferenceSettings
-from herd.config.losses import ImpalaSettings, LossSettings
 from herd.config.population import PopulationSettings
 from herd.config.replay_service import ReplayServiceSettings
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
@@ -32,6 +32,8 @@ from herd.config.trackers import LoggingSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from herd.components.auxiliary import AuxiliarySettings
+    from herd.components.losses import LossSettings
     from herd.components.optimizers import OptimizerSettings
     from herd.components.replay.none import NoReplay
     from herd.components.replay.shared import SharedReplay
@@ -43,13 +45,11 @@ if TYPE_CHECKING:
     ReplaySettings = NoReplay | UniformReplay | SharedReplay
 else:
     EnvSettings = SUITES.union()
+    AuxiliarySettings = AUXILIARIES.union()
+    LossSettings = LOSSES.union()
     OptimizerSettings = OPTIMIZERS.union()
     ReplaySettings = REPLAYS.union()
     ValueScalingSettings = VALUE_SCALINGS.union()
-
-
-def _one_or_several(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
 
 
 def _known_torso(name: str) -> str:
@@ -141,11 +141,6 @@ class ActorSettings(Section):
 
     count: PositiveInt = 2
     """Number of actor processes that ``herd train`` starts on this machine."""
-    agent: NonNegativeInt | None = None
-    """Agent of the run that this actor plays for. Null: it is leased together with the index. Set it only if the index is set."""
-    index: NonNegativeInt | None = None
-    """Index of this actor. It determines seeds and tasks. Null: it is leased from the parameter server. In a run of several agents with
-    ``agent`` null, both are leased in any case, and this only numbers the process."""
     environments: PositiveInt = 32
     """Number of environments that are stepped together (E)."""
     environment_threads: PositiveInt = 1
@@ -171,39 +166,24 @@ class ActorSettings(Section):
     weights_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for the parameter server at the start of an unroll, in seconds. After it the actor continues with the weights it has,
     and does not wait until the server answers again."""
-    learner: Annotated[tuple[Address, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7100",)
-    """Addresses of the unroll sockets of the learner's shards, in the order of their ranks, agent 0 first. A single address may be given
-    without a list."""
     links: PositiveInt = 2
     """Number of shards that an actor connects to. It sends each message to a shard that has granted credit."""
-    paramserver: Address = "tcp://127.0.0.1:7200"
-    """Address of the parameter server."""
-    bandit: Address = "tcp://127.0.0.1:7300"
-    """Address of the bandit service. It is used if ``loss.kind`` is dice, except in the ablation ``baseline``."""
     bandit_timeout_seconds: PositiveFloat = 1.0
     """Longest wait for a temperature at the start of a game, in seconds. After it the game is played under the last temperature of its
     environment, and games do not wait until the service answers again."""
     inference: Literal["local", "remote"] = "local"
     """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
     then plays its environments in two halves, so that one half is answered while the other is stepped."""
-    inference_service: Address = "tcp://127.0.0.1:7600"
-    """Address of the inference service. Used with ``inference: remote``."""
     inference_fallback: Literal["wait", "local"] = "wait"
     """What the actor does while the inference service is down. ``wait``: wait for it. ``local``: fetch weights and choose actions itself
     until the service answers again."""
     inference_timeout_seconds: PositiveFloat = 2.0
     """Time without an answer after which the inference service is considered down."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
 
 
 class LearnerSettings(Section):
     """The learner process."""
 
-    agent: NonNegativeInt = 0
-    """Agent of the run that this process trains."""
     batch_size: PositiveInt = 32
     """Number of unrolls per update, over all shards, including replayed ones (B)."""
     sample_reuse: PositiveInt = 1
@@ -249,52 +229,19 @@ class LearnerSettings(Section):
     """Number of checkpoints to keep; older ones are removed."""
     log_interval_seconds: PositiveFloat = 5.0
     """Seconds between two points of the learning curve (metrics.jsonl)."""
-    host: str = "127.0.0.1"
-    """Network interface that the unroll socket listens on."""
-    port: Port = 0
-    """Port of the unroll socket. 0 takes a free port."""
-    paramserver: Address = "tcp://127.0.0.1:7200"
-    """Address of the parameter server."""
-    replay: Annotated[tuple[Address, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
-    """Addresses of all replicas of the replay service, in order. Used with ``replay.kind: shared``."""
-    population: Address = "tcp://127.0.0.1:7500"
-    """Address of the controller of the population. Used with ``population.strategy: pbt``."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
 
 
 class ParamserverSettings(Section):
-    """One parameter server process: the root, or a replica below it."""
+    """The parameter servers: the root, and replicas below it."""
 
-    upstream: Address | None = None
-    """Address of the parent. With a parent this process is a replica: it follows the parent's weights and passes index leases on. Null: it
-    is the root, to which the learner publishes."""
     replicas: NonNegativeInt = 0
     """Number of replicas that ``herd train`` starts on this machine below the root. Actors are assigned to them round-robin. 0: actors ask
     the root."""
-    index: NonNegativeInt = 0
-    """Number of this process in the run directory. ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
-    host: str = "127.0.0.1"
-    """Network interface that the request socket listens on."""
-    port: Port = 0
-    """Port of the request socket. 0 takes a free port. Every replica that ``herd train`` starts has a free port."""
     index_lease_seconds: PositiveFloat = 30.0
     """A leased actor index is free again when its holder has been silent this long. Used by the root."""
     max_version_bytes: PositiveInt | None = None
     """Largest version of the weights that is accepted, over all slices. Null: the size of the network's weights, or 256 MiB with a torso of
     your own."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
-
-    @model_validator(mode="after")
-    def _is_not_its_own_parent(self) -> Self:
-        if self.port and self.upstream == tcp_address(self.host, self.port):
-            raise ValueError("upstream is this parameter server's own address; set its parent's address, or null for the root")
-        return self
 
 
 class BanditSettings(Section):
@@ -334,14 +281,6 @@ class BanditSettings(Section):
     last one."""
     history_interval_seconds: PositiveFloat = 60.0
     """Seconds between two records in RUN/bandit/history.jsonl, which ``herd plot --bandit`` draws. A record takes about 1.4 kB per task."""
-    host: str = "127.0.0.1"
-    """Network interface that the request socket listens on."""
-    port: Port = 0
-    """Port of the request socket. 0 takes a free port."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
 
     @model_validator(mode="after")
     def _every_bandit_has_enough_tiles(self) -> Self:
@@ -355,6 +294,19 @@ class BanditSettings(Section):
         if num_tiles > MAX_TILES:
             raise ValueError(f"tile_accuracy gives {num_tiles} tiles; at most {MAX_TILES} are allowed, because each adds metrics")
         return self
+
+
+class PlacementSettings(Section):
+    """Where the processes of ``herd train`` listen (docs/two-machines.md). A process started by hand has options for this."""
+
+    host: str = "127.0.0.1"
+    """Network interface of all sockets. Set it if other machines join the run (docs/two-machines.md)."""
+    ports: dict[ServerName, Port] = Field(default={})
+    """Fixed ports by service, of its first process, such as ``{learner: 7100, paramserver: 7200}``. All others are free ones."""
+    metrics_host: str = "127.0.0.1"
+    """Network interface of all metrics and health endpoints."""
+    metrics_ports: dict[ServiceName, Port] = Field(default={})
+    """Fixed ports of metrics by service, of its first process, such as ``{learner: 9402}``. All others are free ones."""
 
 
 class SecuritySettings(Section):
@@ -416,9 +368,9 @@ class RunSettings(Section):
     env: EnvSettings = SUITES.default()
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
-    loss: LossSettings = ImpalaSettings()
+    loss: LossSettings = LOSSES.default()
     value_scaling: ValueScalingSettings = VALUE_SCALINGS.default()
-    auxiliary: AuxiliarySettings = NoAuxiliarySettings()
+    auxiliary: AuxiliarySettings = AUXILIARIES.default()
     optimizer: OptimizerSettings = OPTIMIZERS.default()
     replay: ReplaySettings = cast("NoReplay", REPLAYS.default())
     actor: ActorSettings = ActorSettings()
@@ -429,6 +381,7 @@ class RunSettings(Section):
     inference: InferenceSettings = InferenceSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     logging: LoggingSettings = LoggingSettings()
+    placement: PlacementSettings = PlacementSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 
@@ -501,15 +454,6 @@ class RunSettings(Section):
         return with_reward_shaping(values)
 
     @model_validator(mode="after")
-    def _agents_are_of_this_run(self) -> Self:
-        for key, agent in (("learner.agent", self.learner.agent), ("actor.agent", self.actor.agent)):
-            if agent is not None and agent >= self.agents:
-                raise ValueError(f"{key} {agent} must be below agents, which is {self.agents}")
-        if self.actor.agent is not None and self.actor.index is None:
-            raise ValueError("actor.agent and actor.index are leased together: set both or neither")
-        return self
-
-    @model_validator(mode="after")
     def _a_sweep_is_of_its_agents(self) -> Self:
         if self.sweep:
             check_keys(self.sweep)
@@ -539,7 +483,7 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")
-        if (objection := self.env.objection(self.network)) is not None:
+        if (objection := self.env.objection_to(self.network)) is not None:
             raise ValueError(objection)
         if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
             raise ValueError(

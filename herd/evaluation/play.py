@@ -14,7 +14,7 @@ from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.components.suites import environment_spec, make_environments
-from herd.evaluation.errors import EvaluationError
+from herd.evaluation.protocols import EvaluationError
 from herd.service.host import usable_cpus
 
 if TYPE_CHECKING:

@@ -36,11 +36,6 @@ _OURS = f"app.kubernetes.io/part-of=herd,{COMPONENT_LABEL} in ({','.join(COMPONE
 class KubeError(Exception):
     """The cluster cannot be read; one line."""
 
-    def __init__(self, line: str, status: int | None = None) -> None:
-        """``status``: that of the API server's answer; None: there was no answer."""
-        super().__init__(line)
-        self.status = status
-
 
 class Cluster:
     """One namespace behind one API server. Methods may be called from several threads; all raise ``KubeError``."""
@@ -112,7 +107,7 @@ class Cluster:
             answer = request(*words, _preload_content=False, _request_timeout=(CONNECT_SECONDS, read_seconds), **options)
             return bytes(answer.data)
         except ApiException as error:
-            raise KubeError(self._refusal(server, purpose, error), error.status) from error
+            raise KubeError(self._refusal(server, purpose, error)) from error
         except (OpenApiException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise KubeError(f"the API server at {server} does not answer: {_first_line(error)}") from error
 

@@ -33,7 +33,7 @@ def evaluate_at_the_end(run_dir: Path, inbox: SignalInbox, note: Callable[[str],
     log = run_dir / LOGS / f"{EVALUATOR.name}-final.log"
     words = [sys.executable, "-m", EVALUATOR.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
     # Without an interval, the evaluator plays the checkpoints on disk once.
-    words += [f"--{EVALUATOR.section}.interval_seconds", "null", f"--{EVALUATOR.section}.metrics_port", "0"]
+    words += [f"--{EVALUATOR.section}.interval_seconds", "null"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     # It connects to no other process, so it needs no keys.
     words += ["--security.curve_keys", "null", "--security.curve_keys_from_environment", "false"]

@@ -7,7 +7,7 @@ import socket
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from herd.config.addresses import accept_both_versions, interface, local_host, tcp_address, with_port
+from herd.config.addresses import accept_both_versions, interface, with_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,10 +27,10 @@ def held_ports(wanted: Mapping[str, tuple[str, int]]) -> Iterator[dict[str, int]
     this with exit code 2.
 
     Args:
-        wanted: setting's dotted key -> (interface, port or 0).
+        wanted: name of the port for errors -> (interface, port or 0).
 
     Yields:
-        The port to use, by setting; all are different.
+        The port to use, by name; all are different.
 
     Raises:
         PortError: a fixed port is in use, or an interface does not belong to this machine.
@@ -40,11 +40,6 @@ def held_ports(wanted: Mapping[str, tuple[str, int]]) -> Iterator[dict[str, int]
         with ExitStack() as probes:
             ports = {key: _bind(held, probes, key, host, port) for key, (host, port) in wanted.items()}
         yield ports
-
-
-def local_address(host: str, port: int) -> str:
-    """Return the address at which processes of this machine reach a socket that is bound to ``host``."""
-    return tcp_address(local_host(host), port)
 
 
 def _bind(held: ExitStack, probes: ExitStack, key: str, host: str, port: int) -> int:
@@ -61,10 +56,10 @@ def _bind(held: ExitStack, probes: ExitStack, key: str, host: str, port: int) ->
                 beside.close()
                 probe.listen(1)
     except OSError as error:
-        section = key.rpartition(".")[0]
         if error.errno == errno.EADDRINUSE:
             raise PortError(f"{key}: port {port} of {host} is in use; choose another, or 0 for any free one") from None
-        raise PortError(f"{section}.host: cannot bind {with_port(host, port)}: {error.strerror or error}") from None
+        setting = "placement.metrics_host" if "metrics" in key else "placement.host"
+        raise PortError(f"{setting}: cannot bind {with_port(host, port)}: {error.strerror or error}") from None
     return chosen
 
 

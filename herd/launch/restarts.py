@@ -6,17 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-EXIT_BAD_INPUT = 2
-"""Exit code of a service whose settings, files or addresses cannot work, so that a restart does not help."""
-
-
-EXIT_SHARD_LOST = 75
-"""Exit code of a learner shard that lost another shard, which is not its own failure."""
-
-
-EXIT_LOST = 74
-"""Exit code of a service that ended cleanly but could not write its last files."""
-
+from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_SHARD_LOST
 
 _NO_FAILURES = frozenset({0, EXIT_SHARD_LOST, *(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))})
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")

@@ -11,9 +11,6 @@ from herd.launch.child import Child, describe_exit, last_lines
 from herd.launch.plan import ChildPlan, Start
 from herd.launch.readings import ChildState, Readings, Watcher, trains
 from herd.launch.restarts import (
-    EXIT_BAD_INPUT,
-    EXIT_LOST,
-    EXIT_SHARD_LOST,
     Failures,
     GiveUp,
     LastWords,
@@ -25,6 +22,7 @@ from herd.launch.restarts import (
 from herd.launch.shutdown import Grace, Phase, Shutdown, Signals
 from herd.launch.signals import SignalInbox
 from herd.run.paths import LOGS, REPORT
+from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

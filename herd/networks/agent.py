@@ -23,7 +23,7 @@ from herd.networks.torsos import build_torso
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.losses import Head
+    from herd.components.losses import Head
     from herd.config.settings import NetworkSettings, RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.networks.actions import ActionDistribution

@@ -56,7 +56,7 @@ class HttpEndpoint:
             self._server = _Server(host, port, pages)
         except OSError as error:
             refused = MetricsEndpointError(
-                f"cannot serve metrics on {with_port(host, port)}: {error.strerror or error}; set another metrics_port, or 0"
+                f"cannot serve metrics on {with_port(host, port)}: {error.strerror or error}; choose another port, or 0"
             )
             refused.errno = error.errno
             raise refused from error

@@ -19,7 +19,7 @@ from herd.telemetry.logs import warn_limited
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from herd.topology import ServiceName
+    from herd.config.addresses import ServiceName
 
 # A `_created` series for every counter would double an actor's series, and Prometheus does not need it.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -73,14 +73,14 @@ class Trackers:
             _tried(tracker.name, tracker.close)
 
 
-def make_trackers(settings: RunSettings, run_dir: Path) -> Trackers | None:
-    """Return the tracker of the agent in ``run_dir``; None if the settings name no viewer."""
+def make_trackers(settings: RunSettings, run_dir: Path, *, agent: int = 0) -> Trackers | None:
+    """Return the tracker of an agent, whose directory is ``run_dir``; None if the settings name no viewer."""
     own = settings.logging
     makers: list[Callable[[], Tracker]] = []
     if own.tensorboard:
         makers.append(partial(EventFiles, run_dir))
     if own.wandb != "off":
-        agent = f" agent {settings.learner.agent}" if settings.agents > 1 else ""
+        suffix = f" agent {agent}" if settings.agents > 1 else ""
         makers.append(
             partial(
                 WandbRun,
@@ -88,7 +88,7 @@ def make_trackers(settings: RunSettings, run_dir: Path) -> Trackers | None:
                 mode=own.wandb,
                 project=own.wandb_project,
                 entity=own.wandb_entity,
-                run_name=f"{settings.name}{agent}",
+                run_name=f"{settings.name}{suffix}",
                 config=settings.model_dump(mode="json"),
             )
         )

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from herd.algorithms.distributions import Applied
+    from herd.components.losses.api import Forward, Loss, LossOutput
     from herd.training.batch import TrainBatch
-    from herd.training.forward import Forward
-    from herd.training.losses.output import Loss, LossOutput
     from herd.training.parallel import Shards
 
 _FLAT = 1e-12

@@ -5,22 +5,20 @@ Legend: T trained agent steps, B unrolls, P parameters of an action distribution
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from herd.algorithms.rewards import clip_last_rewards, shape_rewards
+from herd.components.losses.api import Forward
 from herd.networks.frame_stack import restack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.algorithms.distributions import Applied
     from herd.components.value_scaling.api import Statistics, ValueScaling
     from herd.config.settings import AlgorithmSettings
-    from herd.networks.actions import ActionDistribution
     from herd.networks.agent import Agent, AgentOutput
     from herd.training.batch import TrainBatch
 
@@ -42,58 +40,6 @@ class Network(Protocol):
         /,
     ) -> tuple[AgentOutput, Tensor]:
         """Run all rows."""
-
-
-@dataclass(frozen=True)
-class Forward:
-    """The rows after the burn-in. Row t holds an observation, the action taken there and the result of that step; row T bootstraps."""
-
-    features: Tensor
-    """float32 [T+1, B, F], the input of the heads; with gradient."""
-    auxiliary: Tensor | None
-    """Output of the auxiliary head, with gradient; for pixel control float32 [T+1, B, A, Y, X]. None without one."""
-    frames: Tensor | None
-    """uint8 [T+1, B, H, W, C], the newest plane of each row; None if observations are vectors only."""
-    game_reset: Tensor
-    """bool [T+1, B], whether the row's plane is the first of its game."""
-    distribution: ActionDistribution
-    """What makes policies of parameters."""
-    parameters: Tensor
-    """float32 [T+1, B, P] of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
-    target: Applied
-    """The policies being trained, of rows 0..T-1 at the temperatures that their actions were drawn with; with gradient."""
-    behaviour: Applied
-    """The policies that the actions were drawn from, of the same rows."""
-    values: Tensor
-    """float32 [T+1, B], un-normalised values of the acting task's head; with gradient."""
-    value_scale: Tensor | None
-    """float32 [B], divisor of the value loss's errors and of the policy gradient's advantages. None means 1."""
-    inverse_temperature: Tensor
-    """float32 [T, B], 1/tau that the actions were drawn with."""
-    actions: Tensor
-    """[T, B, *shape], int64 or float32."""
-    rewards: Tensor
-    """float32 [T, B], shaped."""
-    terminated: Tensor
-    """bool [T, B], whether the episode ended with this step; later rewards do not count for it."""
-    truncated: Tensor
-    """bool [T, B], whether a time limit ended the game; the next row is invalid and holds the final observation, whose value bootstraps."""
-    trained: Tensor
-    """bool [T, B], whether the row enters the loss. An invalid row only reset the game and cuts traces."""
-    is_replayed: Tensor
-    """bool [B]."""
-    has_replay: bool
-    """Whether batches of this run may hold replayed unrolls."""
-    has_entropy_bonus: Tensor
-    """bool [B]: online unrolls (LASER, section 5.1), or all if only replayed ones are trained on."""
-    task_ids: Tensor
-    """int64 [B]."""
-    discount: float
-    """gamma, per agent step."""
-    next_core_state: Tensor
-    """float32 [B, S], without gradient: the state before the first row of the next unroll, including its burn-in."""
-    num_trained: Tensor
-    """Trained rows of the whole batch over all shards, at least 1; this may be a part of the batch."""
 
 
 def run_forward(
@@ -170,3 +116,20 @@ def run_forward(
         next_core_state=next_core_state.detach(),
         num_trained=num_trained,
     )
+
+
+class WithAuxiliary(nn.Module):
+    """The agent and the head as one module, called like the agent, so that shards sum the gradients of both."""
+
+    def __init__(self, agent: Agent, head: nn.Module) -> None:
+        super().__init__()
+        self.agent = agent
+        self.head = head
+
+    def forward(self, *inputs: Tensor | int | None) -> tuple[AgentOutput, Tensor]:
+        """Run ``Agent.forward``, with ``auxiliary`` filled in if gradients are enabled, which excludes the burn-in."""
+        output: AgentOutput
+        output, core_state = self.agent(*inputs)
+        if torch.is_grad_enabled():
+            output = output._replace(auxiliary=self.head(output.features))
+        return output, core_state

@@ -13,7 +13,7 @@ from herd.components.user_code import UserCodeError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.training.losses.output import Metric
+    from herd.components.losses.api import Metric
     from herd.training.parallel import Shards
 
 MAX_METRICS = 32
@@ -96,6 +96,11 @@ class MetricSums:
             for total, place in zip(sums[: len(self._names)], self._denominators, strict=True)
         )
         return {name: Measured(value, cost) for name, value, cost in zip(self._names, values, self._costs, strict=True)}
+
+
+def of_online_rows(losses: Mapping[str, Measured]) -> dict[str, Measured]:
+    """Remove the metrics of replayed unrolls, for batches without any."""
+    return {name: measured for name, measured in losses.items() if not name.endswith("_replayed")}
 
 
 def _check(metrics: Mapping[str, Metric]) -> None:

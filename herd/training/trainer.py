@@ -8,45 +8,44 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from herd.components.auxiliary import AUXILIARIES
+from herd.components.losses import LOSSES
+from herd.components.losses.api import LossOutput, Metric
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.user_code import UserCodeError
 from herd.components.value_scaling import VALUE_SCALINGS
-from herd.components.value_scaling.api import Statistics, UnrollTargets, ValueScaling, unroll_targets
+from herd.components.value_scaling.api import VALUE_STATISTICS, Statistics, UnrollTargets, ValueScaling, unroll_targets
 from herd.networks.agent import agent_of
 from herd.networks.centering import AverageImage
 from herd.networks.torsos import recommended_micro_batch
-from herd.run.checkpoints.manifest import CheckpointError
-from herd.run.tensors import load_into
-from herd.training.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
 from herd.training.diagnostics import Diagnostics
-from herd.training.forward import run_forward
-from herd.training.losses import make_loss, with_auxiliary
-from herd.training.losses.off_policy import of_online_rows
-from herd.training.losses.output import LossOutput, Metric
-from herd.training.metrics import TOTAL, Measured, MetricSums
-from herd.training.optimizer import guarded_step, load_state_tensors, state_tensors
+from herd.training.forward import WithAuxiliary, run_forward
+from herd.training.metrics import TOTAL, Measured, MetricSums, of_online_rows
 from herd.training.parallel import OneShard, ParallelModel
 from herd.training.readback import Readback
 from herd.training.replayer import Replayer
+from herd.training.state import ModuleState, OptimizerState, Stateful, ValueStatistics, guarded_step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import nn
-
+    from herd.components.auxiliary.api import Auxiliary
+    from herd.components.losses import LossSettings
+    from herd.components.losses.api import Forward, Loss
     from herd.components.optimizers import OptimizerSettings, Rates
-    from herd.config.losses import LossSettings
     from herd.config.settings import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.training.batch import Slab, TrainBatch
     from herd.training.diagnostics import Health, Seen
-    from herd.training.forward import Forward, Network
+    from herd.training.forward import Network
     from herd.training.parallel import Shards
+
+MODEL, AUXILIARY = "model", "auxiliary"
+"""Parts of the state; the second is also the prefix of the names of its parameters."""
 
 Losses = dict[str, Measured]
 """The metrics of the loss for one batch, per trained row if so defined, independent of the reduction that is optimized."""
@@ -90,13 +89,11 @@ class Trainer:
 
         Raises:
             UserCodeError: the user's loss cannot be used.
-            ValueError: the auxiliary loss cannot be trained on these observations.
         """
         self._shards = shards or OneShard()
         self._algorithm = settings.algorithm
-        self._plain_loss = make_loss(settings.loss)
-        self._auxiliary = settings.auxiliary
-        self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
+        self._loss = _make_loss(settings.loss)
+        self._auxiliary: Auxiliary | None = AUXILIARIES.make(settings.auxiliary)
         self._reduction = settings.loss.reduction
         self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._told: Readback[UpdateStatistics] = Readback()
@@ -118,27 +115,31 @@ class Trainer:
         self.agent.compute_dtype = precision
         self._average = next((module for module in self.agent.modules() if isinstance(module, AverageImage)), None)
         # After the agent, so that its initial parameters are the same with and without an auxiliary loss.
-        head = make_auxiliary_head(settings.auxiliary, spec, self.agent.num_features)
-        self._auxiliary_head = None if head is None else head.to(device)
+        head = None if self._auxiliary is None else self._auxiliary.head(spec, self.agent.num_features).to(device)
         self._value_scaling: ValueScaling = VALUE_SCALINGS.make(settings.value_scaling, len(spec.task_names))
-        self._statistics = self._value_scaling.initial(device)
+        self._statistics = ValueStatistics(self._value_scaling.initial(device), device)
         mode = settings.learner.compile
         self._compiled_part = None if mode == "off" else torch.compile(self._part, mode=mode, dynamic=False)
         # A shard's part of a batch: online and replayed unrolls are distributed separately.
         per_shard = (-(-number // self._shards.size) for number in (settings.num_online_unrolls, settings.num_replayed_unrolls))
         self._most_unrolls = sum(per_shard)
-        network = self.agent if self._auxiliary_head is None else WithAuxiliary(self.agent, self._auxiliary_head)
+        network = self.agent if head is None else WithAuxiliary(self.agent, head)
         self._network = ParallelModel(network, self._shards, device)
         self._parameters = dict(self.agent.named_parameters())
-        if self._auxiliary_head is not None:
-            self._parameters |= {f"{AUXILIARY}.{name}": own for name, own in self._auxiliary_head.named_parameters()}
-        self._optimizer = settings.optimizer
+        if head is not None:
+            self._parameters |= {f"{AUXILIARY}.{name}": own for name, own in head.named_parameters()}
         self.optimizer: torch.optim.Optimizer = OPTIMIZERS.make(settings.optimizer, self._parameters.values())
+        self.parts: dict[str, Stateful] = {
+            MODEL: ModuleState(self.agent),
+            AUXILIARY: ModuleState(head, "the auxiliary head does not fit: auxiliary.kind has changed"),
+            "optimizer": OptimizerState(self.optimizer, settings.optimizer, self._parameters),
+            VALUE_STATISTICS: self._statistics,
+        }
+        """The state by file of a checkpoint, in the order in which it is loaded."""
 
     def go_on_under(self, loss: LossSettings, optimizer: OptimizerSettings) -> None:
         """Use other settings of the same kinds from the next update on; weights and moments are kept."""
-        self._plain_loss = make_loss(loss)
-        self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
+        self._loss = _make_loss(loss)
         self._reduction = loss.reduction
         self._micro_batch_size = self._batch_size if loss.needs_whole_batch else self._own_micro_batch_size
         self._max_gradient_norm = optimizer.max_gradient_norm
@@ -182,7 +183,7 @@ class Trainer:
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
             with self._network.reducing(start == starts[-1]):
-                loss, output, next_core_state = run_part(part, self._statistics, num_trained)
+                loss, output, next_core_state = run_part(part, self._statistics.current, num_trained)
                 self._network.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may overwrite its outputs
@@ -250,61 +251,12 @@ class Trainer:
         return self.arrived(wait=True)[-1]
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the agent's whole tensors, on its device. All shards must call this together."""
-        return _detached(self.agent)
-
-    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load `weights`, from any device.
-
-        Raises:
-            CheckpointError: as `load_into`.
-        """
-        load_into(self.agent, tensors)
-
-    def auxiliary_weights(self) -> dict[str, Tensor]:
-        """Return the auxiliary head's tensors in the same way; empty if there is none."""
-        return {} if self._auxiliary_head is None else _detached(self._auxiliary_head)
-
-    def load_auxiliary_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load `auxiliary_weights`.
-
-        Raises:
-            CheckpointError: they belong to another auxiliary loss, or this run has none.
-        """
-        if bool(tensors) != (self._auxiliary_head is not None):
-            raise CheckpointError("the auxiliary head does not fit: auxiliary.kind has changed")
-        if self._auxiliary_head is not None:
-            load_into(self._auxiliary_head, tensors)
-
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Return the optimizer's state as whole, flat tensors on the CPU: ``<parameter>/<slot>``. All shards must call this together."""
-        return state_tensors(self.optimizer, self._parameters)
-
-    def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load `optimizer_tensors`.
-
-        Raises:
-            CheckpointError: a tensor belongs to no parameter, its shape differs, or it belongs to another kind of optimizer.
-        """
-        load_state_tensors(self.optimizer, self._optimizer, self._parameters, tensors)
-
-    def value_statistics(self) -> Statistics:
-        """Return the statistics of the value scaling, on the CPU; the same on every shard."""
-        return {name: tensor.cpu() for name, tensor in self._statistics.items()}
+        """Return the agent's tensors, on its device."""
+        return {name: tensor.detach() for name, tensor in self.agent.state_dict().items()}
 
     def values_by_task(self) -> dict[str, list[float]]:
         """Return the value scaling's numbers for the learning curve, one for each task; empty if it has no state."""
-        return self._value_scaling.by_task(self._statistics)
-
-    def load_value_statistics(self, statistics: Statistics) -> None:
-        """Load `value_statistics`.
-
-        Raises:
-            CheckpointError: they belong to another kind of value scaling.
-        """
-        if {name: tensor.shape for name, tensor in statistics.items()} != {name: own.shape for name, own in self._statistics.items()}:
-            raise CheckpointError("the statistics of the values do not fit: value_scaling.kind has changed")
-        self._statistics = {name: tensor.to(self._device, copy=True) for name, tensor in statistics.items()}
+        return self._value_scaling.by_task(self._statistics.current)
 
     def _wait_for_copy(self, batch: TrainBatch) -> None:
         if self._copies is not None:
@@ -316,6 +268,8 @@ class Trainer:
         """Return the scalar to differentiate for a micro-batch, the loss's output, and the initial core states of the next unrolls."""
         forward = self._forward(part, self._network, statistics, num_trained)
         output = self._loss(forward)
+        if self._auxiliary is not None:
+            output = self._auxiliary.added_to(output, forward)
         total = output.total / num_trained if self._reduction == "mean" else output.total
         return total, output, forward.next_core_state
 
@@ -341,19 +295,20 @@ class Trainer:
         num_trained = batch.trained.sum().clamp(min=1)
 
         def forward(part: TrainBatch) -> Forward:
-            return self._forward(part, self._network, self._statistics, num_trained)
+            return self._forward(part, self._network, self._statistics.current, num_trained)
 
-        return Diagnostics(parts, forward, agent=self.agent, loss=self._plain_loss, shards=self._shards)
+        return Diagnostics(parts, forward, agent=self.agent, loss=self._loss, shards=self._shards)
 
     def _follow(self, parts: list[UnrollTargets], is_taken: Tensor) -> None:
         """Update the statistics with the targets of all shards, and the value layer with them, if the step was taken."""
         if not parts:
             return
         mine = UnrollTargets(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-        updated = self._value_scaling.updated(self._statistics, self._of_all_shards(mine))
-        after = {name: torch.where(is_taken, updated[name], before) for name, before in self._statistics.items()}
-        self._value_scaling.rescale(self.agent.value_head, self._statistics, after)
-        self._statistics = after
+        before = self._statistics.current
+        updated = self._value_scaling.updated(before, self._of_all_shards(mine))
+        after = {name: torch.where(is_taken, updated[name], tensor) for name, tensor in before.items()}
+        self._value_scaling.rescale(self.agent.value_head, before, after)
+        self._statistics.current = after
 
     def _of_all_shards(self, mine: UnrollTargets) -> UnrollTargets:
         """Gather the targets in rank order. Parts of a batch differ by at most one unroll; a shorter part is padded with weight 0."""
@@ -365,5 +320,7 @@ class Trainer:
         return UnrollTargets(mean, mean_square, num_rows, task_ids.long(), is_replayed.bool())
 
 
-def _detached(module: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach() for name, tensor in module.state_dict().items()}
+def _make_loss(settings: LossSettings) -> Loss:
+    """Return the loss of the settings; UserCodeError if it is the user's own and cannot be used."""
+    settings.check()
+    return partial(LOSSES.load(settings), settings=settings)

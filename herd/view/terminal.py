@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from herd.launch.readings import ChildState, Readings
     from herd.view.snapshot import ChildRow, RunSnapshot, TaskRow
 
+_FILE_COLUMNS = 240
+"""Width of tables in a file, so that no line is wrapped."""
 PLAIN_INTERVAL_SECONDS = 10.0
 """Seconds between lines: 360 lines per hour."""
 _MOST_ROWS = 12
@@ -346,3 +348,9 @@ def percent_of_human(value: float | None) -> str:
 def percent(value: float | None) -> str:
     """``40%``; ``-`` where it is not known."""
     return "-" if value is None else f"{max(0.0, value):.0%}"
+
+
+def table_console(console: Console | None = None) -> Console:
+    """Return a console for tables: it prints where ``console`` does (default: standard output) and wraps lines only on a terminal."""
+    console = console or Console()
+    return console if console.is_terminal else Console(width=_FILE_COLUMNS, file=console.file)

@@ -138,7 +138,7 @@ def _slab(settings: RunSettings, unroll: Unroll) -> Slab:
 def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Played], case: str) -> None:
     run = played[case]
     for unroll in run.unrolls:
-        with mock.patch("herd.training.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = run.trainer(_slab(run.settings, unroll), Rates(0.0)).losses
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch

@@ -105,7 +105,7 @@ def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
 def test_losses_use_only_the_rows_after_the_burn_in() -> None:
     trainer, unrolls, _ = _played(8)
     for unroll in unrolls:
-        with mock.patch("herd.training.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = _losses(trainer, unroll)
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
         for call in loss.call_args_list:

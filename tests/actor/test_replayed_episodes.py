@@ -90,7 +90,7 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
                 return torch.cat(ratios)
             unroll.write_into(slab.arrays, 1 + place)
         slab.hold(1, NUM_SLOTS)
-        with mock.patch("herd.training.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             trainer.begin(slab.batch, NUM_SLOTS if with_states else 0)
             trainer.finish(trainer.launch(slab.batch), Rates(0.0))
         for call in loss.call_args_list:  # one per micro-batch

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
 from herd.algorithms.distributions import AppliedCategorical
-from herd.config.losses import ImpalaSettings
+from herd.components.losses.impala import ImpalaSettings
 from tests.oracles.actor_critic import Batch, Correction, Costs, gradients, importance_ratios, loss_at, targets_and_advantages
 
 torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
 from herd.algorithms.distributions import Applied, AppliedCategorical
 from herd.algorithms.trust_region import gate
 from herd.algorithms.vtrace import vtrace
-from herd.config.losses import ImpalaSettings
+from herd.components.losses.impala import ImpalaSettings
 from tests.algorithms.test_actor_critic import BATCH, DISCOUNT, loss_by_herd
 from tests.algorithms.test_dice import BATCH as DICE_BATCH
 from tests.algorithms.test_dice import loss_by_herd as dice_by_herd

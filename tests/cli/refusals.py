@@ -18,12 +18,13 @@ from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 from herd.run.provenance import Origin
-from herd.service.startup import parse_settings
+from herd.service.startup import parse_command_line
 
 FILES = {
     # A separate copy, so that a recipe may change without the list.
     "game.yaml": "learner: {batch_size: 16, queue_batches: 4}\n",
     "empty.yaml": "",
+    "ports.yaml": "learner: {port: 0}\n",
     "comments.yaml": "# nothing but\n# comments\n",
     "list.yaml": "- breakout\n",
     "twice.yaml": "seed: 1\nseed: 2\n",
@@ -88,5 +89,5 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
 
 def run_service(_python: str, _m: str, module: str, *words: str) -> int:
     """Read a service's settings as ``python -m herd_actor`` does."""
-    parse_settings(module.removeprefix("herd_"), words)
+    parse_command_line(module.removeprefix("herd_"), words)
     raise StartedError(module)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from herd.cli import preflight
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
 from herd.service import host as hardware

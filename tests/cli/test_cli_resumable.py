@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.run_paths import check_resumable
 from herd.components.suites import environment_spec
 from herd.config.loading import load_settings

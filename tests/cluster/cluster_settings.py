@@ -1,4 +1,4 @@
-"""The suite's settings, read from environment variables, and the small run that it installs."""
+"""The suite's settings, read from environment variables (docs/kubernetes-commands.md), and the small run that it installs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,6 @@ ACTORS = 2
 LEARNING_RATE = 2.0e-3
 OTHER_LEARNING_RATE = 1.0e-3
 """The setting that the upgrade changes: the learner's metrics show it, and processes with different values still accept each other."""
-
-VARIABLES = {
-    "KUBECONFIG": "the cluster, as its current context (or CLUSTER_CONTEXT) names it; the suite makes and deletes one namespace there",
-    "CLUSTER_CONTEXT": "another context of it",
-    "CLUSTER_IMAGE_REGISTRY": "registry and path before herd-actor and the other images; default: none",
-    "CLUSTER_IMAGE_TAG": "their tag; default: the chart's appVersion",
-    "CLUSTER_IMAGE_PULL_POLICY": "IfNotPresent (default), Always, or Never where images are loaded into the nodes",
-    "CLUSTER_VALUES": "one more values file, which wins over the suite's own",
-    "CLUSTER_CHART": "the chart; default: helm/herd",
-    "CLUSTER_RUN": "dice (default): one agent, with a bandit; agents: two agents, with shared replay and an evaluator; "
-    "population: two members of a population, on one volume",
-    "CLUSTER_ACCESS_MODE": "of the claim that members of a population share; default: ReadWriteMany",
-    "CLUSTER_SHARDS": "learner shards of each agent; default: 1",
-    "CLUSTER_KEEP": "1: the namespace stays, to be looked at; default: 0",
-    "CLUSTER_TIMEOUT_SECONDS": "longest wait for any one thing; default: 600",
-    "HELM": "the helm program; default: helm from PATH",
-}
-"""Every setting and its meaning."""
-
 
 RUNS = ("dice", "agents", "population")
 SHARED_CLAIM = "runs"

@@ -1,6 +1,6 @@
 """The life of a release on a real cluster. The tests depend on their order: each continues from the state that the previous one left.
 
-Run ``make test-cluster`` with KUBECONFIG set; cluster_settings.py lists the other variables.
+Run ``make test-cluster`` with KUBECONFIG set.
 """
 
 from __future__ import annotations

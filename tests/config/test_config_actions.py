@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from herd.config.auxiliary import AuxiliarySettings
-from herd.config.losses import LossSettings
+from herd.components.auxiliary import AuxiliarySettings
+from herd.components.losses import LossSettings
 from herd.contract.actions import ActionSpace, discrete
 from herd.contract.spaces import EnvSpec
 

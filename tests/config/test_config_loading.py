@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from herd.components.losses.dice import DiceSettings
+from herd.components.losses.impala import ImpalaSettings
 from herd.components.optimizers.adamw import AdamWSettings
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.components.replay.uniform import UniformReplay
 from herd.components.suites.atari.settings import AtariSettings
 from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
-from herd.config.losses import DiceSettings, ImpalaSettings
 from herd.config.settings import RunSettings
 
 
@@ -104,7 +105,7 @@ def test_scalars_can_be_given_on_the_command_line(tmp_path: Path) -> None:
         ("loss: {clip_c_threshold: 3}", ["clip_c_threshold", "clip_rho_threshold: default", "run.yaml"]),
         ("loss: {kind: dice, q_cost: many}", ["loss.q_cost: should be number >= 0, not 'many'", "run.yaml"]),
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
-        ("replay_service: {index: 1}", ["replay_service", "index 1 must be below replicas, which is 1", "run.yaml"]),
+        ("replay_service: {port: 1}", ["replay_service.port: no such setting", "run.yaml", "did you mean placement.ports?"]),
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )

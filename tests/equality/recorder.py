@@ -304,8 +304,8 @@ def record(settings: RunSettings, num_updates: int) -> Iterator[str]:
                     f"health={digest(_numbers(statistics.health))}",
                     f"norm={statistics.gradient_norm.hex()}",
                     f"weights={digest_of_tensors(trainer.weights())}",
-                    f"optimizer={digest_of_tensors(trainer.optimizer_tensors())}",
-                    f"rest={digest_of_tensors(trainer.auxiliary_weights() | trainer.value_statistics())}",
+                    f"optimizer={digest_of_tensors(trainer.parts['optimizer'].tensors())}",
+                    f"rest={digest_of_tensors(trainer.parts['auxiliary'].tensors() | trainer.parts['value_statistics'].tensors())}",
                 ]
             )
             if updates % settings.learner.publish_interval_updates == 0:

@@ -17,11 +17,10 @@ from herd.cli.main import main
 from herd.components.suites import make_environments
 from herd.components.suites.atari.settings import atari_scores
 from herd.evaluation import play
-from herd.evaluation.errors import EvaluationError
 from herd.evaluation.evaluate import evaluate_runs
 from herd.evaluation.play import num_environments, start_play
-from herd.evaluation.report import EvaluationReport, TaskResult, TaskScore, summarise_tasks, task_result
-from herd.evaluation.table import print_report
+from herd.evaluation.protocols import EvaluationError
+from herd.evaluation.report import EvaluationReport, TaskResult, TaskScore, print_report, summarise_tasks, task_result
 from herd.evaluation.trained_run import load_trained_run
 from herd.run.tensors import encode_weights
 from tests.acting.playing import make_group, play_unroll

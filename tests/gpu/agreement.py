@@ -105,7 +105,9 @@ def updated(settings: RunSettings, device: str, *, precision: torch.dtype = torc
         trainer.finish(launched, STEP)
         told += trainer.arrived()
     told += trainer.arrived(wait=True)
-    state = trainer.optimizer_tensors() | trainer.value_statistics() | on_cpu(trainer.auxiliary_weights())
+    state = (
+        trainer.parts["optimizer"].tensors() | trainer.parts["value_statistics"].tensors() | on_cpu(trainer.parts["auxiliary"].tensors())
+    )
     state |= on_cpu(dict(trainer.agent.named_buffers()))
     return Updated(gradients, initial, on_cpu(trainer.weights()), state, told)
 

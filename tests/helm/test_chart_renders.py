@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from helm.tools.fetch_tools import ENGINES
 from helm.tools.values_comments import read_values
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.loading import load_settings
+from herd.launch.placement import Place, on_own_hosts, placement
 from herd.topology import COMPONENT_NAMES, COMPONENTS, METRICS_PORT
 from tests.helm.rendering import (
     CHART,
@@ -30,6 +32,7 @@ from tests.helm.rendering import (
     helm,
     names,
     pod_of,
+    read_pod,
     render,
     render_all,
     render_ci,
@@ -193,11 +196,33 @@ def test_services_select_existing_pods_and_ports(name: str) -> None:
             assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
 
 
+def component_label(workload: Object) -> str:
+    """The component that a workload belongs to."""
+    return str(workload["metadata"]["labels"]["app.kubernetes.io/component"])
+
+
 @pytest.mark.parametrize("name", CI_FILES)
 def test_every_process_accepts_its_rendered_settings(name: str, tmp_path: Path) -> None:
+    """And their identities are those of the placement that every other way of starting a run uses."""
     objects = render_ci(name)
-    run = {settings_of(objects, each, tmp_path).name for each in workloads(objects) if each["kind"] != "Pod"}
-    assert len(run) == 1
+    pods = [each for each in workloads(objects) if each["kind"] != "Pod"]
+    told = {each["metadata"]["name"]: (component_label(each), *read_pod(objects, each, tmp_path)) for each in pods}
+    assert len({settings.name for _, settings, _ in told.values()}) == 1
+    replicas = {component_label(each): each["spec"].get("replicas", 1) for each in pods}
+    (run, *_) = (settings for component, settings, _ in told.values() if component == "learner")
+    counts = {"paramserver.replicas": replicas.get("paramserver-replica", 0), "replay_service.replicas": replicas.get("replay", 1)}
+    run = load_settings([], [], {}, base=run.model_dump(mode="json"), given=counts)
+
+    def host(place: Place) -> str:
+        component, agent = f"herd-{place.component.name}", f"-{place.index // run.learner.shards}" if run.agents > 1 else ""
+        if place.service == "learner":
+            return f"{component}{agent}-{place.index % run.learner.shards}.{component}"
+        return f"{component}-{place.index}.{component}" if place.service == "replay" else component
+
+    placed = {(each.place.component.name, each.identity.agent): each.identity for each in placement(run, on_own_hosts(host))}
+    for component, _, identity in told.values():
+        # Pods of a Deployment have no numbers, and those of a StatefulSet get theirs from Kubernetes.
+        assert replace(identity, index=None) == replace(placed[component, identity.agent], index=None)
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS)

@@ -187,16 +187,7 @@ def test_an_actor_waiting_for_the_service_can_be_stopped(tmp_path: Path, fallbac
         config = tmp_path / "config.yaml"
         config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\n")
         words = ["--actor.inference", "remote", "--actor.inference_fallback", fallback, "--actor.inference_timeout_seconds", "0.05"]
-        words += [
-            "--actor.index",
-            "0",
-            "--actor.learner",
-            learner,
-            "--actor.paramserver",
-            paramserver,
-            "--actor.inference_service",
-            inference,
-        ]
+        words += ["--index", "0", "--learner", learner, "--paramserver", paramserver, "--inference", inference]
         command = [sys.executable, "-m", "herd_actor", "--config", str(config), "--run_dir", str(tmp_path / "run"), *words]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as actor:
             assert actor.stderr is not None

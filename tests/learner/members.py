@@ -36,8 +36,7 @@ class MemberLearner:
 
     def __init__(self, whole: RunSettings, agent: int) -> None:
         """``whole``: settings of the whole run, in its own directory."""
-        learner = whole.learner.model_copy(update={"agent": agent})
-        self.settings: RunSettings = whole.of_agent(agent).model_copy(update={"learner": learner})
+        self.settings: RunSettings = whole.of_agent(agent)
         self.agent = agent
         self.directory = agent_directory(whole, agent)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -52,9 +51,10 @@ class MemberLearner:
         self.client = HeardOrders()
         self.link = PopulationLink(
             self.settings,
-            member,
-            self.origin,
-            group,
+            self.agent,
+            member=member,
+            origin=self.origin,
+            group=group,
             trainer=self.trainer,
             statistics=self.statistics,
             client=self.client,  # type: ignore[arg-type]

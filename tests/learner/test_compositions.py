@@ -156,8 +156,8 @@ def test_parts_train_together(cell: Cell, tmp_path: Path) -> None:
     assert any(not torch.equal(before[name], tensor) for name, tensor in after.items())
     assert learner.statistics.learner_updates == NUM_UPDATES
     assert (max(share_replayed) > 0) is (cell.replay != "none")
-    assert bool(learner.trainer.value_statistics()) is (cell.scaling == "popart")
-    assert bool(learner.trainer.auxiliary_weights()) is (cell.auxiliary == "pixel_control")
+    assert bool(learner.trainer.parts["value_statistics"].tensors()) is (cell.scaling == "popart")
+    assert bool(learner.trainer.parts["auxiliary"].tensors()) is (cell.auxiliary == "pixel_control")
     assert learner.is_done is (cell.strategy == "pbt")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from herd_learner.replay_account import ReplayAccount
 
-from herd.training.losses.off_policy import REJECTED_REPLAYED
+from herd.components.losses.api import REJECTED_REPLAYED
 from herd.training.metrics import Measured
 from herd.training.trainer import UpdateStatistics
 

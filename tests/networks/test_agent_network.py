@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from herd.config.losses import Head
+from herd.components.losses import Head
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec

@@ -12,8 +12,8 @@ import pytest
 
 from herd.cli.main import main
 from herd.cli.train import read_settings
+from herd.components.losses.impala import ImpalaSettings
 from herd.config.loading import dump_settings
-from herd.config.losses import ImpalaSettings
 from herd.run.paths import planned_agent_directories
 from herd.sweeps.whole_runs import ClaimedError, Trial, WholeRun
 from tests.system.whole_runs import herd, read_report
@@ -109,7 +109,7 @@ def test_a_grid_is_trained_once_and_can_be_continued(machine: Machine, capsys: p
         assert len(list(csv.DictReader(lines))) == 9
 
     # Ports do not matter. Otherwise finished runs are not mixed with runs of other settings.
-    assert main([*grid, "--seeds", "2", "--learner.port", "7123", "--bandit.metrics_port", "0"]) == 0
+    assert main([*grid, "--seeds", "2", "--placement.ports", '{"learner": 7123}']) == 0
     assert len(machine.trained) == 9
     assert main([*grid, "--seeds", "2", "--learner.max_policy_lag", "7"]) == 2
     assert "seed1: was trained with another learner.max_policy_lag: choose another --output" in capsys.readouterr().err

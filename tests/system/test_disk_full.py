@@ -25,7 +25,7 @@ class WatchedRun(Run):
     def __init__(self, run_dir: Path, *words: str) -> None:
         (port,) = free_ports(1)
         self._url = f"http://127.0.0.1:{port}/metrics"
-        super().__init__(run_dir, *WORDS, "--learner.metrics_port", str(port), *words)
+        super().__init__(run_dir, *WORDS, "--placement.metrics_ports", f'{{"learner": {port}}}', *words)
 
     def metrics(self) -> Samples:
         """The learner's metrics; empty while it is not running."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import check_installed
 from herd.config.settings import RunSettings
 from herd.config.trackers import LoggingSettings

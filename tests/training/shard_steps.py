@@ -54,11 +54,11 @@ def train(folder: Path, group: ShardGroup, size: int) -> None:
             assert health.explained_variance is not None
             numbers |= {"kl": health.update_kl, "effective": health.effective_sample_size, "explained": health.explained_variance}
         told.append(numbers)
-    whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.optimizer_tensors().items()}
-    whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.auxiliary_weights().items()}
-    whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.value_statistics().items()}
+    whole = trainer.weights() | {f"optimizer/{name}": tensor for name, tensor in trainer.parts["optimizer"].tensors().items()}
+    whole |= {f"auxiliary/{name}": tensor for name, tensor in trainer.parts["auxiliary"].tensors().items()}
+    whole |= {f"value_statistics/{name}": tensor for name, tensor in trainer.parts["value_statistics"].tensors().items()}
     # The statistics must be equal on all ranks; otherwise the values of a task mean something else on each.
-    own = {name: tensor.tolist() for name, tensor in trainer.value_statistics().items()}
+    own = {name: tensor.tolist() for name, tensor in trainer.parts["value_statistics"].tensors().items()}
     assert group.gather(own) == [own] * size
     if group.is_first:
         tensors = {name: tensor.contiguous().cpu() for name, tensor in whole.items()}

@@ -20,7 +20,7 @@ LEARNER = {**RUN["learner"], "health_interval_updates": 1}
 
 def log_policies(trainer: Trainer, slab: Any) -> np.ndarray:
     """Log probabilities [T, B, A] of the whole batch at once."""
-    seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics, torch.tensor(1))
+    seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics.current, torch.tensor(1))
     return seen.parameters[:-1].detach().double().log_softmax(dim=-1).numpy()
 
 
@@ -30,7 +30,7 @@ def test_kl_sample_size_and_explained_variance_agree_with_loops() -> None:
     arrays["behaviour_parameters"][...] = np.random.default_rng(5).normal(size=arrays["behaviour_parameters"].shape)
     slab = slab_of(settings, arrays)
     rows = [(t, b) for t, b in np.ndindex(arrays["row_valid"].T.shape) if arrays["row_valid"][b, t]]
-    seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics, torch.tensor(1))
+    seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics.current, torch.tensor(1))
     output = trainer._loss(seen)
     assert output.targets is not None
     targets, values = output.targets.double().numpy(), seen.values[:-1].detach().double().numpy()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from herd.components.losses.dice import DiceSettings
+from herd.components.losses.dice.loss import dice
 from herd.components.value_scaling import VALUE_SCALINGS
-from herd.config.losses import DiceSettings
 from herd.training.forward import run_forward
-from herd.training.losses.dice import dice
 from tests.oracles.dice import Batch, Costs, boltzmann, constants, importance_ratios
 from tests.oracles.retrace import retrace_targets
 from tests.training.small_runs import STEP, run_of, slab_of, trainer_of, unrolls_of
@@ -41,7 +41,7 @@ def test_the_dice_loss_under_popart_agrees_with_the_oracle() -> None:
         network=trainer.agent,
         algorithm=SETTINGS.algorithm,
         value_scaling=VALUE_SCALINGS.make(SETTINGS.value_scaling, 2),
-        statistics=trainer.value_statistics(),
+        statistics=trainer.parts["value_statistics"].tensors(),
         num_trained=slab.batch.trained.sum(),
     )
     assert forward.value_scale is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from herd.components.losses.api import Metric
 from herd.components.user_code import UserCodeError
-from herd.training.losses.output import Metric
 from herd.training.metrics import MAX_METRICS, Measured, MetricSums
 from herd.training.parallel import OneShard
 

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from herd.training.optimizer import guarded_step
+from herd.training.state import guarded_step
 from tests.training.small_runs import RUN, STEP, batch_of, run_of, trainer_of
 
 TWO_TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 8, "frame_width": 8}

@@ -49,14 +49,14 @@ def test_a_resumed_adamw_continues_identically() -> None:
         first(_batch(step), settings.rates(env_frames=0, learner_updates=step))
     resumed = trainer_of(_settings(seed=9))
     resumed.agent.load_state_dict(first.agent.state_dict())
-    resumed.load_optimizer_tensors({name: tensor.clone() for name, tensor in first.optimizer_tensors().items()})
-    assert any(name.endswith("/step") for name in first.optimizer_tensors())
+    resumed.parts["optimizer"].load({name: tensor.clone() for name, tensor in first.parts["optimizer"].tensors().items()})
+    assert any(name.endswith("/step") for name in first.parts["optimizer"].tensors())
     for step in range(3, 6):
         rates = settings.rates(env_frames=0, learner_updates=step)
         assert resumed(_batch(step), rates) == whole(_batch(step), rates)
     assert all(torch.equal(a, b) for a, b in zip(resumed.agent.parameters(), whole.agent.parameters(), strict=True))
-    assert {name: tensor.tolist() for name, tensor in resumed.optimizer_tensors().items()} == {
-        name: tensor.tolist() for name, tensor in whole.optimizer_tensors().items()
+    assert {name: tensor.tolist() for name, tensor in resumed.parts["optimizer"].tensors().items()} == {
+        name: tensor.tolist() for name, tensor in whole.parts["optimizer"].tensors().items()
     }
 
 
@@ -64,7 +64,7 @@ def test_the_state_of_another_optimizer_is_refused() -> None:
     rmsprop, adamw = trainer_of(_settings(optimizer={})), trainer_of(_settings())
     rmsprop(_batch(0), Rates(1e-3))
     with pytest.raises(CheckpointError, match="second_moment does not belong to adamw"):
-        adamw.load_optimizer_tensors(rmsprop.optimizer_tensors())
+        adamw.parts["optimizer"].load(rmsprop.parts["optimizer"].tensors())
 
 
 def test_adam_agrees_with_the_definition_and_decays_by_env_frames() -> None:

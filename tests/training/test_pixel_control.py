@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from herd.components.losses.api import Forward
 from herd.components.suites import environment_spec
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.run_contract import contract_digest
 from herd.networks.agent import agent_of
-from herd.training.auxiliary import WithAuxiliary
 from herd.training.batch import Slab
-from herd.training.forward import Forward, run_forward
-from herd.training.losses import make_loss
+from herd.training.forward import run_forward
 from herd.training.trainer import Trainer
 from tests.oracles import pixel_control as oracle
 from tests.training.small_runs import BATCH_SIZE, RUN, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
@@ -45,14 +44,13 @@ def _batch(settings: Any, seed: int = 0) -> Slab:
 
 
 def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
-    assert trainer._auxiliary_head is not None
     return run_forward(
         slab.batch,
         agent=trainer.agent,
-        network=WithAuxiliary(trainer.agent, trainer._auxiliary_head),
+        network=trainer._network,
         algorithm=settings.algorithm,
         value_scaling=VALUE_SCALINGS.make(settings.value_scaling, len(settings.env.tasks)),
-        statistics=trainer.value_statistics(),
+        statistics=trainer.parts["value_statistics"].tensors(),
         num_trained=slab.batch.trained.sum(),
     )
 
@@ -67,7 +65,7 @@ def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: di
     assert forward.auxiliary is not None
     values = forward.auxiliary.detach().double().numpy()
     batch = slab.batch
-    accepted = make_loss(settings.loss)(forward).accepted
+    accepted = trainer._loss(forward).accepted
     assert accepted is not None
     assert torch.equal(accepted, batch.trained) == (not loss)
     counts, terminated = accepted.numpy(), batch.terminated[burn_in:].numpy()
@@ -90,7 +88,7 @@ def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: di
 
 
 CUSTOM = """
-from herd.training.losses.output import LossOutput, Metric
+from herd.components.losses.api import LossOutput, Metric
 
 def only_values(forward):
     value = forward.values[:-1].masked_fill(~forward.trained, 0.0).square().sum()
@@ -127,8 +125,8 @@ def test_pixel_control_trains_with_all_losses_in_micro_batches(run: str, tmp_pat
         assert done.losses["loss_pixel_control"].value > 0.0
         assert values_of(done.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
         assert done.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
-    for name, tensor in (whole.weights() | whole.auxiliary_weights()).items():
-        torch.testing.assert_close((parts.weights() | parts.auxiliary_weights())[name], tensor, rtol=1e-4, atol=1e-6)
+    for name, tensor in (whole.weights() | whole.parts["auxiliary"].tensors()).items():
+        torch.testing.assert_close((parts.weights() | parts.parts["auxiliary"].tensors())[name], tensor, rtol=1e-4, atol=1e-6)
     # The auxiliary loss trains the torso.
     assert not torch.equal(parts.weights()["torso.first.weight"], without.weights()["torso.first.weight"])
 
@@ -141,10 +139,10 @@ def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
     assert contract_digest(settings, spec) == contract_digest(plain, spec)
     for name, tensor in other.weights().items():
         assert torch.equal(trainer.weights()[name], tensor)  # both start with the same weights
-    assert other.auxiliary_weights() == {}
-    assert {name.partition(".")[0] for name in trainer.auxiliary_weights()} == {"dense", "hidden", "dueling"}
+    assert other.parts["auxiliary"].tensors() == {}
+    assert {name.partition(".")[0] for name in trainer.parts["auxiliary"].tensors()} == {"dense", "hidden", "dueling"}
     trainer(_batch(settings), STEP)
-    assert {name.partition(".")[0] for name in trainer.optimizer_tensors()} >= {"auxiliary", "torso", "core", "value_head"}
+    assert {name.partition(".")[0] for name in trainer.parts["optimizer"].tensors()} >= {"auxiliary", "torso", "core", "value_head"}
 
 
 def test_action_values_learn_which_cells_change() -> None:
@@ -170,8 +168,3 @@ def test_action_values_learn_which_cells_change() -> None:
     upper, lower = found[..., :4, :].mean(dim=(0, 1, 3, 4)), found[..., 4:, :].mean(dim=(0, 1, 3, 4))
     assert upper.tolist()[:2] == pytest.approx([1.0, 0.0], abs=0.2)
     assert lower.tolist()[:2] == pytest.approx([0.0, 1.0], abs=0.2)
-
-
-def test_too_small_an_image_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"auxiliary\.cell_size 2 needs frames of at least 16 x 16 pixels, not 9 x 8"):
-        trainer_of(_settings(auxiliary={**PIXELS, "cell_size": 2}))

@@ -84,7 +84,7 @@ def _compare_updates() -> None:
         arrays = _arrays(number)
         assert trainer(slab_of(SETTINGS, arrays), Rates(LEARNING_RATE)).is_finite
         slow.update(_seen(arrays), LEARNING_RATE)
-        statistics = trainer.value_statistics()
+        statistics = trainer.parts["value_statistics"].tensors()
         np.testing.assert_allclose(statistics["shift"].numpy(), slow.shift, rtol=2e-5, err_msg=f"shift after update {number}")
         np.testing.assert_allclose(statistics["second_moment"].numpy(), slow.second_moment, rtol=2e-5)
         told = trainer.values_by_task()
@@ -138,9 +138,9 @@ def _new_statistics_kept_from_the_next_update(patch: pytest.MonkeyPatch) -> None
     right = Trainer._follow
 
     def wrong(self: Trainer, parts: list[UnrollTargets], is_taken: torch.Tensor) -> None:
-        before = self._statistics
+        before = self._statistics.current
         right(self, parts, is_taken)
-        self._statistics = before
+        self._statistics.current = before
 
     patch.setattr(Trainer, "_follow", wrong)
 
@@ -197,14 +197,14 @@ def test_new_statistics_leave_the_values_of_all_tasks_unchanged() -> None:
     frames = torch.randint(0, 256, (8, 1, 1, 4, 3), dtype=torch.uint8)
     for number in range(3):
         arrays = _arrays(number)
-        alone.load_weights(trainer.weights())
-        alone.load_optimizer_tensors(trainer.optimizer_tensors())
-        alone.load_value_statistics(trainer.value_statistics())
-        before = alone.value_statistics()
+        alone.parts["model"].load(trainer.weights())
+        alone.parts["optimizer"].load(trainer.parts["optimizer"].tensors())
+        alone.parts["value_statistics"].load(trainer.parts["value_statistics"].tensors())
+        before = alone.parts["value_statistics"].tensors()
         alone._follow = lambda parts, is_taken: None  # type: ignore[method-assign]  # noqa: ARG005
         for each in (trainer, alone):
             each(slab_of(SETTINGS, arrays), Rates(LEARNING_RATE))
-        after = trainer.value_statistics()
+        after = trainer.parts["value_statistics"].tensors()
         assert not torch.equal(before["shift"], after["shift"])
         # The head of the task that never appeared does not even change by rounding.
         assert torch.equal(trainer.agent.value_head.weight[2], alone.agent.value_head.weight[2])
@@ -219,17 +219,17 @@ def test_a_copied_agent_continues_like_the_original() -> None:
     for number in range(4):
         better(slab_of(SETTINGS, _arrays(number)), Rates(LEARNING_RATE))
         worse(slab_of(SETTINGS, _arrays(number + 10)), Rates(10 * LEARNING_RATE))
-    worse.load_weights(better.weights())
-    worse.load_optimizer_tensors(better.optimizer_tensors())
-    without_statistics = worse.value_statistics()
-    worse.load_value_statistics(better.value_statistics())
-    assert not torch.equal(worse.value_statistics()["shift"], without_statistics["shift"])
+    worse.parts["model"].load(better.weights())
+    worse.parts["optimizer"].load(better.parts["optimizer"].tensors())
+    without_statistics = worse.parts["value_statistics"].tensors()
+    worse.parts["value_statistics"].load(better.parts["value_statistics"].tensors())
+    assert not torch.equal(worse.parts["value_statistics"].tensors()["shift"], without_statistics["shift"])
     for each in (better, worse):
         each(slab_of(SETTINGS, _arrays(5)), Rates(LEARNING_RATE))
     for name, tensor in better.weights().items():
         assert torch.equal(worse.weights()[name], tensor), name
-    for name, tensor in better.value_statistics().items():
-        assert torch.equal(worse.value_statistics()[name], tensor), name
+    for name, tensor in better.parts["value_statistics"].tensors().items():
+        assert torch.equal(worse.parts["value_statistics"].tensors()[name], tensor), name
 
 
 def _rest(num_rows: int) -> tuple[torch.Tensor, ...]:

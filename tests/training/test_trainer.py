@@ -80,7 +80,7 @@ def test_a_non_finite_gradient_skips_the_step(poison: float, limit: float | None
     trainer = _trainer(optimizer={"max_gradient_norm": limit, "momentum": 0.5}, algorithm=algorithm)
     assert trainer(batch_of(RUN), STEP).is_finite
     parameters = _copies(trainer)
-    state = {name: tensor.clone() for name, tensor in trainer.optimizer_tensors().items()}
+    state = {name: tensor.clone() for name, tensor in trainer.parts["optimizer"].tensors().items()}
     poisoned = unrolls_of(RUN, 1)
     poisoned["initial_core_state"][0, 0] = poison
     poisoned["core_reset"][0, 0] = False
@@ -88,7 +88,7 @@ def test_a_non_finite_gradient_skips_the_step(poison: float, limit: float | None
         poisoned["rewards"][...] = 3e38
     assert not trainer(slab_of(RUN, poisoned), STEP).is_finite
     assert all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
-    assert all(torch.equal(state[name], tensor) for name, tensor in trainer.optimizer_tensors().items())
+    assert all(torch.equal(state[name], tensor) for name, tensor in trainer.parts["optimizer"].tensors().items())
     assert trainer(batch_of(RUN, 2), STEP).is_finite
     assert not all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
 
@@ -162,9 +162,9 @@ def test_any_optimizer_clips_and_skips(kind: str, monkeypatch: pytest.MonkeyPatc
     assert trainer(batch_of(RUN), STEP).gradient_norm > 0.5
     assert left() == pytest.approx(0.5, rel=1e-4)
     parameters = _copies(trainer)
-    state = {name: tensor.clone() for name, tensor in trainer.optimizer_tensors().items()}
+    state = {name: tensor.clone() for name, tensor in trainer.parts["optimizer"].tensors().items()}
     assert not trainer(slab_of(RUN, poisoned), STEP).is_finite
     assert all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
-    assert all(torch.equal(state[name], tensor) for name, tensor in trainer.optimizer_tensors().items())
+    assert all(torch.equal(state[name], tensor) for name, tensor in trainer.parts["optimizer"].tensors().items())
     assert trainer(batch_of(RUN, 2), STEP).is_finite
     assert not all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())

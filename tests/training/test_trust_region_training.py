@@ -135,7 +135,7 @@ def test_popart_uses_accepted_rows_and_replayed_ones_if_set(replayed: bool, sees
         arrays["row_valid"][...] = False
         arrays["row_valid"][valid] = True
         trainer, _ = _update(settings, _batch(settings, arrays))
-        return float(trainer.value_statistics()["shift"][0])
+        return float(trainer.parts["value_statistics"].tensors()["shift"][0])
 
     online, everything = slice(0, BATCH_SIZE - NUM_REPLAYED), slice(None)
     of_online = shift(far=0.0, trust_region="implied", valid=online)

@@ -174,11 +174,11 @@ def test_a_skipped_update_does_not_change_the_statistics() -> None:
     run = run_of(env=TASKS, value_scaling={"kind": "popart", "rate": RATE})
     trainer = trainer_of(run)
     trainer(batch_of(run), STEP)
-    before = trainer.value_statistics()
+    before = trainer.parts["value_statistics"].tensors()
     assert before["shift"].abs().min() > 0.0
     poisoned = unrolls_of(run, 1)
     poisoned["initial_core_state"][0], poisoned["core_reset"][0, 0] = math.nan, False
     assert not trainer(slab_of(run, poisoned), STEP).is_finite
-    assert {name: tensor.tolist() for name, tensor in trainer.value_statistics().items()} == {
+    assert {name: tensor.tolist() for name, tensor in trainer.parts["value_statistics"].tensors().items()} == {
         name: tensor.tolist() for name, tensor in before.items()
     }

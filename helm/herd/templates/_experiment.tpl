@@ -130,7 +130,7 @@
 read are excluded for other components, so that a new learning rate does not replace thousands of actors.
 */}}
 {{- define "herd.checksum" -}}
-{{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}
+{{- $experiment := omit (include "herd.experiment.map" (index . 0) | fromJson) "placement" -}}
 {{- if not (has (index . 1) (list "learner" "population")) -}}
 {{- $loss := pick (default dict $experiment.loss) "kind" "ablation" "head" -}}
 {{- $experiment = set (omit $experiment "learner" "optimizer" "stop" "sweep" "population") "loss" $loss -}}

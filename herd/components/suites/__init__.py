@@ -71,7 +71,7 @@ class SuiteSettings(PartSettings):
         """Return the settings that affect games and scores, by name. Scores are comparable if these are equal."""
         return {name: value for name, value in self if name not in self.of_the_machine}
 
-    def objection(self, network: Network) -> str | None:  # noqa: ARG002  suites override this
+    def objection_to(self, network: Network) -> str | None:  # noqa: ARG002  suites override this
         """Say why this network cannot play this suite, in one sentence that names the setting; None if it can."""
         return None
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.components.suites.api import FinishedGame
-    from herd.config.settings import RunSettings
-    from herd.transport.context import Context
+    from herd.service.process import ServiceProcess
 
 DRAIN_SECONDS = 1.0
 """Longest wait at a stop for the bandit to count the last games."""
@@ -29,20 +28,19 @@ DRAIN_SECONDS = 1.0
 class ReportedTemperatures(ServedTemperatures):
     """Reports the return of each game and its temperature to the service."""
 
-    def __init__(
-        self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32], first_slot: int
-    ) -> None:
+    def __init__(self, process: ServiceProcess, *, agent: int, task_ids: NDArray[np.int32], first_slot: int) -> None:
+        settings = process.settings
         self._settings = settings
         self._agent = agent
         self._tiling = tiling_of(settings.bandit)
         self._played = _Games()
         self._dropped = _Games()
         client = BanditClient(
-            context,
-            settings.actor.bandit,
+            process.context,
+            process.identity.address("bandit"),
             run_id=settings.name,
             agent=agent,
-            contract=contract,
+            contract=process.contract,
             task_ids=task_ids.tolist(),
             timeout_seconds=settings.actor.bandit_timeout_seconds,
             first_slot=first_slot,

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from herd.config.network_size import max_weights_bytes
-from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from
-from herd.evaluation.protocols import protocol_named
-from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import load_trained_run
+from herd.evaluation.protocols import EvaluationError, protocol_named
+from herd.evaluation.trained_run import best_temperatures, load_trained_run
 from herd.files import read_json
 from herd.networks.agent import agent_of
 from herd.protocols.weights.client import WeightsClient
@@ -32,13 +30,14 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.protocols.weights.client import Version, WeightsFrame
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 
 WAIT_SECONDS = 0.2
 """Longest wait between evaluations, so that a signal is noticed."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Evaluate every ``evaluation.interval_seconds`` until the signal. Without an interval, evaluate the newest checkpoints once.
 
     Raises:
@@ -49,10 +48,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         return  # the request came while torch was imported: nothing was started
     torch.set_num_threads(1)
     played = _as_played(settings)
-    with ServiceProcess("evaluator", settings) as process:
+    with ServiceProcess("evaluator", settings, identity) as process:
         evaluator = Evaluator(process, played, stop)
         process.serve_metrics()
-        process.announce(0, "evaluator started", protocol=settings.evaluation.protocol)
+        process.announce("evaluator started", protocol=settings.evaluation.protocol)
         with suppress(StoppedError):
             if settings.evaluation.interval_seconds is None:
                 evaluator.evaluate_checkpoints()
@@ -84,7 +83,7 @@ class Evaluator:
                     closing(
                         WeightsClient(
                             process.context,
-                            settings.evaluation.paramserver,
+                            process.identity.address("paramserver"),
                             run_id=settings.name,
                             agent=number,
                             contract=process.contract,

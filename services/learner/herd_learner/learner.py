@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from herd.components.optimizers import Rates
     from herd.config.settings import RunSettings
     from herd.protocols.population.messages import Order
+    from herd.service.identity import Identity
     from herd.service.signals import Stop
     from herd.training.batch import Slab, TrainBatch
     from herd.training.trainer import UpdateStatistics
@@ -66,7 +67,7 @@ REPLAY_PENDING_BYTES = 256 << 20
 """Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
-def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = None) -> None:
+def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[], None] | None = None) -> None:
     """Train until ``settings.stop`` or the signal, then write a checkpoint and report.json.
 
     ``play`` runs an actor in this thread: it is called when there are too few unrolls for a batch, and returns when there are more. With
@@ -80,9 +81,9 @@ def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = Non
         return  # stopped while torch was imported: nothing has started
     if (missing := what_is_missing(settings.logging)) is not None:
         raise BadInputError(missing)
-    of_run, settings = settings, settings.of_agent(settings.learner.agent)
+    of_run, settings = settings, settings.of_agent(identity.agent or 0)
     device, precision = choose_device(settings)
-    with ServiceProcess("learner", settings) as process:
+    with ServiceProcess("learner", settings, identity) as process:
         # Before the shards connect, so that probes do not consider this process dead while it waits for the others.
         process.serve_metrics()
         _learn(process, stop, device, precision, play, of_run=of_run)
@@ -112,7 +113,7 @@ def _learn(
     try:
         # The shards' first collectives run in the constructor, so a peer may be lost there too.
         with _make(process, group, device, precision) as training:
-            if of_run is not None and group.is_first and learner.agent == 0:
+            if of_run is not None and group.is_first and not process.identity.agent:
                 _leave_settings(of_run, process)  # now that the checkpoint is known to match them
             training.train(stop, play)
     except UserCodeError as error:
@@ -177,7 +178,7 @@ class Learner:
         settings, spec = process.settings, process.spec
         self._settings = settings
         self._group = group
-        agent = settings.learner.agent
+        agent = process.identity.agent or 0
         self._run_dir: Path = agent_directory(settings, agent)
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
@@ -200,7 +201,7 @@ class Learner:
             assert isinstance(settings.replay, SharedReplaySettings)
             client = ReplayClient(
                 process.context,
-                settings.learner.replay,
+                process.identity.addresses["replay"],
                 layout=layout,
                 run_id=settings.name,
                 agent=agent,
@@ -220,6 +221,7 @@ class Learner:
             layout,
             settings,
             device,
+            agent=agent,
             rank=group.rank,
             num_slots=2 if self._works_ahead else 1,
             join_shared=join_shared if settings.replay.kind == "shared" else None,
@@ -256,11 +258,13 @@ class Learner:
             self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
-        self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings, self._run_dir) if group.is_first else None)
+        trackers = make_trackers(settings, self._run_dir, agent=agent) if group.is_first else None
+        self._files = RunFiles(self._run_dir, self._meters.write_failed, trackers)
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._io = IoThread(
             process.context,
             settings,
+            process.identity,
             contract=self._origin.contract,
             layout=layout,
             spec=spec,
@@ -285,7 +289,7 @@ class Learner:
             member=None if self._population is None else self._population.member,
             log=self._log,
         )
-        process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
+        process.announce("learner started", agent * group.size + group.rank, agent=agent, rank=group.rank)
 
     def __enter__(self) -> Learner:
         self._io.start()
@@ -627,7 +631,14 @@ class Learner:
         member = Member(Membership(settings=settings.own_values), window, fitness=own.fitness)
         client = None
         if self._group.is_first:
-            client = PopulationClient(process.context, settings.learner.population, interval_seconds=own.report_interval_seconds)
+            client = PopulationClient(process.context, process.identity.address("population"), interval_seconds=own.report_interval_seconds)
         return PopulationLink(
-            settings, member, self._origin, self._group, trainer=self._trainer, statistics=self._statistics, client=client
+            settings,
+            process.identity.agent or 0,
+            member=member,
+            origin=self._origin,
+            group=self._group,
+            trainer=self._trainer,
+            statistics=self._statistics,
+            client=client,
         )

@@ -44,18 +44,20 @@ class PopulationLink:
     def __init__(
         self,
         settings: RunSettings,
+        agent: int,
+        *,
         member: Member,
         origin: Origin,
         group: ShardGroup,
-        *,
         trainer: Trainer,
         statistics: RunStatistics,
         client: PopulationClient | None,
     ) -> None:
-        """``settings`` are those of the agent; ``client`` is given on shard 0 and polled by another thread."""
+        """``settings`` are those of ``agent``; ``client`` is given on shard 0 and polled by another thread."""
         self.member = member
         self.client = client
         self._settings = settings
+        self._agent = agent
         self._origin = origin
         self._group = group
         self._trainer = trainer
@@ -102,7 +104,7 @@ class PopulationLink:
                 donor, theirs = self._load(order.copied)
         except (CheckpointError, ValueError) as error:
             reason = " ".join(str(error).split())
-        statistics, agent = self._statistics, self._settings.learner.agent
+        statistics, agent = self._statistics, self._agent
         after = member.membership.after(
             order, theirs, agent=agent, learner_updates=statistics.learner_updates, env_frames=statistics.env_frames
         )
@@ -161,7 +163,7 @@ class PopulationLink:
         statistics = self._statistics
         return self.member.standing(
             run_id=self._settings.name,
-            agent=self._settings.learner.agent,
+            agent=self._agent,
             contract=self._origin.contract,
             env_frames=statistics.env_frames,
             learner_updates=statistics.learner_updates,

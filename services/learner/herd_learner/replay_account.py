@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from herd.training.losses.off_policy import REJECTED_REPLAYED
+from herd.components.losses.api import REJECTED_REPLAYED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -77,6 +77,6 @@ class AtariSettings(SuiteSettings):
             raise ValueError("action_set must be full if tasks has several games, because one policy head plays all of them")
         return self
 
-    def objection(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         return "network.language needs a suite with instructions; atari has none" if network.language else None

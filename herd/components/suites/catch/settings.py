@@ -40,8 +40,8 @@ class CatchSettings(SuiteSettings):
             raise ValueError("should be different factors")
         return scales
 
-    def objection(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         if network.torso in {"shallow", "nature", "deep"}:
             return f"network.torso must be mlp for the catch suite, not {network.torso}: the board is too small for convolutions"
         return None

@@ -67,8 +67,8 @@ class GymnasiumSettings(SuiteSettings):
 
     of_the_machine: ClassVar[tuple[str, ...]] = ("vectorization",)
 
-    def objection(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         if network.language and self.instruction_key is None:
             return "network.language needs env.instruction_key, the entry of the observations that is a text"
         return None

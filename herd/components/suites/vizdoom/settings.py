@@ -29,6 +29,6 @@ class ViZDoomSettings(SuiteSettings):
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
 
-    def objection(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         return "network.language needs a suite with instructions; vizdoom has none" if network.language else None

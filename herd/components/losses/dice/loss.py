@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from herd.algorithms.dice import ENTROPY_ABLATION_COST, dice_loss
 from herd.algorithms.distributions import AppliedCategorical
-from herd.training.losses.off_policy import off_policy_metrics
-from herd.training.losses.output import LossOutput, Metric
+from herd.components.losses.api import LossOutput, Metric, off_policy_metrics
 
 if TYPE_CHECKING:
-    from herd.config.losses import DiceSettings
-    from herd.training.forward import Forward
+    from herd.components.losses.api import Forward
+    from herd.components.losses.dice import DiceSettings
 
 
 def dice(forward: Forward, settings: DiceSettings) -> LossOutput:

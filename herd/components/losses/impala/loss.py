@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.algorithms.actor_critic import actor_critic_loss
-from herd.training.losses.off_policy import off_policy_metrics
-from herd.training.losses.output import LossOutput, Metric
+from herd.components.losses.api import LossOutput, Metric, off_policy_metrics
 
 if TYPE_CHECKING:
-    from herd.config.losses import ImpalaSettings
-    from herd.training.forward import Forward
+    from herd.components.losses.api import Forward
+    from herd.components.losses.impala import ImpalaSettings
 
 
 def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:

@@ -1,34 +1,21 @@
-"""Auxiliary losses, by kind: what the features are trained on in addition to the agent's own loss. Only learners read these settings."""
+"""Pixel control."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
-from herd.components.settings import Fraction, PositiveFloat, PositiveInt, Section
-from herd.config.losses import needs_one_discrete_action
+from herd.components.auxiliary import AuxiliarySettings
+from herd.components.registry import Part, needs_one_discrete_action
+from herd.components.settings import Fraction, PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec
 
-
-FEWEST_CELLS = 8
+MIN_CELLS = 8
 """Least number of cells on each side: the output size of the deconvolutions for an input of size 1."""
 
 
-class NoAuxiliarySettings(Section):
-    """No auxiliary loss."""
-
-    kind: Literal["none"] = "none"
-    """No auxiliary loss."""
-
-    def objection(self, spec: EnvSpec) -> str | None:  # noqa: ARG002  as the other variants
-        """Say why these observations cannot be trained on, in one sentence that names the setting; None if they can."""
-        return None
-
-
-class PixelControlSettings(Section):
+class PixelControlSettings(AuxiliarySettings):
     """Pixel control: learn how much actions change each cell of the picture (arXiv:1611.05397; arXiv:1809.04474, appendix)."""
 
     kind: Literal["pixel_control"] = "pixel_control"
@@ -53,9 +40,9 @@ class PixelControlSettings(Section):
             return "auxiliary.kind pixel_control needs pictures, but these observations are vectors: set auxiliary.kind none"
         if (objection := needs_one_discrete_action("auxiliary.kind pixel_control", spec)) is not None:
             return objection
-        if min(self.grid(spec)) < FEWEST_CELLS:
+        if min(self.grid(spec)) < MIN_CELLS:
             height, width, _ = spec.frame_shape
-            pixels = FEWEST_CELLS * self.cell_size
+            pixels = MIN_CELLS * self.cell_size
             return (
                 f"auxiliary.kind pixel_control with auxiliary.cell_size {self.cell_size} needs frames of at least {pixels} x {pixels} "
                 f"pixels, not {height} x {width}"
@@ -63,4 +50,4 @@ class PixelControlSettings(Section):
         return None
 
 
-AuxiliarySettings = Annotated[NoAuxiliarySettings | PixelControlSettings, Field(discriminator="kind")]
+PART = Part("pixel_control", PixelControlSettings, f"{__name__}.loss:PixelControl")
