@@ -19,8 +19,7 @@ from herd_population.controller import Controller
 from herd_population.exchange import report_of
 
 from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, golden, join, split, weights_seeds
-from herd.config.population import PopulationSettings
-from herd.config.settings import BanditSettings
+from herd.config.services import BanditSettings, PopulationSettings
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 from herd.protocols.population.messages import MemberAnswer, MemberReport, OwnSetting
 from herd.protocols.unrolls.arrays import encode_arrays

@@ -78,7 +78,7 @@ def check_before_start(settings: RunSettings, *, plays_tasks: bool = True) -> li
 def check_installed(settings: RunSettings) -> None:
     """Check that the packages and data of all processes are installed; CommandError names what is missing."""
     from herd.components.suites import what_is_missing  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.tracking.trackers import what_is_missing as viewers_lack  # noqa: PLC0415
+    from herd.components.trackers.publishing import what_is_missing as viewers_lack  # noqa: PLC0415
 
     require("torch", *{"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression])
     missing = what_is_missing(settings.env) or viewers_lack(settings.logging)

@@ -26,7 +26,7 @@ class RunStatus:
 
     run_dir: str
     state: str
-    """running, finished, stopped, crashed, killed or ended; see `herd.run.session`."""
+    """running, finished, stopped, crashed, killed or ended; see `herd.run.processes`."""
     message: str
     """Why the run crashed or was killed; empty otherwise."""
     processes: dict[str, str]
@@ -112,12 +112,12 @@ def run(argv: Sequence[str]) -> int:
 def read_status(run_dir: Path) -> RunStatus:
     """Read a run's files and check whether its processes answer."""
     from herd.run.journals import newest_point  # noqa: PLC0415  not needed for --help
-    from herd.run.session import standing  # noqa: PLC0415
+    from herd.run.processes import run_state  # noqa: PLC0415
 
     found = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
     processes = {name: state for name, (state, _) in found.items()}
     pids = {name: pid for name, (_, pid) in found.items() if pid is not None}
-    stands = standing(run_dir, has_processes=bool(pids))
+    state = run_state(run_dir, has_processes=bool(pids))
 
     def of(directory: Path, own: dict[str, str]) -> RunStatus:
         point = newest_point(directory)
@@ -125,8 +125,8 @@ def read_status(run_dir: Path) -> RunStatus:
         running = any(state != "gone" for state in own.values())
         return RunStatus(
             run_dir=str(directory),
-            state=stands.state if directory == run_dir or stands.state != "running" or running else "ended",
-            message=stands.message if directory == run_dir else "",
+            state=state.state if directory == run_dir or state.state != "running" or running else "ended",
+            message=state.message if directory == run_dir else "",
             processes=own,
             pids={name: pid for name, pid in pids.items() if name in own},
             env_frames=point.get("env_frames"),
@@ -150,8 +150,8 @@ def read_status(run_dir: Path) -> RunStatus:
     )
     return RunStatus(
         run_dir=str(run_dir),
-        state=stands.state,
-        message=stands.message,
+        state=state.state,
+        message=state.message,
         processes=processes,
         pids=pids,
         env_frames=sum(agent.env_frames or 0 for agent in agents),
@@ -183,21 +183,17 @@ def _newest_checkpoint(directory: Path) -> tuple[str | None, str | None]:
 
 def _process_state(announcement: Path) -> tuple[str, int | None]:
     """Return ready, not ready or gone, and the id of the process if it is alive."""
-    import psutil  # noqa: PLC0415  not needed for --help
-
-    from herd.run.processes import metrics_address  # noqa: PLC0415
+    from herd.run.processes import lives, metrics_address  # noqa: PLC0415  loads psutil; not needed for --help
     from herd.telemetry.scrape import probe  # noqa: PLC0415
 
     try:
         said = read_json(announcement)
-        process = psutil.Process(int(said["pid"]))
-        # Process ids are reused: the process that wrote the file started before the file was written.
-        if process.create_time() > announcement.stat().st_mtime + 1 or process.status() == psutil.STATUS_ZOMBIE:
-            return "gone", None
-        address = metrics_address(said)
-    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        address, pid, written = metrics_address(said), int(said["pid"]), announcement.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError):
         return "gone", None
-    return "ready" if probe(f"{address}/readyz", timeout=0.5) else "not ready", process.pid
+    if not lives(pid, written):
+        return "gone", None
+    return "ready" if probe(f"{address}/readyz", timeout=0.5) else "not ready", pid
 
 
 def _returns(status: RunStatus) -> str:

@@ -155,7 +155,7 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
     from herd.launch.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.launch.supervisor import Outcome, Supervisor  # noqa: PLC0415
     from herd.run.paths import planned_agent_directories  # noqa: PLC0415
-    from herd.run.session import begin_session, end_session  # noqa: PLC0415
+    from herd.run.processes import begin_session, end_session  # noqa: PLC0415
     from herd.run.settings import changed_settings  # noqa: PLC0415
     from herd.view.summary import draw_curve, print_summary  # noqa: PLC0415
     from herd.view.terminal import RunConsole, make_view  # noqa: PLC0415

@@ -17,17 +17,23 @@ from herd.components.auxiliary import AUXILIARIES
 from herd.components.losses import LOSSES
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.replay import REPLAYS
-from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from herd.components.suites import SUITES, SuiteSettings, with_reward_shaping
+from herd.components.trackers import logging_section
 from herd.components.user_code import USER_CODE
 from herd.components.value_scaling import VALUE_SCALINGS
-from herd.config.addresses import ServerName, ServiceName
-from herd.config.evaluation import EvaluationSettings
-from herd.config.inference import InferenceSettings
-from herd.config.population import PopulationSettings
-from herd.config.replay_service import ReplayServiceSettings
+from herd.config.services import (
+    ActorSettings,
+    BanditSettings,
+    EvaluationSettings,
+    InferenceSettings,
+    LearnerSettings,
+    ParamserverSettings,
+    PlacementSettings,
+    PopulationSettings,
+    ReplayServiceSettings,
+)
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
-from herd.config.trackers import LoggingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,9 +41,11 @@ if TYPE_CHECKING:
     from herd.components.auxiliary import AuxiliarySettings
     from herd.components.losses import LossSettings
     from herd.components.optimizers import OptimizerSettings
+    from herd.components.registry import Registry
     from herd.components.replay.none import NoReplay
     from herd.components.replay.shared import SharedReplay
     from herd.components.replay.uniform import UniformReplay
+    from herd.components.trackers import LoggingSettings
     from herd.components.value_scaling import ValueScalingSettings
     from herd.config.draws import Value
 
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
 else:
     EnvSettings = SUITES.union()
     AuxiliarySettings = AUXILIARIES.union()
+    LoggingSettings = logging_section()
     LossSettings = LOSSES.union()
     OptimizerSettings = OPTIMIZERS.union()
     ReplaySettings = REPLAYS.union()
@@ -65,8 +74,6 @@ Torso = Annotated[
 ]
 CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """A client's name: valid in the name of a key file and as a key of a Kubernetes Secret."""
-MAX_TILES = 400
-"""Largest number of tiles of a bandit: ten times the default; 1/tau is then resolved to 1 %."""
 MAX_AGENTS = 256
 """Largest number of agents in a run: ten times the paper's population of 24."""
 
@@ -136,179 +143,6 @@ class AlgorithmSettings(Section):
         return self
 
 
-class ActorSettings(Section):
-    """One actor process."""
-
-    count: PositiveInt = 2
-    """Number of actor processes that ``herd train`` starts on this machine."""
-    environments: PositiveInt = 32
-    """Number of environments that are stepped together (E)."""
-    environment_threads: PositiveInt = 1
-    """Number of threads that step the environments. Two processes with one thread each are faster than one process with two."""
-    inference_threads: PositiveInt = 1
-    """Number of torch threads for the policy."""
-    pin_to_cpu: bool = False
-    """Pin each actor to one CPU, round-robin by index. Use it on a machine of its own with one actor per CPU: environments and policy take
-    turns, and on one CPU they share a cache."""
-    inference_precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the policy's network. ``auto``: bfloat16 if the CPU is faster with it. The learner corrects with the logits that actions
-    were sampled from."""
-    lockstep: bool = False
-    """Batched A2C: wait for the policy that has learned from the last unrolls before the next unrolls start."""
-    credit: Literal["at_send", "before_unroll"] = "at_send"
-    """When an actor waits for credit, which is permission to send unrolls. ``at_send``: before it sends, as in the papers.
-    ``before_unroll``: before an unroll starts, which bounds the policy lag (docs/messaging.md)."""
-    compression: Literal["none", "lz4", "zstd"] = "none"
-    """Compression of frames on the wire."""
-    pull_interval_steps: PositiveInt | None = None
-    """Number of agent steps between two requests for newer weights, at any step of an unroll and without waiting for the answer (DiCE: 64).
-    Null: at the start of each unroll."""
-    weights_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for the parameter server at the start of an unroll, in seconds. After it the actor continues with the weights it has,
-    and does not wait until the server answers again."""
-    links: PositiveInt = 2
-    """Number of shards that an actor connects to. It sends each message to a shard that has granted credit."""
-    bandit_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for a temperature at the start of a game, in seconds. After it the game is played under the last temperature of its
-    environment, and games do not wait until the service answers again."""
-    inference: Literal["local", "remote"] = "local"
-    """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
-    then plays its environments in two halves, so that one half is answered while the other is stepped."""
-    inference_fallback: Literal["wait", "local"] = "wait"
-    """What the actor does while the inference service is down. ``wait``: wait for it. ``local``: fetch weights and choose actions itself
-    until the service answers again."""
-    inference_timeout_seconds: PositiveFloat = 2.0
-    """Time without an answer after which the inference service is considered down."""
-
-
-class LearnerSettings(Section):
-    """The learner process."""
-
-    batch_size: PositiveInt = 32
-    """Number of unrolls per update, over all shards, including replayed ones (B)."""
-    sample_reuse: PositiveInt = 1
-    """Number of consecutive updates on each batch (DiCE: 2). Frames and credit count once."""
-    queue_batches: PositiveInt = 2
-    """Number of batches that may wait or be under way. It bounds the queue of unrolls and all credit."""
-    max_policy_lag: NonNegativeInt | None = None
-    """Largest policy lag in learner updates. An unroll that began under an older policy is dropped as ``stale``. Null: no bound."""
-    credit_expires_seconds: PositiveFloat = 60.0
-    """If an actor is silent this long, or keeps credit unused while others wait for it, its credit goes to another actor."""
-    shards: PositiveInt = 1
-    """Number of processes that learn in lockstep (N), one per GPU, each on its part of every batch. ``herd train`` starts them on this
-    machine; elsewhere torchrun does."""
-    shard_timeout_seconds: PositiveFloat = 10.0
-    """A shard that is silent this long is considered dead. The others end, and all start again from the newest checkpoint."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that the learner trains on. ``auto``: a GPU if there is one."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of convolutions and matrix products. Parameters, losses and statistics stay float32. ``auto``: bfloat16 if the processor is
-    faster with it."""
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
-    """Mode of ``torch.compile`` for network and losses. On a CPU it needs a C++ compiler. The first update then takes a minute.
-    ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU; neither has been measured on one. A compiled LSTM runs row by row
-    instead of by the library's fused kernel."""
-    work_ahead: Literal["auto", "on", "off"] = "auto"
-    """Assemble the next batch and copy it to the device while the device computes. Such a batch is one update older. ``auto``: on a GPU,
-    unless the policy lag is bounded (``max_policy_lag``, ``actor.credit``, ``actor.lockstep``)."""
-    micro_batch_size: PositiveInt | None = None
-    """Number of unrolls per forward and backward pass. Gradients are summed, so the update is the same. Null: chosen by network and
-    device."""
-    threads: PositiveInt | None = None
-    """Number of torch threads. Null: as many as the process may use CPUs."""
-    health_interval_updates: PositiveInt = 200
-    """Number of updates between two measurements of the health of learning (explained variance, effective sample size, KL divergence of an
-    update, dead units). One costs about as much as 1.4 updates, so the default costs less than 1 %."""
-    publish_interval_updates: PositiveInt = 1
-    """Number of updates between two published versions of the weights."""
-    weights_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Data type of published weights."""
-    checkpoint_interval_seconds: PositiveFloat = 300.0
-    """Seconds between two checkpoints. One more is written at the end."""
-    keep_checkpoints: PositiveInt = 2
-    """Number of checkpoints to keep; older ones are removed."""
-    log_interval_seconds: PositiveFloat = 5.0
-    """Seconds between two points of the learning curve (metrics.jsonl)."""
-
-
-class ParamserverSettings(Section):
-    """The parameter servers: the root, and replicas below it."""
-
-    replicas: NonNegativeInt = 0
-    """Number of replicas that ``herd train`` starts on this machine below the root. Actors are assigned to them round-robin. 0: actors ask
-    the root."""
-    index_lease_seconds: PositiveFloat = 30.0
-    """A leased actor index is free again when its holder has been silent this long. Used by the root."""
-    max_version_bytes: PositiveInt | None = None
-    """Largest version of the weights that is accepted, over all slices. Null: the size of the network's weights, or 256 MiB with a torso of
-    your own."""
-
-
-class BanditSettings(Section):
-    """The bandit service: a temperature per episode by Bandits Vote (DiCE, appendix A; Table 5 for the defaults).
-
-    ``loss.kind`` and ``loss.ablation`` decide whether a run has one, and whether it learns.
-    """
-
-    bandits: Annotated[int, Field(ge=1, le=100)] = 7
-    """Number of bandits per agent and task (M)."""
-    modes: tuple[Literal["argmax", "random"], ...] = Field(default=("argmax", "random"), min_length=1)
-    """Each bandit draws one of these modes at its start. ``argmax`` proposes the tiles of highest score. ``random`` samples tiles by their
-    scores."""
-    learning_rates: tuple[Fraction, ...] = Field(default=(0.05, 0.1, 0.2), min_length=1)
-    """Each bandit draws one of these learning rates at its start."""
-    tile_widths: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
-    """Each bandit draws one of these at its start: the number of neighbours on either side over which a tile's value is averaged."""
-    candidates: PositiveInt = 7
-    """Number of candidates that each bandit proposes at each draw (d). At most the number of tiles."""
-    ucb_scale: NonNegativeFloat = 1.0
-    """Weight c of the bonus for tiles that were seldom tried. The paper uses 1.0 for ensembles that see a few hundred games each. An
-    ensemble that sees 24,000 games needs about 6 for the same bonus."""
-    ensembles: Literal["task", "actor", "environment"] = "task"
-    """Games that one ensemble of bandits sees. ``task``: all games of an agent on that task. ``actor``: those of one actor.
-    ``environment``: those of one environment, as in the paper, whose actors play one game at a time (algorithms 1 and 3)."""
-    max_ensembles: Annotated[int, Field(ge=1, le=16_384)] = 1024
-    """Largest number of ensembles over all agents and tasks. Each takes about 6 kB in memory and on disk. Beyond it, environments share
-    ensembles by their numbers."""
-    min_inverse_temperature: NonNegativeFloat = 0.0
-    """Lower bound of 1/tau; 0 is the uniform policy."""
-    max_inverse_temperature: PositiveFloat = 50.0
-    """Upper bound of 1/tau."""
-    tile_accuracy: PositiveFloat = 0.1
-    """Width of a tile in x = log(1 + 1/tau). The paper does not give it; 0.1 makes 39 tiles."""
-    snapshot_interval_seconds: PositiveFloat = 30.0
-    """Seconds between two writes of the state to RUN/bandit/state.json. One more is made at the end. A killed service continues from the
-    last one."""
-    history_interval_seconds: PositiveFloat = 60.0
-    """Seconds between two records in RUN/bandit/history.jsonl, which ``herd plot --bandit`` draws. A record takes about 1.4 kB per task."""
-
-    @model_validator(mode="after")
-    def _every_bandit_has_enough_tiles(self) -> Self:
-        span = math.log1p(self.max_inverse_temperature) - math.log1p(self.min_inverse_temperature)
-        num_tiles = math.floor(span / self.tile_accuracy)
-        if num_tiles < self.candidates:
-            raise ValueError(
-                f"candidates {self.candidates} must not exceed the number of tiles, {max(num_tiles, 0)}, which follows from tile_accuracy, "
-                "min_inverse_temperature and max_inverse_temperature"
-            )
-        if num_tiles > MAX_TILES:
-            raise ValueError(f"tile_accuracy gives {num_tiles} tiles; at most {MAX_TILES} are allowed, because each adds metrics")
-        return self
-
-
-class PlacementSettings(Section):
-    """Where the processes of ``herd train`` listen (docs/two-machines.md). A process started by hand has options for this."""
-
-    host: str = "127.0.0.1"
-    """Network interface of all sockets. Set it if other machines join the run (docs/two-machines.md)."""
-    ports: dict[ServerName, Port] = Field(default={})
-    """Fixed ports by service, of its first process, such as ``{learner: 7100, paramserver: 7200}``. All others are free ones."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of all metrics and health endpoints."""
-    metrics_ports: dict[ServiceName, Port] = Field(default={})
-    """Fixed ports of metrics by service, of its first process, such as ``{learner: 9402}``. All others are free ones."""
-
-
 class SecuritySettings(Section):
     """Encryption and authentication of all connections between processes (CURVE; docs/messaging.md). Keys themselves are never settings."""
 
@@ -342,6 +176,16 @@ class StopSettings(Section):
     wait_for_signal: bool = False
     """After the end of the run, the learner keeps its metrics and probes available until it is told to stop, and actors wait. For pods,
     which are restarted whenever they end."""
+
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "loss": LOSSES,
+    "value_scaling": VALUE_SCALINGS,
+    "auxiliary": AUXILIARIES,
+    "optimizer": OPTIMIZERS,
+    "replay": REPLAYS,
+}
+"""The sections that choose a part by ``kind``."""
 
 
 class RunSettings(Section):

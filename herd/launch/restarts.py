@@ -52,8 +52,8 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class LastWords:
-    """How a child failed. Two failures with an equal ``way`` probably have the same cause."""
+class ExitRecord:
+    """How a child ended. Two failures with an equal ``way`` probably have the same cause."""
 
     exit_code: int
     line: str
@@ -66,7 +66,7 @@ class LastWords:
         return self.exit_code, _NUMBERS.sub("#", self.line)
 
 
-def fails_for_good(before: LastWords | None, now: LastWords, *, progressed: bool, policy: RestartPolicy) -> bool:
+def fails_for_good(before: ExitRecord | None, now: ExitRecord, *, progressed: bool, policy: RestartPolicy) -> bool:
     """Return whether a child failed twice in the same way, each time right after its start. Being killed from outside does not count."""
     if before is None or progressed or now.exit_code in _NO_FAILURES:
         return False

@@ -11,9 +11,9 @@ from herd.launch.child import Child, describe_exit, last_lines
 from herd.launch.plan import ChildPlan, Start
 from herd.launch.readings import ChildState, Readings, Watcher, trains
 from herd.launch.restarts import (
+    ExitRecord,
     Failures,
     GiveUp,
-    LastWords,
     Restart,
     RestartPolicy,
     after_exit,
@@ -82,7 +82,7 @@ class _Slot:
     failures: Failures = field(default_factory=Failures)
     most_work: float = 0.0
     """Before the present process."""
-    last_words: LastWords | None = None
+    last_exit: ExitRecord | None = None
     """How the previous process failed, if it ended by itself."""
     follows: bool = False
     """Whether it was killed here because another shard of its agent ended, which is not its own failure."""
@@ -194,19 +194,19 @@ class Supervisor:
         ended = []
         for name, slot in self._slots.items():
             if slot.child is not None and (code := slot.child.exit_code()) is not None:
-                words = LastWords(code, "".join(slot.child.last_lines(1)).strip(), time.monotonic() - slot.child.started)
+                record = ExitRecord(code, "".join(slot.child.last_lines(1)).strip(), time.monotonic() - slot.child.started)
                 work = watcher.most_work(slot.child.pid)
                 slot.child = None
-                ended.append((name, slot, code, work, words))
+                ended.append((name, slot, code, work, record))
         # The shard that broke the group comes before the shards that lost it.
         ended.sort(key=lambda each: each[2] == EXIT_SHARD_LOST)
-        for name, slot, code, work, words in ended:
+        for name, slot, code, work, record in ended:
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
             elif name in self._agents and (code in {0, EXIT_LOST} or self._agents[name].kill_at is not None):
                 self._agent_ended(name, code)
             else:
-                self._ended_unasked(slot, code, work, words)
+                self._ended_unasked(slot, code, work, record)
 
     def _agent_ended(self, name: str, code: int) -> None:
         """Record that a shard has ended cleanly, so its agent's run is over. The run ends with its last agent."""
@@ -232,7 +232,7 @@ class Supervisor:
             if child is not None and agent.kill_at is not None and time.monotonic() >= agent.kill_at:
                 child.send(signal.SIGKILL)
 
-    def _ended_unasked(self, slot: _Slot, code: int, work: float, words: LastWords | None = None) -> None:
+    def _ended_unasked(self, slot: _Slot, code: int, work: float, record: ExitRecord | None = None) -> None:
         name = slot.plan.name
         # The learner's work counts over the whole run: repeating lost updates is not progress. Others count from their start.
         progressed = work > (slot.most_work if name in self._agents else 0.0)
@@ -240,8 +240,8 @@ class Supervisor:
         # It may have ended by itself between the decision to kill it and the signal.
         code_or_lost = EXIT_SHARD_LOST if slot.follows and code == -signal.SIGKILL else code
         slot.follows = False
-        is_final = words is not None and fails_for_good(slot.last_words, words, progressed=progressed, policy=self._policy)
-        slot.last_words = words
+        is_final = record is not None and fails_for_good(slot.last_exit, record, progressed=progressed, policy=self._policy)
+        slot.last_exit = record
         slot.failures, decision = after_exit(
             slot.failures,
             exit_code=code_or_lost,
@@ -249,8 +249,8 @@ class Supervisor:
             policy=self._policy,
             is_explained=self._is_group_end_explained(name, code_or_lost, progressed=progressed),
         )
-        if isinstance(decision, Restart) and words is not None and is_final:
-            said = words.line or describe_exit(code)
+        if isinstance(decision, Restart) and record is not None and is_final:
+            said = record.line or describe_exit(code)
             self._fail(name, 1, f"{name} failed twice in the same way shortly after its start: {said}")
             self._request_stop()
         elif isinstance(decision, GiveUp):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +12,7 @@ import yaml
 from herd.config.loading import dump_settings
 from herd.config.loading.sources import MAX_BYTES, parse_yaml
 from herd.files import append_line, read_file, replace_file
-from herd.run.paths import CONFIG, LOCK, STARTS
+from herd.run.paths import CONFIG, STARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,21 +68,6 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
     if history.stat().st_size > MAX_STARTS_BYTES:
         lines = history.read_bytes().splitlines(keepends=True)
         replace_file(history, lines[:1] + lines[len(lines) // 2 :])
-
-
-def is_supervised(directory: Path) -> bool:
-    """Return whether a ``herd train`` uses the run directory; it writes the settings itself."""
-    try:
-        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _as_kept(settings: RunSettings) -> dict[str, Any]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import Samples, total
 from herd.view.health import health_warnings
-from herd.view.phases import start_phase, stop_phase
-from herd.view.return_history import ReturnHistory
+from herd.view.series import Rate, ReturnHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from herd.config.settings import StopSettings
     from herd.launch.readings import ChildState, Readings
@@ -31,8 +29,8 @@ _KEPT_TO_THE_END = (
     "weights_wait_share",
 )
 _FAILED_WRITES = (names.CHECKPOINT_FAILURES, names.WRITE_FAILURES)
-RATE_WINDOW_SECONDS = 10.0
-"""Window in seconds, long enough to smooth over single updates of the deep network (about one per second on two cores)."""
+_MOST_NAMES = 3
+"""Largest number of processes that a phase names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +115,9 @@ class RunSnapshot:
         return "actors wait for the learner"
 
 
-class Rate:
-    """Growth per second of a counter over the last ``window`` seconds. A restarted process's counter starts at 0 again."""
-
-    def __init__(self, window_seconds: float = RATE_WINDOW_SECONDS) -> None:
-        self._window_seconds = window_seconds
-        self._points: deque[tuple[float, float]] = deque()
-
-    def add(self, at: float, value: float) -> None:
-        """Add the counter's value at a time in seconds."""
-        if self._points and value < self._points[-1][1]:
-            self._points.clear()
-        if self._points and at <= self._points[-1][0]:
-            return
-        self._points.append((at, value))
-        # The oldest stored point is the newest one that is at least a window old.
-        while len(self._points) > 2 and at - self._points[1][0] >= self._window_seconds:
-            self._points.popleft()
-
-    @property
-    def per_second(self) -> float | None:
-        """Return the rate; None before two points."""
-        if len(self._points) < 2:
-            return None
-        (first_at, first), (last_at, last) = self._points[0], self._points[-1]
-        return (last - first) / (last_at - first_at)
-
-
 @dataclass(slots=True)
 class SnapshotMaker:
-    """Turns a series of readings into pictures, and remembers counters to compute rates."""
+    """Turns a series of readings into snapshots, and remembers counters to compute rates."""
 
     stop: StopSettings
     earlier: InitVar[Iterable[Mapping[str, Any]]] = ()
@@ -171,13 +142,13 @@ class SnapshotMaker:
     def make(
         self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float, trained_seconds: float | None = None
     ) -> RunSnapshot:
-        """Make the picture of this moment. ``trained_seconds``: the time for ``stop.wall_seconds``; None: ``elapsed_seconds``."""
-        picture = self._of_this_moment(readings, children, elapsed_seconds, trained_seconds)
+        """Make the snapshot of this moment. ``trained_seconds``: the time for ``stop.wall_seconds``; None: ``elapsed_seconds``."""
+        snapshot = self._of_this_moment(readings, children, elapsed_seconds, trained_seconds)
         if (stopping := stop_phase(children)) is None:
-            self._known |= {name: value for name in _KEPT_TO_THE_END if (value := getattr(picture, name)) is not None}
-            return picture
-        # Processes that end are not read any more: the last picture shows how fast the run was.
-        return replace(picture, phase=stopping, **self._known)
+            self._known |= {name: value for name in _KEPT_TO_THE_END if (value := getattr(snapshot, name)) is not None}
+            return snapshot
+        # Processes that end are not read any more: the last snapshot shows how fast the run was.
+        return replace(snapshot, phase=stopping, **self._known)
 
     def _phase(self, readings: Readings, children: Sequence[ChildState], learner: str) -> str:
         self._has_trained |= total(readings.samples.get(learner, {}), names.LEARNER_ENV_FRAMES.name) > 0
@@ -281,7 +252,7 @@ class SnapshotMaker:
 
 
 class AgentsSnapshotMaker:
-    """As `SnapshotMaker`, for a run with one or several agents: makes their pictures and one of all of them."""
+    """As `SnapshotMaker`, for a run with one or several agents: makes their snapshots and one of all of them."""
 
     def __init__(self, stop: StopSettings, agents: Mapping[str, int], earlier: Sequence[Iterable[Mapping[str, Any]]] = ()) -> None:
         """``agents``: agents by name of the learner's child. ``earlier``: points of each agent before this session."""
@@ -292,19 +263,49 @@ class AgentsSnapshotMaker:
     def make(
         self, readings: Readings, children: Sequence[ChildState], elapsed_seconds: float, trained_seconds: float | None = None
     ) -> RunSnapshot:
-        """Make the picture of this moment, as `SnapshotMaker.make`."""
+        """Make the snapshot of this moment, as `SnapshotMaker.make`."""
         if len(self._makers) == 1:
             return self._makers[0].make(readings, children, elapsed_seconds, trained_seconds)
-        pictures = []
+        snapshots = []
         for agent, maker in enumerate(self._makers):
             # The shared processes are shown once, with the first agent.
             own = [child for child in children if self._agents.get(child.name, 0) == agent]
-            pictures.append(maker.make(readings.of_agent(agent), own, elapsed_seconds, trained_seconds))
-        return _together(pictures, children)
+            snapshots.append(maker.make(readings.of_agent(agent), own, elapsed_seconds, trained_seconds))
+        return _together(snapshots, children)
+
+
+def start_phase(children: Sequence[ChildState], answering: Collection[str], *, has_unrolls: bool) -> str:
+    """Say what a run waits for before its first update.
+
+    Args:
+        children: all children.
+        answering: names of the children that serve their metrics, which means that they have loaded.
+        has_unrolls: whether the learner's queue contains unrolls.
+
+    """
+    loading = [child.name for child in children if child.state == "running" and child.name not in answering]
+    if loading:
+        shown = ", ".join(loading[:_MOST_NAMES])
+        more = f" and {len(loading) - _MOST_NAMES} more" if len(loading) > _MOST_NAMES else ""
+        return f"starting: {shown}{more} {'are' if len(loading) > 1 else 'is'} loading"
+    restarting = [child.name for child in children if child.state == "restarting"]
+    if restarting:
+        return f"starting: {restarting[0]} is restarting"
+    return "starting: waiting for a whole batch" if has_unrolls else "starting: waiting for the actors' first unrolls"
+
+
+def stop_phase(children: Sequence[ChildState]) -> str | None:
+    """Say what a run that was asked to stop waits for; None if it was not asked."""
+    if not any(child.state in {"stopping", "stopped"} for child in children):
+        return None
+    alive = [child.name for child in children if child.state == "stopping"]
+    if any(name.startswith("learner") for name in alive):
+        return "stopping: the learner is writing its checkpoint"
+    return f"stopping: waiting for {', '.join(alive[:_MOST_NAMES])}" if alive else "stopped"
 
 
 def _together(agents: Sequence[RunSnapshot], children: Sequence[ChildState]) -> RunSnapshot:
-    """Return one picture of all agents, with the processes in the order of ``children``. The run ends with its last agent."""
+    """Return one snapshot of all agents, with the processes in the order of ``children``. The run ends with its last agent."""
     first = agents[0]
 
     def known(values: Iterable[float | None]) -> list[float]:

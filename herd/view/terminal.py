@@ -18,7 +18,7 @@ from rich.text import Text
 
 from herd.files import JournalError
 from herd.run.journals import METRICS, stream_points
-from herd.view.return_history import sparkline
+from herd.view.series import sparkline
 from herd.view.snapshot import AgentsSnapshotMaker
 
 if TYPE_CHECKING:

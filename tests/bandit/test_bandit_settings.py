@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from herd.config.loading import load_settings
 from herd.config.loading.keys import find_key
-from herd.config.settings import BanditSettings
+from herd.config.services import BanditSettings
 from herd.protocols.bandit.tiling import tiling_of
 
 

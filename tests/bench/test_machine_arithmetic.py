@@ -25,7 +25,8 @@ from benchmarks.machine.transport import measure_transport
 from herd.components.replay.uniform import UniformReplay
 from herd.components.suites.catch.settings import CatchSettings
 from herd.config.loading import load_settings
-from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.config.services import ActorSettings, LearnerSettings
+from herd.config.settings import NetworkSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.arrays import encode_arrays, read_arrays

@@ -6,8 +6,8 @@ import pytest
 
 from herd.components.suites import suite_named
 from herd.components.suites.dmlab.settings import DMLabSettings
-from herd.config.evaluation import EvaluationSettings
 from herd.config.loading import load_settings
+from herd.config.services import EvaluationSettings
 from herd.evaluation.protocols import PROTOCOLS, Protocol
 
 

@@ -6,7 +6,7 @@ from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
-from herd.config.settings import BanditSettings
+from herd.config.services import BanditSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.contract.unroll import UnrollLayout

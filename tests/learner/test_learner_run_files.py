@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from herd_learner.run_files import RunFiles
 
+from herd.components.trackers.publishing import Trackers
 from herd.run.journals import METRICS
 from herd.run.paths import REPORT
-from herd.tracking.trackers import Trackers
 from tests.failing_disks import no_space_beyond
 
 pytestmark = pytest.mark.usefixtures("log")

@@ -11,7 +11,8 @@ import pytest
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
 from herd.run import settings as run_settings
-from herd.run.settings import changed_settings, is_supervised, keep_settings
+from herd.run.processes import is_supervised
+from herd.run.settings import changed_settings, keep_settings
 
 
 def settings_of(directory: Path, *words: str) -> RunSettings:

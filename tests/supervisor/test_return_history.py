@@ -9,7 +9,7 @@ import pytest
 from herd.config.settings import StopSettings
 from herd.launch.readings import Readings
 from herd.run.journals import METRICS
-from herd.view.return_history import SPARKLINE_WIDTH, ReturnHistory, sparkline
+from herd.view.series import SPARKLINE_WIDTH, ReturnHistory, sparkline
 from herd.view.snapshot import SnapshotMaker
 from herd.view.terminal import earlier_points
 

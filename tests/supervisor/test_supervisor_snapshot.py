@@ -16,7 +16,8 @@ from herd.launch.readings import ChildState, Readings, Watcher, metrics_url, rea
 from herd.telemetry import Telemetry
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import Samples, ScrapeError, parse
-from herd.view.snapshot import AgentsSnapshotMaker, Rate, RunSnapshot, SnapshotMaker
+from herd.view.series import Rate
+from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot, SnapshotMaker
 
 CHILDREN = [ChildState("learner-0", "running", 1, 0), ChildState("actor-0", "running", 2, 1), ChildState("actor-1", "running", 3, 0)]
 

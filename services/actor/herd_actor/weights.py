@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.acting.policy import LocalPolicy
-    from herd.config.settings import ActorSettings
+    from herd.config.services import ActorSettings
     from herd.protocols.weights.client import WeightsClient, WeightsFrame
     from herd.service.signals import Stop
     from herd.telemetry.telemetry import Telemetry

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from herd.config.settings import BanditSettings
+    from herd.config.services import BanditSettings
     from herd.protocols.bandit.messages import FinishedEpisode
     from herd.rpc.envelope import Message
     from herd_bandit.population import TaskBandits

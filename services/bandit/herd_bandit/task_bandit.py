@@ -14,7 +14,7 @@ from herd_bandit import bandits_vote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.config.settings import BanditSettings
+    from herd.config.services import BanditSettings
     from herd_bandit.bandits_vote import BanditsVote, FloatArray, IntArray
 
 MAX_RETURN = 1e100

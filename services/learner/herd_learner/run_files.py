@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from herd.tracking.trackers import Trackers
+    from herd.components.trackers.publishing import Trackers
 
 
 class RunFiles:

@@ -17,7 +17,7 @@ from herd_population.rules import choose_partner, is_better, is_ready, perturbed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.config.population import PopulationSettings
+    from herd.config.services import PopulationSettings
     from herd.protocols.population.journal import Settings
     from herd.protocols.population.messages import MemberReport
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.replay_service import OPEN_SHARE
 from herd.config.run_contract import run_layout
+from herd.config.services import OPEN_SHARE
 from herd.protocols.replay.client import WINDOW
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.pieces import inserted_layout

@@ -1,20 +1,50 @@
-"""The return of a task over a run: a bounded record, its best value, and a sparkline for the terminal. No I/O."""
+"""Bounded series of numbers: the rate of a counter, the returns of a task over a run, and their sparkline. No I/O."""
 
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+RATE_WINDOW_SECONDS = 10.0
+"""Window in seconds, long enough to smooth over single updates of the deep network (about one per second on two cores)."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 16
 """Width in characters, so that a row of the task table fits into 80 columns."""
 _MOST_VALUES = 8 * SPARKLINE_WIDTH
 _FULL_WINDOW = 100
 """Number of games in a mean return. A mean of fewer games may be high by chance, so it is never the best value."""
+
+
+class Rate:
+    """Growth per second of a counter over the last ``window`` seconds. A restarted process's counter starts at 0 again."""
+
+    def __init__(self, window_seconds: float = RATE_WINDOW_SECONDS) -> None:
+        self._window_seconds = window_seconds
+        self._points: deque[tuple[float, float]] = deque()
+
+    def add(self, at: float, value: float) -> None:
+        """Add the counter's value at a time in seconds."""
+        if self._points and value < self._points[-1][1]:
+            self._points.clear()
+        if self._points and at <= self._points[-1][0]:
+            return
+        self._points.append((at, value))
+        # The oldest stored point is the newest one that is at least a window old.
+        while len(self._points) > 2 and at - self._points[1][0] >= self._window_seconds:
+            self._points.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """Return the rate; None before two points."""
+        if len(self._points) < 2:
+            return None
+        (first_at, first), (last_at, last) = self._points[0], self._points[-1]
+        return (last - first) / (last_at - first_at)
 
 
 @dataclass(slots=True)
