@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
     from herd.components.suites.scores import ReferenceScores
+    from herd.components.torsos import TorsoSettings
     from herd.contract.spaces import EnvSpec
 
 DEFAULT_SUITE = "atari"
@@ -35,7 +36,7 @@ class Network(Protocol):
     """What suites may object to in the settings of a network."""
 
     @property
-    def torso(self) -> str: ...  # noqa: D102  as in the settings
+    def torso(self) -> TorsoSettings: ...  # noqa: D102  as in the settings
 
     @property
     def language(self) -> bool: ...  # noqa: D102  as in the settings
