@@ -5,19 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from herd.components.cores.gru import GRUSettings
 from herd.components.cores.gru.gru import GRUCore
+from tests.oracles.networks_layers import Array
 
 torch.set_num_threads(1)
 T, B, INPUTS, H = 6, 3, 5, 4
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-x))
+def _sigmoid(x: Array) -> Array:
+    result: Array = 1.0 / (1.0 + np.exp(-x))
+    return result
 
 
-def _expected(core: GRUCore, inputs: np.ndarray, reset: np.ndarray, state: np.ndarray) -> np.ndarray:
+def _expected(core: GRUCore, inputs: Array, reset: NDArray[np.bool_], state: Array) -> Array:
     """States after each row, [T, B, H]."""
     w, u, b, c = (p.detach().double().numpy() for p in (core.input_weight, core.hidden_weight, core.input_bias, core.hidden_bias))
     states = np.empty((T, B, H))
