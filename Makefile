@@ -53,7 +53,7 @@ imports: $(VENV)/.dev  ## Check which package may import which: import-linter.
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the whole system.
-	$(BIN)/herd bench $(FILE)
+	$(BIN)/python -m benchmarks.machine $(FILE)
 
 gpu: $(VENV)/.dev  ## Test and measure on this machine's GPU; a quarter of an hour; an interrupted run goes on where it was.
 	$(BIN)/python -m benchmarks.gpu
@@ -62,7 +62,7 @@ doctor: $(VENV)/.installed  ## Check whether this machine has what training need
 	$(BIN)/herd doctor
 
 docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
-	$(BIN)/python -m herd.config.reference > docs/configuration.md
+	$(BIN)/python -m herd.config.loading.reference > docs/configuration.md
 	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements

@@ -39,7 +39,8 @@ from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.telemetry.scrape import scrape, total
-from herd.transport.tcp import Context, Dealer, new_context
+from herd.transport import Limits
+from herd.transport.context import Context
 
 CLIENTS_PER_CONTEXT = 250  # a ZeroMQ context has 1,023 sockets, and a client takes three
 CONNECT_SECONDS = 120.0
@@ -47,13 +48,11 @@ SETTLE_SECONDS = 10.0  # time to wait for the last answers of a phase
 RUN = "bandit-load"
 
 
-class Client:
+class LoadClient:
     """One connection with its own numbers, which sends what an actor would send."""
 
     def __init__(self, context: Context, endpoint: str, contract: str, incarnation: int) -> None:
-        self.dealer = Dealer(
-            context, endpoint, routing_id=f"bandit/{incarnation:016x}", max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4
-        )
+        self.dealer = context.client(endpoint, f"bandit/{incarnation:016x}", Limits(max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4))
         self.contract = contract
         self.incarnation = incarnation
         self.number = 0
@@ -108,12 +107,12 @@ class Worker:
 
     def __init__(self, endpoint: str, contract: str, count: int, seed: int) -> None:
         self.random = random.Random(seed)
-        self.contexts = [new_context() for _ in range(math.ceil(count / CLIENTS_PER_CONTEXT))]
-        self.clients: list[Client] = []
+        self.contexts = [Context() for _ in range(math.ceil(count / CLIENTS_PER_CONTEXT))]
+        self.clients: list[LoadClient] = []
         self.epoll = select.epoll()
         deadline = time.monotonic() + CONNECT_SECONDS
         for index in range(count):
-            client = Client(self.contexts[index // CLIENTS_PER_CONTEXT], endpoint, contract, seed * 1_000_000 + index)
+            client = LoadClient(self.contexts[index // CLIENTS_PER_CONTEXT], endpoint, contract, seed * 1_000_000 + index)
             self.clients.append(client)
             self.epoll.register(client.dealer.fileno(), select.EPOLLIN)
             if index % 50 == 49:
@@ -121,7 +120,7 @@ class Worker:
         self._connect(self.clients, deadline)
         self.by_fd = {client.dealer.fileno(): client for client in self.clients}
 
-    def _connect(self, clients: list[Client], deadline: float) -> None:
+    def _connect(self, clients: list[LoadClient], deadline: float) -> None:
         while not all(client.dealer.connected for client in clients):
             if time.monotonic() > deadline:
                 raise SystemExit("clients could not connect in time")
@@ -164,14 +163,14 @@ class Worker:
         self._settle(latencies)
         return {"answered": len(latencies), "seconds": seconds, "latencies": latencies, "unserved": num_unserved}
 
-    def _idle(self) -> Client | None:
+    def _idle(self) -> LoadClient | None:
         for _ in range(50):
             client = self.random.choice(self.clients)
             if not client.is_waiting:
                 return client
         return None
 
-    def _drain(self, client: Client, latencies: list[float], end: float = 0.0, *, again: bool = False) -> None:
+    def _drain(self, client: LoadClient, latencies: list[float], end: float = 0.0, *, again: bool = False) -> None:
         """Read until nothing is left, because only then does the descriptor signal the next answer."""
         while (latency := client.receive()) is not None:
             latencies.append(latency)

@@ -27,14 +27,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from herd.bench.transport import measure_transport
+from benchmarks.machine.transport import measure_transport
 from herd.cli.keys import make_keys
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
 from herd.service.machine import describe_hardware
-from herd.transport.tcp import Dealer, Poller, Router, Waker, new_context
+from herd.transport import Client, Limits
+from herd.transport.context import Context, Poller, Waker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,8 +70,8 @@ def unrolls(settings: RunSettings, security: SecuritySettings, seconds: float) -
 @contextmanager
 def echoing(security: SecuritySettings) -> Iterator[str]:
     """Run a server in a thread that echoes messages; yield its endpoint."""
-    with new_context(security) as context:
-        router, waker = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=0), Waker()
+    with Context(security) as context:
+        router, waker = context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=0)), Waker()
 
         def serve() -> None:
             poller = Poller(router, waker)
@@ -90,14 +91,14 @@ def echoing(security: SecuritySettings) -> Iterator[str]:
 
 
 def measure_connections(security: SecuritySettings, count: int) -> Connections:
-    with echoing(security) as endpoint, new_context(security) as context:
+    with echoing(security) as endpoint, Context(security) as context:
         started, cpu_started = time.perf_counter(), time.process_time()
         opened = done = 0
-        waiting: dict[Dealer, bool] = {}
+        waiting: dict[Client, bool] = {}
         poller = Poller()
         while done < count:
             while opened < count and len(waiting) < AT_ONCE:
-                dealer = Dealer(context, endpoint, routing_id=f"client/{opened}", max_frame_bytes=0)
+                dealer = context.client(endpoint, f"client/{opened}", Limits(max_frame_bytes=0))
                 waiting[dealer] = False
                 poller.register(dealer)
                 opened += 1

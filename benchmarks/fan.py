@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from herd.bench.stages import stage_environment
-from herd.config.arguments import split_arguments
+from benchmarks.machine.stages import stage_environment
 from herd.config.loading import load_settings
+from herd.config.loading.sources import split_arguments
 from herd.service.machine import describe_hardware
 from herd.transport.connections import MAX_CONNECTIONS, SPARE_DESCRIPTORS
 

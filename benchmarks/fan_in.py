@@ -2,8 +2,8 @@
 
 Simulated actors, each a real client with its own connection, send synthetic unrolls to the learner's real I/O thread, queue and ledger.
 Instead of training, a consumer takes batches at a given rate and checks the order of each actor's unrolls: their ``episode_id`` counts 0,
-1, 2, ... Some connections are broken on purpose; nothing may be lost or accepted twice. It prints one JSON object for ``herd plan
---figures``. 3,125 unrolls of 20 agent steps are 250,000 env frames.
+1, 2, ... Some connections are broken on purpose; nothing may be lost or accepted twice. It prints one JSON
+object. 3,125 unrolls of 20 agent steps are 250,000 env frames.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from benchmarks.fan import (
     shares,
     wait,
 )
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
@@ -51,7 +51,7 @@ from herd.protocols.unrolls.client import UnrollClient
 from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
 from herd.telemetry.telemetry import Telemetry
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -110,7 +110,7 @@ class Crowd:
         self._by_descriptor: dict[int, Actor] = {}
         for place in range(count):
             if place % CLIENTS_PER_CONTEXT == 0:
-                context = new_context(settings.security)
+                context = Context(settings.security)
             client = UnrollClient(
                 context,
                 settings.actor.learner[0],
@@ -206,7 +206,7 @@ class Receiver:
             statistics=RunStatistics(spec),
         )
         contract = contract_digest(settings, spec)
-        context = new_context(settings.security)
+        context = Context(settings.security)
         self.io = IoThread(
             context, settings, contract=contract, layout=layout, spec=spec, ledger=self._ledger, queue=self._queue, meters=meters
         )

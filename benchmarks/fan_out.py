@@ -37,14 +37,13 @@ from benchmarks.fan import (
     shares,
     wait,
 )
-from herd.bench.weights_size import num_parameters, weights_bytes
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
 from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame, WeightsPublisher
 from herd.supervisor.ports import held_ports, local_address
 from herd.telemetry.scrape import scrape, total
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -91,7 +90,7 @@ class Clients:
         self._by_descriptor: dict[int, Client] = {}
         for place in range(count):
             if place % CLIENTS_PER_CONTEXT == 0:
-                context = new_context(settings.security)
+                context = Context(settings.security)
             client = WeightsClient(context, endpoints[place % len(endpoints)], run_id=settings.name, contract=contract)
             self._by_descriptor[client.socket.fileno()] = Client(client)
             self._epoll.register(client.socket.fileno(), select.EPOLLIN)
@@ -156,7 +155,7 @@ class Publisher:
     """The publishers of the learner's shards."""
 
     def __init__(self, settings: RunSettings, endpoint: str, version_bytes: int) -> None:
-        contract, context = contract_digest(settings, environment_spec(settings.env)), new_context(settings.security)
+        contract, context = contract_digest(settings, environment_spec(settings.env)), Context(settings.security)
         # Incompressible data.
         self._fillings = [os.urandom(size) for size in shares(version_bytes, settings.learner.shards)]
         self._publishers = [WeightsPublisher(context, endpoint, run_id=settings.name, contract=contract) for _ in self._fillings]
@@ -208,10 +207,22 @@ class Server:
         }
 
 
+def weights_bytes(settings: RunSettings) -> int:
+    """Return the size of one published version, without its headers of about 1 kB."""
+    import torch  # noqa: PLC0415  the processes of clients do without
+
+    from herd.networks.agent import agent_of  # noqa: PLC0415
+
+    with torch.device("meta"):
+        agent = agent_of(settings, environment_spec(settings.env))
+    parameters = sum(parameter.numel() for parameter in agent.parameters())
+    return parameters * {"float32": 4, "bfloat16": 2}[settings.learner.weights_dtype]
+
+
 def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any]:
     """Publish weights through real servers to simulated clients; return the report, ready for JSON."""
     allow_connections(options.actors, servers=max(1, options.replicas), processes=options.processes)
-    version_bytes = weights_bytes(settings, num_parameters(settings))
+    version_bytes = weights_bytes(settings)
     with tempfile.TemporaryDirectory(prefix="herd-fan-out-") as directory, ExitStack() as started:
         config = Path(directory) / "config.yaml"
         config.write_text(dump_settings(settings))

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.bench.system import measure_system
+from benchmarks.machine.system import measure_system
 from herd.config.loading import dump_settings, load_settings
 from herd.envs.make import environment_spec
 

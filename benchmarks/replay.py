@@ -37,7 +37,7 @@ from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.samples import SampledUnrolls
 from herd.service.machine import describe_hardware
 from herd.telemetry.scrape import scrape, total
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -165,7 +165,7 @@ def measure(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     messages = play(settings, layout, arguments.environments, arguments.unrolls)
     service = Service(settings, run_dir)
     try:
-        with new_context() as context:
+        with Context() as context:
             client = ReplayClient(
                 context,
                 [service.endpoint],

@@ -78,7 +78,7 @@ def serve(seconds: float) -> None:
     import torch  # noqa: PLC0415  the parent does without
     from herd_learner.learner import choose_device  # noqa: PLC0415
 
-    from herd.bench.synthetic import synthetic_unrolls  # noqa: PLC0415
+    from benchmarks.machine.synthetic import synthetic_unrolls  # noqa: PLC0415
     from herd.config.loading import load_settings  # noqa: PLC0415
     from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415

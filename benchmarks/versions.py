@@ -1,4 +1,4 @@
-"""Two versions of the code on one machine in one hour: ``herd bench`` of each in turn, and the ratios pair by pair.
+"""Two versions of the code on one machine in one hour: ``benchmarks.machine`` of each, alternating, and the ratios pair by pair.
 
 ``python -m benchmarks.versions OLD NEW --experiments breakout atari-deep --pairs 3 --seconds 8 --output FILE``; OLD and NEW are checkouts,
 each with its own environment in ``.venv``. The order within a pair changes, so that a machine which slows down favours neither. Nothing
@@ -54,15 +54,16 @@ def main() -> int:
 
 
 def bench(checkout: Path, experiment: str, seconds: float) -> dict[str, Any]:
-    """The report of one ``herd bench``.
+    """The report of one ``python -m benchmarks.machine``; in older checkouts the command is ``herd bench``.
 
     Raises:
         subprocess.SubprocessError: it failed, or took longer than ten minutes.
     """
     by_path = checkout / "experiments" / f"{experiment}.yaml"
-    command = [checkout / ".venv/bin/herd", "bench", by_path if by_path.exists() else experiment, "--json"]
+    is_older = (checkout / "herd/bench").exists()
+    command = [checkout / ".venv/bin/herd", "bench"] if is_older else [checkout / ".venv/bin/python", "-m", "benchmarks.machine"]
     done = subprocess.run(
-        [*map(str, command), "--repeats", "1", "--seconds", str(seconds)],
+        [*map(str, command), str(by_path if by_path.exists() else experiment), "--json", "--repeats", "1", "--seconds", str(seconds)],
         cwd=checkout,
         env={name: value for name, value in os.environ.items() if not name.startswith(("HERD_", "PYTHON", "VIRTUAL_ENV"))},
         stdout=subprocess.PIPE,

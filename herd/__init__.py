@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from herd.api.playing import load_policy
     from herd.api.runs import Run, load_run
     from herd.api.training import train
-    from herd.config.layers import SettingsError
+    from herd.config.errors import SettingsError
     from herd.evaluation.policy import TrainedPolicy
 
     __version__: str
@@ -29,7 +29,7 @@ __all__ = ["Run", "RunError", "SettingsError", "TrainedPolicy", "__version__", "
 _MODULES = {
     "Run": "herd.api.runs",
     "RunError": "herd.api.errors",
-    "SettingsError": "herd.config.layers",
+    "SettingsError": "herd.config.errors",
     "TrainedPolicy": "herd.evaluation.policy",
     "debug": "herd.api.debugging",
     "load_policy": "herd.api.playing",

@@ -17,7 +17,7 @@ from hypothesis import settings
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from herd.transport.tcp import Context
+    from herd.transport.context import Context
 
 settings.register_profile("herd", deadline=None)  # no property test may fail because the machine is slow
 settings.load_profile("herd")
@@ -73,9 +73,9 @@ def _no_gpu() -> bool:
 @pytest.fixture
 def context() -> Iterator[Context]:
     """A ZeroMQ context; sockets that a failed test left open are closed with it."""
-    from herd.transport.tcp import new_context  # noqa: PLC0415  most tests do without
+    from herd.transport.context import Context  # noqa: PLC0415  most tests do without
 
-    made = new_context()
+    made = Context()
     yield made
     made.destroy(linger=0)
 

@@ -18,7 +18,8 @@ from herd.envs.make import environment_spec
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Message
 from herd.telemetry.scrape import Samples, scrape, total
-from herd.transport.tcp import Context, Dealer
+from herd.transport import Limits
+from herd.transport.context import Context
 from tests.patience import patient
 
 ANSWER_SECONDS = patient(60.0)
@@ -77,7 +78,7 @@ class AskingClient:
 
     def __init__(self, context: Context, server: ServerProcess) -> None:
         self.server = server
-        self.dealer = Dealer(context, server.endpoint, routing_id=f"test/{secrets.token_hex(4)}", max_frame_bytes=1 << 26)
+        self.dealer = context.client(server.endpoint, f"test/{secrets.token_hex(4)}", Limits(max_frame_bytes=1 << 26))
 
     def send(self, *frames: bytes | memoryview) -> None:
         until(lambda: self.dealer.send(frames))

@@ -27,6 +27,7 @@ from herd.protocols.unrolls.messages import CreditRequest, Goodbye, Hello, Unrol
 from herd.protocols.weights.messages import AgentEnded, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex, StalePublish
 from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
 from herd.rpc.envelope import Refused
+from herd.transport import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ class LearnerOracle:
     def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
         self._reasons.clear()
         try:
-            self._ingest.on_message(peer, frames, 0.0)
+            self._ingest.on_message(Peer(peer), frames, 0.0)
         except MalformedMessage as malformed:
             return "malformed", malformed.label
         if not self._reasons:  # a wrong protocol version that mutation made right
@@ -102,7 +103,7 @@ class ParameterServerOracle:
             mine = getattr(message, "run_id", None) == self._run_id and getattr(message, "contract", None) == self._contract
             if self._is_replica and isinstance(message, PublishSlice | PublishHeartbeat | AgentEnded) and mine and message.agent == 0:
                 return ("refused", "other") if len(frames) - 1 == isinstance(message, PublishSlice) else ("malformed", "array")
-            action = self._root.answer(message, [memoryview(frame) for frame in frames[1:]], peer=peer, now=0.0)
+            action = self._root.answer(message, [memoryview(frame) for frame in frames[1:]], peer=Peer(peer), now=0.0)
         except OtherProtocol:
             return "refused", "protocol"
         except MalformedMessage as malformed:

@@ -36,7 +36,8 @@ from herd.envs.make import environment_spec
 from herd.protocols.weights.messages import GetWeights, PublishSlice
 from herd.rpc.codec import encode
 from herd.telemetry.scrape import scrape, total
-from herd.transport.tcp import Dealer, new_context
+from herd.transport import Limits
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,7 +119,7 @@ class Server:
         return peer
 
 
-class Client(threading.Thread):
+class BusyClient(threading.Thread):
     """Sends requests that a server answers at once, and records the longest wait."""
 
     def __init__(self, server: Server) -> None:
@@ -132,8 +133,8 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         with (
-            new_context(self.server.security, self.server.environ) as context,
-            Dealer(context, self.server.endpoint, routing_id="client/1", max_frame_bytes=1 << 30) as dealer,
+            Context(self.server.security, self.server.environ) as context,
+            context.client(self.server.endpoint, "client/1", Limits(max_frame_bytes=1 << 30)) as dealer,
         ):
             request_id, asked_at = 0, time.monotonic()
             while not self.stopping:
@@ -179,27 +180,27 @@ def pour(server: Server, seconds: float, num_connections: int, head: bytes, data
         peer.close()
 
 
-def long_frames(server: Server, client: Client, seconds: float) -> None:
+def long_frames(server: Server, client: BusyClient, seconds: float) -> None:
     """Six connections, each with an endless frame of 1 GiB; a command, if the server expects a handshake."""
     del client
     flags = b"\x02" if server.mode == "clear" else b"\x06"
     pour(server, seconds, 6, flags + struct.pack(">Q", 1 << 30), bytes(MEBIBYTE))
 
 
-def allowed_frames(server: Server, client: Client, seconds: float) -> None:
+def allowed_frames(server: Server, client: BusyClient, seconds: float) -> None:
     """The same with frames of the largest size that the server allows, at least 1 MiB."""
     del client
     flags = b"\x03" if server.mode == "clear" else b"\x06"
     pour(server, seconds, 6, b"", flags + struct.pack(">Q", MEBIBYTE) + bytes(MEBIBYTE))
 
 
-def small_frames(server: Server, client: Client, seconds: float) -> None:
+def small_frames(server: Server, client: BusyClient, seconds: float) -> None:
     """One connection with a message of endlessly many frames of one byte."""
     del client
     pour(server, seconds, 1, b"", b"\x01\x01x" * 100_000)
 
 
-def large_version(server: Server, client: Client, seconds: float) -> None:
+def large_version(server: Server, client: BusyClient, seconds: float) -> None:
     """A version of 150 MB is published, if clients do not authenticate; then the same as before."""
     if server.mode == "clear":
         payload = bytes(VERSION_BYTES)
@@ -214,7 +215,7 @@ def large_version(server: Server, client: Client, seconds: float) -> None:
             digest=hashlib.sha256(payload).hexdigest(),
         )
         header = encode(version)[0]
-        with new_context() as context, Dealer(context, server.endpoint, routing_id="publisher/1", max_frame_bytes=0) as dealer:
+        with Context() as context, context.client(server.endpoint, "publisher/1", Limits(max_frame_bytes=0)) as dealer:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline and not dealer.send([header, payload]):
                 dealer.receive()
@@ -224,15 +225,17 @@ def large_version(server: Server, client: Client, seconds: float) -> None:
     allowed_frames(server, client, seconds)
 
 
-ATTACKS: tuple[Callable[[Server, Client, float], None], ...] = (long_frames, allowed_frames, small_frames, large_version)
+ATTACKS: tuple[Callable[[Server, BusyClient, float], None], ...] = (long_frames, allowed_frames, small_frames, large_version)
 
 
-def measure(attack: Callable[[Server, Client, float], None], service: str, mode: str, checkout: Path, seconds: float) -> dict[str, object]:
+def measure(
+    attack: Callable[[Server, BusyClient, float], None], service: str, mode: str, checkout: Path, seconds: float
+) -> dict[str, object]:
     """Run one attack on one server."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(service, mode, checkout, Path(folder))
         try:
-            client = Client(server)
+            client = BusyClient(server)
             client.start()
             client.heard.wait(60.0)
             before = server.peak_bytes

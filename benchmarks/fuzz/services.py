@@ -29,13 +29,14 @@ from herd.protocols.unrolls.messages import CreditRequest, Hello, HelloRequired,
 from herd.rpc.codec import MalformedMessage, decode_header, encode
 from herd.rpc.envelope import Refused
 from herd.rpc.served_run import ServedRun
+from herd.transport import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from herd.rpc.envelope import Message
 
-PEER = actor_identity(3, 7).encode()
+PEER = Peer(actor_identity(3, 7).encode())
 CAPACITY = 4
 RATE = "optimizer.learning_rate"
 

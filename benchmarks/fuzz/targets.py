@@ -34,6 +34,7 @@ from herd.protocols.unrolls.messages import Unrolls
 from herd.protocols.weights.messages import GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, StalePublish
 from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode
 from herd.rpc.envelope import PROTOCOL_VERSION, Refused
+from herd.transport import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,7 +122,7 @@ def fuzz_weights(data: bytes) -> None:
             # Mutation never finds a SHA-256, so half of the slices get the right digest.
             if isinstance(message, PublishSlice) and payloads and message.updates % 2:
                 message = message.model_copy(update={"digest": hashlib.sha256(payloads[0]).hexdigest()})
-            action = handler.answer(message, payloads, peer=b"stranger", now=0.0)
+            action = handler.answer(message, payloads, peer=Peer(b"stranger"), now=0.0)
         except MalformedMessage:
             refused = True
         else:
@@ -198,7 +199,7 @@ def fuzz_inference(data: bytes) -> None:
             if isinstance(message, Acted):
                 read_answer(payloads, 2, ACTING)
                 return
-            decision = handler.take(message, payloads, peer=b"stranger", now=0.0)
+            decision = handler.take(message, payloads, peer=Peer(b"stranger"), now=0.0)
         except MalformedMessage:
             assert (len(sessions), sessions.num_environments, len(batches)) == before
             continue
@@ -207,7 +208,7 @@ def fuzz_inference(data: bytes) -> None:
         assert len(batches) <= len(sessions)
         assert sessions.num_environments <= 4
     honest = split(_asking(has_state=True))
-    assert handler.take(decode_header(honest[0]), honest[1:], peer=b"honest", now=0.0).outcome == "new"
+    assert handler.take(decode_header(honest[0]), honest[1:], peer=Peer(b"honest"), now=0.0).outcome == "new"
 
 
 def inference_seeds() -> list[bytes]:

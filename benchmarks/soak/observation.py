@@ -17,7 +17,7 @@ from herd.protocols.weights.client import WeightsClient
 from herd.supervisor.readings import METRICS, metrics_url, newest_point
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -130,7 +130,7 @@ class Onlookers:
         """Start connecting; call ``look`` and ``close`` from this thread."""
         settings = load_settings([run.run_dir / "config.yaml"], [], {})
         contract = contract_digest(settings, environment_spec(settings.env))
-        self._context = new_context(settings.security)
+        self._context = Context(settings.security)
         self._clients = {
             (server, agent): WeightsClient(
                 self._context, run.onlooker_address(server), run_id=settings.name, agent=agent, contract=contract
@@ -158,7 +158,7 @@ class Onlookers:
         """Close all connections."""
         for client in self._clients.values():
             client.close()
-        self._context.term()
+        self._context.destroy()
 
 
 class Checkpoints:

@@ -16,6 +16,10 @@ from helm.tools.values_comments import Value, read_values
 from herd.config.loading import settings_json_schema
 
 EXPERIMENT = "experiment"
+DEFAULTS = "defaults"
+COMPONENTS = ("actor", "learner", "paramserver", "paramserverReplica", "inference", "bandit", "population", "replay", "evaluator")
+NOT_EVERYWHERE = frozenset({"persistence", "podDisruptionBudget"})
+"""Defaults of those components only whose own section has the key."""
 ACTOR_GROUPS = "actor-groups"
 NUMBER = "^[-+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$"
 WHOLE = "^[-+]?([0-9]+|[0-9]*\\.?[0-9]+[eE]\\+?[0-9]+)$"
@@ -53,12 +57,25 @@ def values_schema() -> dict[str, Any]:
         for name in value.path[:-1]:
             section = section["properties"][name]
         section["properties"][value.path[-1]] = _schema_of(value)
+    for name in COMPONENTS:
+        _inherit(root["properties"][name], root["properties"][DEFAULTS], f"#/properties/{DEFAULTS}")
     # Shared with other charts, whose keys are unknown here.
     root["properties"]["global"]["additionalProperties"] = True
     actor = root["properties"]["actor"]["properties"]
     own = {name: schema for name, schema in actor.items() if name != "groups"}
     actor["groups"]["additionalProperties"] = {"type": "object", "additionalProperties": False, "properties": own}
     return root
+
+
+def _inherit(section: dict[str, Any], defaults: dict[str, Any], pointer: str) -> None:
+    """Let ``section`` have every value of ``defaults``, whose schema is at ``pointer``."""
+    own = section["properties"]
+    for name, schema in defaults["properties"].items():
+        if name not in own:
+            if name not in NOT_EVERYWHERE:
+                own[name] = {"$ref": f"{pointer}/properties/{name}"}
+        elif "properties" in own[name] and "properties" in schema:
+            _inherit(own[name], schema, f"{pointer}/properties/{name}")
 
 
 def _schema_of(value: Value) -> dict[str, Any]:

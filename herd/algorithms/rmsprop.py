@@ -26,20 +26,20 @@ class RMSProp(torch.optim.Optimizer):
         velocity      <- momentum * velocity + lr * g / sqrt(second_moment + epsilon)          (starts at 0)
         parameter     <- parameter - velocity
 
-    With ``momentum`` 0 no velocity is kept. The learning rate is ``param_groups[i]["lr"]``, a number or a tensor [], to be set between
-    steps; as in TensorFlow it scales what enters the velocity, so that a change of it does not touch what is already there.
+    With ``momentum`` 0 no velocity is kept. The learning rate is ``param_groups[i]["lr"]``, to be set between steps. As in TensorFlow it
+    scales what enters the velocity, so that a change of the rate does not touch what is already there.
 
-    Two attributes, float32 [] on the parameters' device, are those of torch's fused optimizers, so that the host need not know them:
-    gradients are first divided by ``grad_scale``, in place; where ``found_inf`` is 1 they are zeroed, whatever they hold, and parameters
-    and state stay as they are.
+    Like torch's fused optimizers it reads ``found_inf``, float32 [] on the parameters' device: where it is 1, gradients are set to 0, and
+    parameters and state stay as they are.
 
     Raises:
         ValueError: a hyperparameter is out of range.
 
     """
 
-    grad_scale: Tensor | None = None
     found_inf: Tensor | None = None
+    _step_supports_amp_scaling = True
+    """torch's name for optimizers that read ``found_inf``."""
 
     def __init__(self, params: ParamsT, *, lr: float, decay: float, epsilon: float, momentum: float = 0.0) -> None:
         if not lr >= 0.0:
@@ -73,11 +73,9 @@ class RMSProp(torch.optim.Optimizer):
             return
         lr, decay, momentum = group["lr"], group["decay"], group["momentum"]
         taken = None if self.found_inf is None else 1.0 - self.found_inf
-        if self.grad_scale is not None:
-            torch._foreach_mul_(gradients, (1.0 if taken is None else taken) / self.grad_scale)
         if taken is not None:
             for gradient in gradients:
-                gradient.nan_to_num_(0.0, 0.0, 0.0)  # 0 times what is not finite is not 0
+                gradient.masked_fill_(taken == 0, 0.0)  # 0 times what is not finite is not 0
             decay = torch.where(taken > 0, decay, 1.0)
 
         second_moments = self._state_of(parameters, "second_moment", torch.ones_like)
@@ -86,10 +84,6 @@ class RMSProp(torch.optim.Optimizer):
         torch._foreach_addcmul_(second_moments, gradients, gradients, 1.0 - group["decay"])
         roots = torch._foreach_add(second_moments, group["epsilon"])
         torch._foreach_sqrt_(roots)
-        if isinstance(lr, Tensor):
-            # What follows takes numbers alone.
-            torch._foreach_div_(roots, lr.to(roots[0].dtype))
-            lr = 1.0
         if momentum == 0.0:
             torch._foreach_addcdiv_(parameters, gradients, roots, -lr)
             return

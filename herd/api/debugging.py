@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from herd.api.errors import RunError
 from herd.api.runs import Run
 from herd.api.training import resolve_settings
-from herd.config.arguments import split_arguments
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
+from herd.config.loading.sources import split_arguments
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.supervisor.child import Child, last_lines
 from herd.supervisor.plan import Start, held_run_ports, plan_children

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from herd.api.errors import RunError
 from herd.api.runs import Run
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.run_files import CONFIG
 from herd.config.settings import RunSettings

@@ -43,7 +43,6 @@ _PACKAGES = {
     "prometheus-client": (True, "pip install herd-rl"),
     "structlog": (True, "pip install herd-rl"),
     "torch": (True, "pip install 'herd-rl[learner]'"),
-    "safetensors": (True, "pip install 'herd-rl[learner]'"),
     "lz4": (False, "actor.compression lz4: pip install 'herd-rl[learner]'"),
     "zstandard": (False, "actor.compression zstd: pip install 'herd-rl[learner]'"),
     "matplotlib": (False, "curves: pip install 'herd-rl[plot]'"),

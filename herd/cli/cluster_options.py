@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.preflight import require
 
 if TYPE_CHECKING:
     import argparse

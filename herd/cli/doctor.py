@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from herd.config.options import OneLineParser
+from herd.cli.options import OneLineParser
 
 if TYPE_CHECKING:
     import argparse

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
-from herd.config.arguments import take_section
-from herd.config.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.config.loading.sources import take_section
 
 if TYPE_CHECKING:
     import argparse
@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
         check_checkpoint(options.checkpoint)
         for directory in options.run_dirs:
             existing_run(directory) if of_training else run_with_checkpoint(directory)
-        require("torch", "safetensors")
+        require("torch")
         report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
     except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:
         raise CommandError(str(error)) from error

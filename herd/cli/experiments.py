@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.cli.options import OneLineParser
+from herd.config.errors import close_match
 from herd.config.experiments import describe, shipped_experiments, suite_presets
-from herd.config.layers import close_match
-from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ def run(argv: Sequence[str]) -> int:
     """List the shipped experiments, or print one; returns the exit code."""
     parser = OneLineParser(
         prog="herd experiments",
-        description="Lists the experiments that herd train, bench and plan accept by name. show prints one for editing: "
+        description="Lists the experiments that herd train accepts by name. show prints one for editing: "
         "herd experiments show pong > mine.yaml",
     )
     parser.add_argument("action", nargs="?", choices=["show"], help="print an experiment")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.cli.preflight import require
 from herd.cli.run_paths import run_with_checkpoint
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
     if options.seed < 0:
         raise CommandError(f"--seed must be at least 0, not {options.seed}")
     run_with_checkpoint(options.run_dir)
-    require("torch", "safetensors", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
+    require("torch", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
     from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
     from herd.evaluation.errors import EvaluationError  # noqa: PLC0415
     from herd.evaluation.trained_run import load_trained_run  # noqa: PLC0415

@@ -22,8 +22,6 @@ COMMANDS = {
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
     "experiments": ("herd.cli.experiments", "list the shipped experiments, or print one to edit"),
     "keys": ("herd.cli.keys", "create the keys that encrypt and authenticate a run's connections"),
-    "bench": ("herd.bench.command", "measure each stage of a run and the whole system on this machine"),
-    "plan": ("herd.cli.plan", "compute the resources for a frame rate: cores, GPUs, servers, network, memory"),
     "doctor": ("herd.cli.doctor", "check whether this machine has what training needs"),
 }
 
@@ -41,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
     # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
     from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415
-    from herd.config.layers import SettingsError  # noqa: PLC0415
+    from herd.config.errors import SettingsError  # noqa: PLC0415
 
     try:
         code = _answer(words)
@@ -65,7 +63,7 @@ def usage() -> str:
 
 def _answer(words: list[str]) -> int:
     from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415  see _main
-    from herd.config.layers import close_match  # noqa: PLC0415
+    from herd.config.errors import close_match  # noqa: PLC0415
 
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
-from herd.config.options import POSITIVE_WHOLE, WHOLE, OneLineParser
 from herd.config.run_files import agent_directories
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.options import OneLineParser
+from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
-from herd.config.options import OneLineParser
 
 if TYPE_CHECKING:
     import argparse

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
+from herd.config.errors import close_match
 from herd.config.foreign_files import read_json
-from herd.config.layers import close_match
 from herd.config.run_files import AGENTS, CONFIG, agent_directories, config_file
 from herd.supervisor.summary import CHECKPOINTS
 

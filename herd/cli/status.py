@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
 from herd.cli.errors import CommandError
+from herd.cli.options import OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
 from herd.config.foreign_files import read_json
-from herd.config.options import OneLineParser, number
 from herd.config.run_files import agent_directories
 
 if TYPE_CHECKING:

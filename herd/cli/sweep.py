@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.cli.errors import CommandError
-from herd.cli.preflight import check_before_start
-from herd.cli.requirements import require
+from herd.cli.options import POSITIVE_WHOLE, OneLineParser
+from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
-from herd.config.arguments import split_arguments
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
-from herd.config.options import POSITIVE_WHOLE, OneLineParser
+from herd.config.loading.sources import split_arguments
 from herd.config.run_files import AGENTS, CONFIG
 from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
 from herd.sweeps.whole_runs import Trial, train_all

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from herd.cli.errors import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
-from herd.config.arguments import parse_overrides, split_arguments
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
-from herd.config.help import settings_help
-from herd.config.layers import TRUE_WORDS
 from herd.config.loading import load_settings
+from herd.config.loading.reference import settings_help
+from herd.config.loading.sources import read_arguments, split_arguments
+from herd.config.section import TRUE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,8 +103,8 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
     if not files:
         if not overrides:
             raise CommandError(_MISSING_FILE)
-        given = parse_overrides(overrides).values
-        if given.get("resume") in TRUE_WORDS:  # the run's own file
+        given = {path[-1]: value for path, (value, _) in read_arguments(overrides).items() if len(path) == 1}
+        if str(given.get("resume")).lower() in TRUE_WORDS:  # the run's own file
             if "run_dir" not in given:
                 raise CommandError(_MISSING_FILE)
             files = [Path(given["run_dir"]) / "config.yaml"]

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.errors import CommandError
-from herd.cli.requirements import require
+from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
-from herd.config.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     output = options.output if options.output is not None else options.run_dir / "episode.gif"
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise CommandError(f"{output}: the name of a recording must end in .gif or .mp4")
-    require("torch", "safetensors", "imageio")
+    require("torch", "imageio")
     from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415
     from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  not needed for --help
     from herd.evaluation.watch import record_episode  # noqa: PLC0415  loads torch

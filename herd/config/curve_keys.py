@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import SecretBytes
 
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from herd.config.layers import SettingsError, close_match
+from herd.config.errors import SettingsError, close_match
 from herd.config.suites import installed_suites
 
 _FOLDER = Path(__file__).parents[1] / "experiments"

@@ -16,18 +16,6 @@ class _Common(Section):
     """Schedule of the learning rate and of the weight decay. ``linear``: decreases linearly to 0."""
     max_gradient_norm: PositiveFloat | None = 40.0
     """Gradients are clipped to this global norm. Null: no clipping."""
-    clip_percentile: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
-    """Gradients are also clipped at this percentile of the global norms of the newest updates (AutoClip, arXiv:2007.14469, which uses 10).
-    It needs no bound in advance. Null: only ``max_gradient_norm`` applies."""
-    clip_history_updates: PositiveInt = 1000
-    """Number of updates that the percentile covers."""
-    target_kl: PositiveFloat | None = None
-    """Target KL divergence of one update, in nats. The learning rate is divided by 1.5 after an update that moved the policy by more than
-    twice this, and multiplied by 1.5 after one that moved it by less than half (arXiv:2109.11978), in addition to the schedule. Null: the
-    schedule only."""
-    kl_interval_updates: PositiveInt = 10
-    """Number of updates between two measurements of the KL divergence. A measurement uses an eighth of the batch and costs about a third of
-    an update."""
 
 
 class RMSPropSettings(_Common):

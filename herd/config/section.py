@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -16,12 +21,50 @@ MOST_INTEGER = 1 << 63
 MOST_SECONDS = 1e9
 """30 years; the clocks of sockets and threads overflow at 292."""
 Port = Annotated[int, Field(ge=0, le=65535)]
+TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
+FALSE_WORDS = frozenset({"false", "no", "off", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """A section that comes in variants. One key, the discriminator, chooses the variant; a key of another variant is refused."""
+
+    discriminator: str
+    """The key that chooses the variant, such as ``kind``."""
+    models: Mapping[str, type[BaseModel]]
+    """The variants by the discriminator's value."""
+    default: str
+    """The default variant."""
+
+
+def variants_of(field: FieldInfo) -> Variants | None:
+    """Return the variants of a section, which is a field whose annotation is a discriminated union; None for any other field."""
+    discriminator = field.discriminator
+    if not isinstance(discriminator, str):
+        return None
+    models = {model.model_fields[discriminator].default: model for model in get_args(field.annotation)}
+    return Variants(discriminator, models, getattr(field.get_default(call_default_factory=True), discriminator))
 
 
 class Section(BaseModel):
     """The settings of one owner: frozen, and unknown keys are refused. The docstring under a field is its help text and names its unit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_variants(cls, values: Any) -> Any:
+        """Choose the default variant of each section that chooses none. A text instead of a section is the variant's name."""
+        if not isinstance(values, Mapping):
+            return values
+        chosen: dict[str, Any] = dict(values)
+        for name, field in cls.model_fields.items():
+            section, variants = values.get(name), variants_of(field)
+            if variants is not None and isinstance(section, str):
+                chosen[name] = {variants.discriminator: section}
+            elif variants is not None and isinstance(section, Mapping) and variants.discriminator not in section:
+                chosen[name] = {variants.discriminator: variants.default, **section}
+        return chosen
 
     @field_validator("*")
     @classmethod

@@ -29,7 +29,6 @@ from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combin
 from herd.config.trackers import LoggingSettings
 from herd.config.user_code import USER_CODE
 from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
-from herd.config.variants import with_default_variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,8 +211,6 @@ class LearnerSettings(Section):
     machine; elsewhere torchrun does."""
     shard_timeout_seconds: PositiveFloat = 10.0
     """A shard that is silent this long is considered dead. The others end, and all start again from the newest checkpoint."""
-    sharding: Literal["ddp", "fully_shard"] = "ddp"
-    """What each shard holds. ``ddp``: all parameters and the whole state of the optimizer. ``fully_shard``: a part of both."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device that the learner trains on. ``auto``: a GPU if there is one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -501,8 +498,8 @@ class RunSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_variants(cls, values: Any) -> Any:
-        return with_reward_shaping(with_default_variants(cls, values))
+    def _shape_rewards_as_the_suite(cls, values: Any) -> Any:
+        return with_reward_shaping(values)
 
     @model_validator(mode="after")
     def _agents_are_of_this_run(self) -> Self:
@@ -573,8 +570,6 @@ class RunSettings(Section):
                 raise ValueError("value_scaling.replayed needs a replay.kind other than none")
             if not self.value_scaling.replayed and not self.replay.train_online:
                 raise ValueError("replay.train_online false needs value_scaling.replayed true: PopArt's statistics would never change")
-        if self.optimizer.target_kl is not None and not self.replay.train_online:
-            raise ValueError("replay.train_online false needs optimizer.target_kl null, which is measured on online unrolls")
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction is too large: a batch of learner.batch_size needs at least one online unroll")
         if self.replay.fraction and self.num_replayed_unrolls < 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from herd.config.draws import Draw, Value
-from herd.config.layers import close_match
+from herd.config.errors import close_match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

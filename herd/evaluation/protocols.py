@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from herd.config.layers import close_match
+from herd.config.errors import close_match
 from herd.envs.make import environment_spec
 from herd.evaluation.errors import EvaluationError
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from herd.checkpoints.store import CheckpointError, load_checkpoint, newest_checkpoint
 from herd.checkpoints.weights import load_into
-from herd.config.arguments import take_section
 from herd.config.loading import SettingsError, load_settings
+from herd.config.loading.sources import take_section
 from herd.config.run_files import config_file
 from herd.envs.make import environment_spec, suite_of
 from herd.evaluation.errors import EvaluationError

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from herd.algorithms.rewards import clip_last_rewards
-from herd.networks.language import LANGUAGE_SIZE, MAX_WORDS, InstructionEncoder
+from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,7 +135,7 @@ class _EveryInstruction(nn.Module):
 
     def forward(self, instructions: Tensor) -> Tensor:
         """int64 [1, E, L] -> float32 [1, E, 64]."""
-        words = instructions[0, :, :MAX_WORDS]
+        words = instructions[0]
         outputs, _ = self.lstm(self.embedding(words))
         num_words = (words != 0).sum(dim=1)
         last = (num_words - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)

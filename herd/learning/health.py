@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from herd.learning.batch import TrainBatch
     from herd.learning.forward import Forward
     from herd.learning.losses.output import Loss, LossOutput
-    from herd.learning.sharding import Shards
+    from herd.learning.parallel import Shards
 
 _FLAT = 1e-12
 """Targets whose variance is below this share of their mean square count as constant; they have no explained variance."""
@@ -50,19 +50,14 @@ class Health(NamedTuple):
 
     update_kl: float
     """Nats, mean over the rows: KL(policy before the update || policy after it)."""
-    effective_sample_size: float | None = None
+    effective_sample_size: float
     """(sum rho)^2 / (n sum rho^2) of the importance ratios rho = pi/mu before clipping, in (0, 1]: the effective share of rows under plain
-    importance sampling. None: not measured, or no rows."""
-    explained_variance: float | None = None
-    """1 - Var(target - value) / Var(target), before the update: 1 for perfect values, 0 for values no better than a constant. None: not
-    measured, the loss has no targets, or the targets are constant."""
+    importance sampling."""
+    explained_variance: float | None
+    """1 - Var(target - value) / Var(target), before the update: 1 for perfect values, 0 for values no better than a constant. None: the
+    loss has no targets, or they are constant."""
     layers: tuple[LayerUnits, ...] = ()
-    """Layers from first to last; empty if not measured, or if the torso has no layers of Herd."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether more than the policy's change was measured."""
-        return self.effective_sample_size is not None
+    """Layers from first to last; empty if the torso has no layers of Herd."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the values for metrics.jsonl and report.json."""
@@ -72,62 +67,57 @@ class Health(NamedTuple):
 class Seen(NamedTuple):
     """Diagnostics of one update, with the numbers still on the device."""
 
-    update_kl: Tensor
-    """float64 [], as in `Health`."""
     numbers: Tensor
-    """float64 [N]: ``update_kl``; after a full measurement also its sums, and two counts for each layer."""
+    """float64 [N]: the policy's change, the sums that `_fit` reads, and two counts for each layer."""
     layers: tuple[tuple[Literal["filters", "units"], int], ...]
     """Kind and size of each layer."""
 
-    def health(self, numbers: Sequence[float]) -> Health:
-        """Return the diagnostics from ``numbers``, which the host has read."""
+    def health(self, numbers: Sequence[float]) -> Health | None:
+        """Return the diagnostics from ``numbers``, which the host has read; None if there were no rows."""
         update_kl, sums, counts = numbers[0], numbers[1 : 1 + NUM_SUMS], numbers[1 + NUM_SUMS :]
-        if not sums:
-            return Health(update_kl)
-        layers = (
+        effective_sample_size, explained_variance = _fit(sums)
+        if effective_sample_size is None:
+            return None
+        layers = tuple(
             LayerUnits(kind, total, int(dead), int(always_on))
             for (kind, total), dead, always_on in zip(self.layers, counts[::2], counts[1::2], strict=True)
         )
-        return Health(update_kl, *_fit(sums), tuple(layers))
+        return Health(update_kl, effective_sample_size, explained_variance, layers)
 
 
-class Look:
+class Diagnostics:
     """The measurement of one update: created before the optimizer's step, completed after it. All shards take part."""
 
     @torch.no_grad()
     def __init__(
-        self, parts: Sequence[TrainBatch], forward: Callable[[TrainBatch], Forward], *, agent: nn.Module, loss: Loss | None, shards: Shards
+        self, parts: Sequence[TrainBatch], forward: Callable[[TrainBatch], Forward], *, agent: nn.Module, loss: Loss, shards: Shards
     ) -> None:
-        """Measure before the step; ``loss`` has the targets of the values. With None, only the policy's change is measured."""
+        """Measure before the step; ``loss`` has the targets of the values."""
         self._parts = parts
         self._forward = forward
         self._agent = agent
         self._shards = shards
-        self._is_whole = loss is not None
         self._before: list[Tensor] = []
         self._sums = torch.zeros(NUM_SUMS, dtype=torch.float64, device=parts[0].rewards.device)
         for part in parts:
             seen = forward(part)
             self._before.append(_log_policy(seen))
-            if loss is not None:
-                self._sums += _fit_sums(seen, loss(seen))
+            self._sums += _fit_sums(seen, loss(seen))
 
     @torch.no_grad()
     def after(self) -> Seen:
         """Measure after the step and return the result."""
         moved = torch.zeros(2, dtype=torch.float64, device=self._sums.device)
-        with watched_layers(self._agent if self._is_whole else None, moved.device) as watched:
+        with watched_layers(self._agent, moved.device) as watched:
             for part, before in zip(self._parts, self._before, strict=True):
                 divergence = (before.exp() * (before - _log_policy(self._forward(part)))).sum(dim=-1)
                 moved[0] += part.trained.sum()
                 moved[1] += divergence.masked_fill(~part.trained, 0.0).sum()
         rows, kl = self._shards.add_up(moved)
         update_kl = kl.clamp(min=0.0) / rows.clamp(min=1.0)
-        if not self._is_whole:
-            return Seen(update_kl, update_kl.unsqueeze(0), ())
         counts = [each.counts().double() for each in watched]
         numbers = torch.cat([update_kl.unsqueeze(0), self._shards.add_up(self._sums), *counts])
-        return Seen(update_kl, numbers, tuple((each.kind, each.num_units) for each in watched))
+        return Seen(numbers, tuple((each.kind, each.num_units) for each in watched))
 
 
 def _log_policy(seen: Forward) -> Tensor:
@@ -189,9 +179,9 @@ class WatchedLayer:
 
 
 @contextmanager
-def watched_layers(agent: nn.Module | None, device: torch.device) -> Iterator[list[WatchedLayer]]:
+def watched_layers(agent: nn.Module, device: torch.device) -> Iterator[list[WatchedLayer]]:
     """Watch every layer with a ReLU inside the context, in the order in which the network was built."""
-    rectifiers = [] if agent is None else [module for module in agent.modules() if isinstance(module, Rectifier)]
+    rectifiers = [module for module in agent.modules() if isinstance(module, Rectifier)]
     watched = [WatchedLayer(rectifier, device) for rectifier in rectifiers]
     hooks = [rectifier.register_forward_hook(each) for rectifier, each in zip(rectifiers, watched, strict=True)]
     try:

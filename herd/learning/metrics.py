@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.learning.losses.output import Metric
-    from herd.learning.sharding import Shards
+    from herd.learning.parallel import Shards
 
 MAX_METRICS = 32
 """Maximum number of metrics of a loss: each is one or two series per shard, and a column of metrics.jsonl."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from herd.algorithms.rmsprop import RMSProp
 from herd.algorithms.schedules import learning_rate_at, learning_rate_at_update, weight_decay_at_update
 from herd.checkpoints.store import CheckpointError
-from herd.learning.sharding import gather, shard_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,9 +34,7 @@ class Rates(NamedTuple):
 def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
     """Return an optimizer with all parameters in one group.
 
-    The rates are set before each step, as numbers or as tensors on the parameters' device. A step reads two attributes, float32 [], as
-    torch's gradient scaler sets them: gradients are divided by ``grad_scale``, and if ``found_inf`` is 1, parameters and state do not
-    change, whatever the gradients contain.
+    The rates are set before each step. Any optimizer of torch will do; see `guarded_step`.
     """
     if settings.kind == "adamw":
         return torch.optim.AdamW(
@@ -52,6 +49,29 @@ def new_optimizer(settings: OptimizerSettings, parameters: Iterable[Parameter]) 
         betas = (settings.beta1, settings.beta2)
         return torch.optim.Adam(parameters, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True)
     return RMSProp(parameters, lr=settings.learning_rate, decay=settings.decay, epsilon=settings.epsilon, momentum=settings.momentum)
+
+
+@torch.no_grad()
+def guarded_step(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
+    """Do a step if ``is_finite``, bool [] on the parameters' device. Otherwise neither parameters nor state change; the host does not wait.
+
+    torch's fused optimizers and `RMSProp` skip a step by themselves where ``found_inf`` is 1. What others have changed is put back, from a
+    copy. State that the first step creates is that of a gradient of 0, and state on the host, such as the count of steps of some optimizers
+    on a GPU, goes on.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = is_finite.logical_not().float()  # type: ignore[attr-defined]
+        optimizer.step()
+        return
+    parameters = [own for group in optimizer.param_groups for own in group["params"] if own.grad is not None]
+    for parameter in parameters:
+        parameter.grad.masked_fill_(~is_finite, 0.0)
+    state = [tensor for own in parameters for tensor in optimizer.state.get(own, {}).values() if isinstance(tensor, Tensor)]
+    changed = [tensor for tensor in [*parameters, *state] if tensor.device == is_finite.device]
+    before = [tensor.clone() for tensor in changed]
+    optimizer.step()
+    for tensor, old in zip(changed, before, strict=True):
+        tensor.copy_(torch.where(is_finite, tensor, old))
 
 
 def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: int) -> Rates:
@@ -80,7 +100,7 @@ def rates_at(settings: OptimizerSettings, *, env_frames: int, learner_updates: i
 def state_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
     """Return the optimizer's state as flat named tensors: ``<parameter>/<slot>``."""
     return {
-        f"{name}/{slot}": gather(tensor.detach()).cpu()
+        f"{name}/{slot}": tensor.detach().cpu()
         for name, parameter in parameters.items()
         for slot, tensor in optimizer.state[parameter].items()
     }
@@ -106,6 +126,6 @@ def load_state_tensors(
         # Keep the parameter's memory order; otherwise the optimizer's fused operations fall back to slow ones.
         # Adam's count of steps is float32 on the parameters' device.
         memory = tensor.to(parameter.device, copy=True) if slot == "step" else torch.empty_like(parameter, requires_grad=False)
-        state.setdefault(parameter, {})[slot] = memory if slot == "step" else memory.copy_(shard_like(tensor, memory))
+        state.setdefault(parameter, {})[slot] = memory if slot == "step" else memory.copy_(tensor)
     optimizer.state.clear()
     optimizer.state.update(state)

@@ -5,6 +5,7 @@ B unrolls in the batch, b unrolls in a micro-batch.
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,18 +17,16 @@ from herd.checkpoints.store import CheckpointError
 from herd.checkpoints.weights import load_into
 from herd.config.user_code import UserCodeError
 from herd.learning.auxiliary import AUXILIARY, WithAuxiliary, make_auxiliary_head
-from herd.learning.control import UpdateControl
 from herd.learning.forward import run_forward
-from herd.learning.health import Look
+from herd.learning.health import Diagnostics
 from herd.learning.losses import make_loss, with_auxiliary
 from herd.learning.losses.off_policy import of_online_rows
 from herd.learning.losses.output import LossOutput, Metric
 from herd.learning.metrics import TOTAL, Measured, MetricSums
-from herd.learning.optimizers import load_state_tensors, new_optimizer, state_tensors
+from herd.learning.optimizers import guarded_step, load_state_tensors, new_optimizer, state_tensors
+from herd.learning.parallel import OneShard, ParallelModel
 from herd.learning.readback import Readback
 from herd.learning.replayer import Replayer
-from herd.learning.replicas import Replicas
-from herd.learning.sharding import OneShard, gather, shard_like
 from herd.learning.value_scaling import Statistics, UnrollTargets, make_value_scaling, unroll_targets
 from herd.networks.agent import agent_of
 from herd.networks.centering import AverageImage
@@ -46,13 +45,7 @@ if TYPE_CHECKING:
     from herd.learning.forward import Forward, Network
     from herd.learning.health import Health, Seen
     from herd.learning.optimizers import Rates
-    from herd.learning.sharding import Shards
-
-KL_SHARE = 1 / 8
-"""Share of a batch on which the policy's change is measured if only the learning rate depends on it."""
-
-_LEAST_NORM = 1e-6
-"""Added to a norm that is divided by, as ``torch.nn.utils.clip_grad_norm_`` does."""
+    from herd.learning.parallel import Shards
 
 Losses = dict[str, Measured]
 """The metrics of the loss for one batch, per trained row if so defined, independent of the reduction that is optimized."""
@@ -80,8 +73,6 @@ class UpdateStatistics:
     """Whether the gradient was clipped."""
     health: Health | None = None
     """The diagnostics, measured at regular intervals; None for other updates and for skipped ones."""
-    rate_multiplier: float = 1.0
-    """The control's multiplier of the next update's learning rate."""
 
 
 class Trainer:
@@ -106,11 +97,9 @@ class Trainer:
         self._auxiliary = settings.auxiliary
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = settings.loss.reduction
-        self._control = UpdateControl(settings.optimizer, device)
+        self._max_gradient_norm = settings.optimizer.max_gradient_norm
         self._told: Readback[UpdateStatistics] = Readback()
-        self._last_multiplier = 1.0
         self._health_interval = settings.learner.health_interval_updates
-        self._kl_interval = None if settings.optimizer.target_kl is None else settings.optimizer.kl_interval_updates
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
         self._trains_online = settings.replay.train_online
@@ -138,7 +127,7 @@ class Trainer:
         per_shard = (-(-number // self._shards.size) for number in (settings.num_online_unrolls, settings.num_replayed_unrolls))
         self._most_unrolls = sum(per_shard)
         network = self.agent if self._auxiliary_head is None else WithAuxiliary(self.agent, self._auxiliary_head)
-        self._replicas = Replicas(network, self._shards, device, settings.learner.sharding)
+        self._network = ParallelModel(network, self._shards, device)
         self._parameters = dict(self.agent.named_parameters())
         if self._auxiliary_head is not None:
             self._parameters |= {f"{AUXILIARY}.{name}": own for name, own in self._auxiliary_head.named_parameters()}
@@ -146,15 +135,12 @@ class Trainer:
         self.optimizer = new_optimizer(settings.optimizer, self._parameters.values())
 
     def go_on_under(self, loss: LossSettings, optimizer: OptimizerSettings) -> None:
-        """Use other settings of the same kinds from the next update on; weights, moments and the state of the control are kept."""
+        """Use other settings of the same kinds from the next update on; weights and moments are kept."""
         self._plain_loss = make_loss(loss)
         self._loss = with_auxiliary(self._plain_loss, self._auxiliary)
         self._reduction = loss.reduction
         self._micro_batch_size = self._batch_size if loss.needs_whole_batch else self._own_micro_batch_size
-        control = UpdateControl(optimizer, self._device)
-        control.load(self._control.tensors())
-        self._control = control
-        self._kl_interval = None if optimizer.target_kl is None else optimizer.kl_interval_updates
+        self._max_gradient_norm = optimizer.max_gradient_norm
         # Take the constants of a new optimizer and set them in the existing parameter group, which keeps its state.
         self.optimizer.param_groups[0].update(new_optimizer(optimizer, self._parameters.values()).defaults)
 
@@ -194,9 +180,9 @@ class Trainer:
         starts = range(0, batch.num_unrolls, self._micro_batch_size)
         for start in starts:
             part = batch.part(start, start + self._micro_batch_size)
-            with self._replicas.reducing(start == starts[-1]):
+            with self._network.reducing(start == starts[-1]):
                 loss, output, next_core_state = run_part(part, self._statistics, num_trained)
-                self._replicas.backward(loss)
+                self._network.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may overwrite its outputs
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
@@ -210,49 +196,40 @@ class Trainer:
         return launched
 
     def finish(self, launched: Launched, rates: Rates) -> None:
-        """Clip the accumulated gradient by its global norm and do the optimizer's step at ``rates``, as adapted by the control.
+        """Clip the accumulated gradient by its global norm and do the optimizer's step at ``rates``.
 
         If the gradient is not finite, nothing changes: one bad batch must not destroy the weights of a run that took days.
         """
         gradients = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
-        norm = gather(torch.nn.utils.get_total_norm(gradients, foreach=True)).to(self._device)
+        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
         is_finite = norm.isfinite()
-        limit = self._control.limit(norm)
-        self.optimizer.grad_scale = ((norm + _LEAST_NORM) / limit.to(norm.dtype)).clamp(min=1.0)  # type: ignore[attr-defined]
-        self.optimizer.found_inf = is_finite.logical_not().to(norm.dtype)  # type: ignore[attr-defined]
-        look = self._look(launched.batch)
-        group, multiplier = self.optimizer.param_groups[0], self._control.rate_multiplier
-        group["lr"] = rates.learning_rate if multiplier is None else (rates.learning_rate * multiplier).to(norm.dtype)
-        group["weight_decay"] = rates.weight_decay
-        self.optimizer.step()
-        seen = None
-        if look is not None:
-            seen = look.after()
-            self._replicas.release()
-            self._control.follow(seen.update_kl, is_finite)
+        limit = math.inf if self._max_gradient_norm is None else self._max_gradient_norm
+        if self._max_gradient_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, norm, foreach=True)
+        diagnostics = self._diagnose(launched.batch)
+        group = self.optimizer.param_groups[0]
+        group["lr"], group["weight_decay"] = rates
+        guarded_step(self.optimizer, is_finite)
+        seen = None if diagnostics is None else diagnostics.after()
         self._follow(launched.targets, is_finite)
         self._send(launched.metrics, [norm, is_finite, norm > limit], seen)
 
     def _send(self, metrics: MetricSums, of_the_step: list[Tensor], seen: Seen | None) -> None:
         """What the host is told of an update."""
         sums = metrics.sums(self._shards)
-        multiplier = self._control.rate_multiplier
-        of_the_step.append(torch.ones_like(sums[0]) if multiplier is None else multiplier)
         parts = [sums, torch.stack([number.double() for number in of_the_step]), *([] if seen is None else [seen.numbers])]
         num_sums, leaves_out = len(sums), self._has_replay and not self._num_replayed
 
         def read(here: list[Tensor]) -> UpdateStatistics:
             numbers = here[0].tolist()
             losses = metrics.measured(numbers[:num_sums])
-            norm, is_finite, is_longer, rate_multiplier, *looked = numbers[num_sums:]
-            health = None if seen is None or not is_finite else seen.health(looked)
+            norm, is_finite, is_longer, *looked = numbers[num_sums:]
             return UpdateStatistics(
                 of_online_rows(losses) if leaves_out else losses,
                 norm,
                 bool(is_finite),
                 bool(is_finite and is_longer),
-                health if health is not None and health.is_whole else None,
-                rate_multiplier,
+                None if seen is None or not is_finite else seen.health(looked),
             )
 
         self._told.send([torch.cat([part.double() for part in parts])], read)
@@ -262,15 +239,7 @@ class Trainer:
 
         On a GPU it keeps the host from running further ahead than `MAX_UPDATES_AHEAD`: call it after every update.
         """
-        told = self._told.arrived(wait=wait)
-        if told:
-            self._last_multiplier = told[-1].rate_multiplier
-        return told
-
-    @property
-    def rate_multiplier(self) -> float:
-        """The control's multiplier of the scheduled learning rate, as of the last update whose statistics have arrived."""
-        return self._last_multiplier
+        return self._told.arrived(wait=wait)
 
     def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
         """Do one update on a batch in the host's memory, and wait for its statistics."""
@@ -281,7 +250,7 @@ class Trainer:
 
     def weights(self) -> dict[str, Tensor]:
         """Return the agent's whole tensors, on its device. All shards must call this together."""
-        return _gathered(self.agent)
+        return _detached(self.agent)
 
     def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Load `weights`, from any device.
@@ -289,11 +258,11 @@ class Trainer:
         Raises:
             CheckpointError: as `load_into`.
         """
-        _load(self.agent, tensors)
+        load_into(self.agent, tensors)
 
     def auxiliary_weights(self) -> dict[str, Tensor]:
         """Return the auxiliary head's tensors in the same way; empty if there is none."""
-        return {} if self._auxiliary_head is None else _gathered(self._auxiliary_head)
+        return {} if self._auxiliary_head is None else _detached(self._auxiliary_head)
 
     def load_auxiliary_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Load `auxiliary_weights`.
@@ -304,7 +273,7 @@ class Trainer:
         if bool(tensors) != (self._auxiliary_head is not None):
             raise CheckpointError("the auxiliary head does not fit: auxiliary.kind has changed")
         if self._auxiliary_head is not None:
-            _load(self._auxiliary_head, tensors)
+            load_into(self._auxiliary_head, tensors)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """Return the optimizer's state as whole, flat tensors on the CPU: ``<parameter>/<slot>``. All shards must call this together."""
@@ -317,20 +286,6 @@ class Trainer:
             CheckpointError: a tensor belongs to no parameter, its shape differs, or it belongs to another kind of optimizer.
         """
         load_state_tensors(self.optimizer, self._optimizer_kind, self._parameters, tensors)
-
-    def control_tensors(self) -> dict[str, Tensor]:
-        """Return the state of the control, on the CPU; the same on every shard, and empty if no rule is enabled."""
-        return self._control.tensors()
-
-    def load_control_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load `control_tensors`.
-
-        Raises:
-            CheckpointError: they are not valid.
-        """
-        self._control.load(tensors)
-        multiplier = self._control.rate_multiplier
-        self._last_multiplier = 1.0 if multiplier is None else float(multiplier)
 
     def value_statistics(self) -> Statistics:
         """Return the statistics of the value scaling, on the CPU; the same on every shard."""
@@ -358,7 +313,7 @@ class Trainer:
 
     def _part(self, part: TrainBatch, statistics: Statistics, num_trained: Tensor) -> tuple[Tensor, LossOutput, Tensor]:
         """Return the scalar to differentiate for a micro-batch, the loss's output, and the initial core states of the next unrolls."""
-        forward = self._forward(part, self._replicas, statistics, num_trained)
+        forward = self._forward(part, self._network, statistics, num_trained)
         output = self._loss(forward)
         total = output.total / num_trained if self._reduction == "mean" else output.total
         return total, output, forward.next_core_state
@@ -376,23 +331,18 @@ class Trainer:
             trains_online=self._trains_online,
         )
 
-    def _look(self, batch: TrainBatch) -> Look | None:
-        """Start the measurement before a step if one is due: on the whole batch for the run's health, else on a part of it."""
+    def _diagnose(self, batch: TrainBatch) -> Diagnostics | None:
+        """Start the measurement before a step, if one is due."""
         self._num_steps += 1
-        is_whole = self._num_steps % self._health_interval == 0
-        if not is_whole and (self._kl_interval is None or self._num_steps % self._kl_interval):
+        if self._num_steps % self._health_interval:
             return None
-        stop = batch.num_unrolls if is_whole else max(1, round(batch.num_unrolls * KL_SHARE))
-        step = self._micro_batch_size
-        parts = [batch.part(start, min(start + step, stop)) for start in range(0, stop, step)]
+        parts = [batch.part(start, start + self._micro_batch_size) for start in range(0, batch.num_unrolls, self._micro_batch_size)]
         num_trained = batch.trained.sum().clamp(min=1)
 
         def forward(part: TrainBatch) -> Forward:
-            return self._forward(part, self._replicas, self._statistics, num_trained)
+            return self._forward(part, self._network, self._statistics, num_trained)
 
-        look = Look(parts, forward, agent=self.agent, loss=self._plain_loss if is_whole else None, shards=self._shards)
-        self._replicas.release()
-        return look
+        return Diagnostics(parts, forward, agent=self.agent, loss=self._plain_loss, shards=self._shards)
 
     def _follow(self, parts: list[UnrollTargets], is_taken: Tensor) -> None:
         """Update the statistics with the targets of all shards, and the value layer with them, if the step was taken."""
@@ -414,12 +364,5 @@ class Trainer:
         return UnrollTargets(mean, mean_square, num_rows, task_ids.long(), is_replayed.bool())
 
 
-def _gathered(module: nn.Module) -> dict[str, Tensor]:
-    return {name: gather(tensor.detach()) for name, tensor in module.state_dict().items()}
-
-
-def _load(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Load whole tensors like `load_into`, into a module whose tensors may be sharded."""
-    own = module.state_dict()
-    fits = {name for name, tensor in tensors.items() if name in own and own[name].shape == tensor.shape}
-    load_into(module, {name: shard_like(tensor, own[name]) if name in fits else tensor for name, tensor in tensors.items()})
+def _detached(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach() for name, tensor in module.state_dict().items()}

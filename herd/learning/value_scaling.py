@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from herd.algorithms.popart import PopArtStatistics, preserving_rewrite, scale_of, updated
-from herd.learning.sharding import shard_like
 
 if TYPE_CHECKING:
     from torch import nn
@@ -130,8 +129,8 @@ class PopArt:
         """See `ValueScaling`. The optimizer's state is left as it is."""
         factor, offset = preserving_rewrite(before["shift"], self._scale(before), after["shift"], self._scale(after))
         weight, bias = value_head.weight, value_head.bias
-        weight.mul_(shard_like(factor.to(weight.dtype).unsqueeze(1), weight))
-        bias.mul_(shard_like(factor.to(bias.dtype), bias)).add_(shard_like(offset.to(bias.dtype), bias))
+        weight.mul_(factor.to(weight.dtype).unsqueeze(1))
+        bias.mul_(factor.to(bias.dtype)).add_(offset.to(bias.dtype))
 
     def by_task(self, statistics: Statistics) -> dict[str, list[float]]:
         """See `ValueScaling`."""

@@ -77,7 +77,7 @@ class Agent(nn.Module):
         self.num_actions = spec.num_actions
         self.compute_dtype = torch.float32
         self.torso = build_torso(spec, network)
-        self.language = InstructionEncoder() if network.language else None
+        self.language = InstructionEncoder(spec.num_words) if network.language else None
         self.last_action_and_reward = network.last_action_and_reward
         num_side = (LANGUAGE_SIZE if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
         num_features = self.torso.num_features + num_side

@@ -8,26 +8,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-WORD_BUCKETS = 1000
 EMBEDDING_SIZE = 20
 LANGUAGE_SIZE = 64
-MAX_WORDS = 16
-"""Longer instructions are truncated."""
 
 
 class InstructionEncoder(nn.Module):
     """The LSTM's output after the last word; zero for an empty instruction."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_words: int) -> None:
+        """``num_words``: number of ids, including that of the padding."""
         super().__init__()
-        self.embedding = nn.Embedding(WORD_BUCKETS + 1, EMBEDDING_SIZE)
+        self.embedding = nn.Embedding(num_words, EMBEDDING_SIZE)
         self.lstm = nn.LSTM(EMBEDDING_SIZE, LANGUAGE_SIZE, batch_first=True)
 
     def forward(self, instructions: Tensor) -> Tensor:
-        """int64 ids [T, B, L] in 0..1000 -> float32 [T, B, 64]."""
+        """int64 ids [T, B, L] -> float32 [T, B, 64]."""
         num_rows, batch, _ = instructions.shape
         # An instruction lasts a whole game, so an unroll has few different ones: each is read once.
-        words = instructions[:, :, :MAX_WORDS].flatten(0, 1)
+        words = instructions.flatten(0, 1)
         if words.is_cuda:
             # How many are distinct is a number that the host would wait for; reading all costs a GPU less.
             return self._read(words).view(num_rows, batch, LANGUAGE_SIZE)

@@ -16,9 +16,9 @@ import yaml
 from numpy.typing import NDArray
 
 from herd.config.foreign_files import parse_json, read_file
+from herd.config.loading.sources import parse_yaml
 from herd.config.run_files import AGENTS, agent_number, config_file
 from herd.config.sweep import parse_sweep, swept_values
-from herd.config.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from herd.config.foreign_files import MAX_JSON_BYTES, parse_json, read_file, read_json
-from herd.config.keys import keys_by_variant, section_variants
-from herd.config.reference import default_text
+from herd.config.loading.keys import keys_by_variant, section_variants
+from herd.config.loading.sources import parse_yaml
 from herd.config.run_files import STARTS, agent_directories, config_file, whole_run
-from herd.config.yaml_files import parse_yaml
 from herd.plots.history import read_points
 from herd.supervisor.health import health_warnings
 from herd.supervisor.summary import REPORT
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from herd.config.keys import SettingKey
+    from herd.config.loading.keys import SettingKey
 
 _NOT_OF_INTEREST = frozenset({"run_dir", "resume"})
 """Settings about where and how a run was started, which are not shown."""
@@ -138,7 +137,7 @@ def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
             continue
         value = given.pop(key.dotted)
         default = list(key.default) if isinstance(key.default, tuple) else key.default
-        shown = default_text(key)
+        shown = key.default_text
         if key.variants and key.path[-1] == (variants := section_variants()[key.section]).discriminator:
             default = shown = variants.default  # each variant's own default is itself
         if key.dotted not in _NOT_OF_INTEREST and value != default:

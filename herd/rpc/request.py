@@ -15,8 +15,7 @@ from herd.rpc.envelope import Message, Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from herd.transport import Frame
-    from herd.transport.tcp import Dealer
+    from herd.transport import Client, Frame
 
 CONNECTING_SECONDS = 0.01
 """Interval between attempts to send while there is no connection, or no room in its queue."""
@@ -75,7 +74,7 @@ class RetryingRequest:
 
     def __init__(
         self,
-        dealer: Dealer,
+        dealer: Client,
         frames_of: Callable[[int], list[Frame]],
         *,
         renumbers: bool = True,
@@ -185,7 +184,7 @@ class RetryingRequest:
 class RetryingClient:
     """A client that sends each request as a `RetryingRequest` on one socket; subclasses set both in their constructor."""
 
-    socket: Dealer
+    socket: Client
     """The socket, for a ``Poller`` and its byte counts."""
     _request: RetryingRequest
 

@@ -9,8 +9,8 @@ from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from herd.telemetry import Telemetry
+    from herd.transport import Client, Server
     from herd.transport.refusals import Refusals
-    from herd.transport.tcp import Dealer, Router
 
 
 class ServerMeters:
@@ -22,7 +22,7 @@ class ServerMeters:
             if telemetry.service in metric.services:
                 telemetry.counter(metric, reason="other")  # all reasons start at 0, so that the first one is seen as an increase
 
-    def watch_clients(self, router: Router, refusals: Refusals) -> None:
+    def watch_clients(self, router: Server, refusals: Refusals) -> None:
         """Export open, closed and failed connections."""
         read, connections = self._telemetry.read, router.connections
         read(names.CONNECTIONS, lambda: float(len(connections)))
@@ -31,12 +31,12 @@ class ServerMeters:
         for reason in names.AUTHENTICATION_FAILURES_BY:
             read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 
-    def watch_bytes(self, stream: str, *sockets: Router | Dealer) -> None:
+    def watch_bytes(self, stream: str, *sockets: Server | Client) -> None:
         """Export the traffic of all ``sockets``; ``stream``: one of ``names.STREAMS``."""
         self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream=stream)
         self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream=stream)
 
-    def watch_requests(self, router: Router, refusals: Refusals) -> None:
+    def watch_requests(self, router: Server, refusals: Refusals) -> None:
         """Export connections and traffic of a socket that carries requests and answers."""
         self.watch_clients(router, refusals)
         self._telemetry.read(names.REQUEST_BYTES, lambda: float(router.bytes_in))

@@ -12,7 +12,7 @@ from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
 from herd.topology import component_of
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,7 +53,7 @@ class ServiceProcess:
         self.contract = contract_digest(settings, self.spec)
         steps = suite_of(settings.env).longest_step_seconds if service in {"actor", "evaluator"} else 0.0
         self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)
-        self.context = new_context(settings.security)
+        self.context = Context(settings.security)
         self._warn_of_open_door()
 
     def __enter__(self) -> Self:
@@ -61,7 +61,7 @@ class ServiceProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.telemetry.close()
-        self.context.term()
+        self.context.destroy()
 
     def _warn_of_open_door(self) -> None:
         """Warn if anyone who can reach this machine may act as a process of the run."""

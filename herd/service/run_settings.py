@@ -13,8 +13,8 @@ import yaml
 
 from herd.config.foreign_files import read_file
 from herd.config.loading import dump_settings
+from herd.config.loading.sources import MAX_BYTES, parse_yaml
 from herd.config.run_files import CONFIG, LOCK, STARTS
-from herd.config.yaml_files import MAX_BYTES, parse_yaml
 from herd.service.files import append_line, replace_file
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd.topology import component_of
-from herd.transport.tcp import Poller, Router
+from herd.transport import Limits, Peer, Server
+from herd.transport.context import Poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.topology import ServiceName
-    from herd.transport import Frame
-    from herd.transport.tcp import Context, Dealer
+    from herd.transport import Client, Frame
+    from herd.transport.context import Context
 
 POLL_SECONDS = 0.2
 """How late a signal, or something that is due, may be noticed; idle, it costs five wake-ups a second."""
@@ -36,7 +37,7 @@ MAX_BURST_SECONDS = 0.5
 """And the time taken over them: checking the digest of a slice of weights takes a second per gigabyte."""
 
 
-def open_router(context: Context, settings: RunSettings, service: ServiceName, *, max_frame_bytes: int, **limits: int) -> Router:
+def open_router(context: Context, settings: RunSettings, service: ServiceName, *, max_frame_bytes: int, **limits: int) -> Server:
     """Bind where the section of ``service`` says; ``limits`` are those of `Router`.
 
     Raises:
@@ -46,7 +47,7 @@ def open_router(context: Context, settings: RunSettings, service: ServiceName, *
     section = component_of(service, settings).service.section
     own = getattr(settings, section)
     try:
-        return Router(context, tcp_address(own.host, own.port or "*"), max_frame_bytes=max_frame_bytes, **limits)
+        return context.server(tcp_address(own.host, own.port or "*"), Limits(max_frame_bytes=max_frame_bytes, **limits))
     except OSError as error:
         raise BadInputError(f"{section}.host, {section}.port: {error.strerror}") from error
 
@@ -56,8 +57,8 @@ class Inbox:
 
     def __init__(
         self,
-        router: Router,
-        handle: Callable[[bytes, Sequence[memoryview]], bool | None],
+        router: Server,
+        handle: Callable[[Peer, Sequence[memoryview]], bool | None],
         meters: ServerMeters,
         *,
         max_burst: int = MAX_BURST,
@@ -83,7 +84,7 @@ class Inbox:
             peer, frames = received
             try:
                 if self._handle(peer, frames) is not False:
-                    self._router.introduce()
+                    self._router.trust(peer)
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
@@ -108,8 +109,8 @@ class RequestInbox(Inbox):
 
     def __init__(
         self,
-        router: Router,
-        answer: Callable[[bytes, Message, Sequence[memoryview]], Reply],
+        router: Server,
+        answer: Callable[[Peer, Message, Sequence[memoryview]], Reply],
         meters: ServerMeters,
         *,
         max_burst: int = MAX_BURST,
@@ -118,9 +119,9 @@ class RequestInbox(Inbox):
         super().__init__(router, self._reply, meters, max_burst=max_burst)
         self._answer = answer
 
-    def _reply(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
+    def _reply(self, peer: Peer, frames: Sequence[memoryview]) -> bool:
         message = decode_header(frames[0])
-        check_sender(self._router.sender, message)
+        check_sender(peer.holder, message)
         reply = self._answer(peer, message, frames[1:])
         if reply.refusal is not None:
             warn_refused("client", reply.refusal, peer)  # one key for all, because reasons contain foreign text
@@ -133,8 +134,8 @@ class RequestInbox(Inbox):
 
 def serve_requests(
     process: ServiceProcess,
-    router: Router,
-    answer: Callable[[bytes, Message, Sequence[memoryview]], Reply],
+    router: Server,
+    answer: Callable[[Peer, Message, Sequence[memoryview]], Reply],
     meters: ServerMeters,
     stop: StopRequest,
     *,
@@ -164,7 +165,7 @@ def serve_requests(
     inbox.serve_waiting()
 
 
-def warn_refused(kind: str, reason: str, peer: bytes) -> None:
+def warn_refused(kind: str, reason: str, peer: Peer) -> None:
     """Log that a client was refused, at most once a minute per ``kind``, which comes from a closed set."""
     warn_limited(f"refused {kind}", "refused a client", reason=reason, peer=_shown(peer))
 
@@ -172,7 +173,7 @@ def warn_refused(kind: str, reason: str, peer: bytes) -> None:
 def serve(
     stop: StopRequest,
     telemetry: Telemetry,
-    sockets: Sequence[Router | Dealer],
+    sockets: Sequence[Server | Client],
     turn: Callable[[], None],
     rest_seconds: Callable[[], float] = lambda: POLL_SECONDS,
 ) -> None:
@@ -186,5 +187,5 @@ def serve(
     telemetry.set_ready(False, "stopping")
 
 
-def _shown(peer: bytes) -> str:
-    return printable(peer.decode("latin-1"), 64)
+def _shown(peer: Peer) -> str:
+    return printable(str(peer), 64)

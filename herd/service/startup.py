@@ -9,10 +9,10 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from herd.config.arguments import split_arguments
 from herd.config.curve_keys import check_curve_keys
-from herd.config.help import settings_help
 from herd.config.loading import SettingsError, load_settings
+from herd.config.loading.reference import settings_help
+from herd.config.loading.sources import split_arguments
 from herd.config.settings import RunSettings
 from herd.service.allocator import ensure_tuned_allocator
 from herd.topology import SERVICES, component_of

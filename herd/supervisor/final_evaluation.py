@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from herd.config.keys import ENVIRONMENT_PREFIX
+from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.config.run_files import CONFIG
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.supervisor.child import Child, describe_exit, last_lines

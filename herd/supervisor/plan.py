@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from herd.config.addresses import local_host
 from herd.config.curve_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
-from herd.config.keys import ENVIRONMENT_PREFIX
+from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.config.run_files import CONFIG
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.hardware import usable_cpus

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
-from herd.config.keys import ENVIRONMENT_PREFIX
 from herd.config.loading import dump_settings
+from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.supervisor.child import before_exec
 
 if TYPE_CHECKING:

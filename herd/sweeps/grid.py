@@ -8,8 +8,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from herd.config.keys import find_key, setting_keys
-from herd.config.layers import SettingsError, close_match
+from herd.config.errors import SettingsError, close_match
+from herd.config.loading.keys import find_key, setting_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

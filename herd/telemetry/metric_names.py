@@ -332,7 +332,7 @@ UPDATES_SKIPPED = CounterMetric(
 )
 UPDATES_CLIPPED = CounterMetric(
     "herd_learner_updates_clipped_total",
-    "Updates whose gradient was clipped by optimizer.max_gradient_norm or optimizer.clip_percentile. Every shard counts each.",
+    "Updates whose gradient was clipped by optimizer.max_gradient_norm. Every shard counts each.",
     "updates",
     ("learner",),
 )
@@ -382,7 +382,8 @@ LEARNER_STARVED = CounterMetric(
 )
 LOSS = GaugeMetric(
     "herd_learner_loss",
-    "Loss of the last update per trained agent step, by term, each times its cost. The terms that the loss names add up to total.",
+    "Loss of the last update by term, each times its cost: total per trained agent step, other terms per step that enters them. They add "
+    "up to total if every step enters every term: no trust region rejects steps, and replayed ones have an entropy bonus too.",
     "nats or squared return",
     ("learner",),
     labels=("term",),

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
+from herd.transport import UNREAD_PER_CONNECTION_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from herd.transport import Peer
 
 Cause = Literal["crowd", "unread"]
 """Why a connection was closed. ``crowd``: too many connections at once. ``unread``: too many unread bytes."""
@@ -33,9 +37,6 @@ LEAST_CONNECTIONS = 64
 UNREAD_SLACK_BYTES = 8 << 20
 """Beyond what messages may hold: small ones of 4,000 peers take 1 MB, and the kernel keeps up to 6 MB for one that sends much. Every
 byte of it can cost 30 of memory: a frame of 1 byte takes 3 on the wire, and 64 to 96 in libzmq."""
-UNREAD_PER_CONNECTION_BYTES = 4096
-"""A well-behaved connection sends less than this during a minute in which it is not read: 12 credit requests. Its unrolls are counted
-separately."""
 GREETING_BYTES = 8192
 """Limit of a connection that has not authenticated yet; a well-behaved client sends less than 1 kB before that."""
 FRAME_OVERHEAD_BYTES = 48
@@ -123,6 +124,8 @@ class _Connection:
     """Bytes of these that were delivered as messages or were heartbeats."""
     route: bytes | None = None
     """The route of its messages, known after the first; it never changes."""
+    speaker: Peer | None = None
+    """The peer that sends over it, known after the first message."""
 
     @property
     def unread(self) -> int:
@@ -171,9 +174,9 @@ class Connections:
         self._strangers: OrderedDict[int, None] = OrderedDict()
         self._greeting: OrderedDict[int, None] = OrderedDict()
         self._unread_bytes = 0
-        self._speakers: dict[int, bytes] = {}
+        self._by_route: dict[bytes, int] = {}
         # Bounded by the number of connections, for callers that never ask for departures.
-        self._departed: deque[bytes] = deque(maxlen=MAX_CONNECTIONS)
+        self._departed: deque[Peer] = deque(maxlen=MAX_CONNECTIONS)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -204,11 +207,14 @@ class Connections:
         """Forget a connection."""
         self._strangers.pop(descriptor, None)
         self._greeting.pop(descriptor, None)
-        if (speaker := self._speakers.pop(descriptor, None)) is not None:
-            self._departed.append(speaker)
         known = self._connections.pop(descriptor, None)
-        if known is not None:
-            self._unread_bytes -= known.unread
+        if known is None:
+            return
+        self._unread_bytes -= known.unread
+        if known.route is not None:
+            self._by_route.pop(known.route, None)
+        if known.speaker is not None:
+            self._departed.append(known.speaker)
 
     def has(self, descriptor: int, route: bytes) -> bool:
         """Return whether this connection is known and carries messages of this route."""
@@ -220,6 +226,7 @@ class Connections:
         known = self._connections.get(descriptor)
         if known is not None:
             known.route = route
+            self._by_route[route] = descriptor
 
     def delivered(self, descriptor: int, num_bytes: int, num_frames: int) -> None:
         """Count a message that was delivered."""
@@ -230,16 +237,17 @@ class Connections:
         known.delivered += num_bytes + num_frames * FRAME_OVERHEAD_BYTES
         self._unread_bytes += known.unread - before
 
-    def introduced(self, descriptor: int) -> None:
+    def introduced(self, route: bytes) -> None:
         """Mark a connection as belonging to this run: the service has accepted a message from it."""
-        self._strangers.pop(descriptor, None)
+        self._strangers.pop(self._by_route.get(route, -1), None)
 
-    def speaks(self, descriptor: int, peer: bytes) -> None:
+    def speaks(self, route: bytes, peer: Peer) -> None:
         """Note the peer that sends over a connection."""
-        if descriptor in self._connections:
-            self._speakers[descriptor] = peer
+        known = self._connections.get(self._by_route.get(route, -1))
+        if known is not None:
+            known.speaker = peer
 
-    def departures(self) -> list[bytes]:
+    def departures(self) -> list[Peer]:
         """Return the peers whose connections have ended since the last call; they may have others."""
         departed = list(self._departed)
         self._departed.clear()

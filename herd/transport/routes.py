@@ -7,10 +7,14 @@ while its old connection still exists and delivers messages.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 import zmq
 
 from herd.transport.connections import MAX_CONNECTIONS
+
+if TYPE_CHECKING:
+    from herd.transport import Peer
 
 NAME_PROPERTY = "X-Herd-Peer"
 MAX_NAME_BYTES = 255
@@ -28,31 +32,29 @@ def peer_name(frame: zmq.Frame) -> bytes | None:
 
 
 class Routes:
-    """Name of a peer -> its newest connection. The size is bounded by the number of connections; the longest silent are removed first."""
+    """Peer -> its newest connection. The size is bounded by the number of connections; the longest silent are removed first."""
 
     def __init__(self, *, max_routes: int = MAX_CONNECTIONS) -> None:
         self._max_routes = max_routes
-        self._routes: OrderedDict[bytes, bytes] = OrderedDict()
+        self._routes: OrderedDict[Peer, bytes] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._routes)
 
-    def heard(self, route: bytes, name: bytes | None) -> bytes | None:
-        """Return the peer of the connection ``route``; None if that peer has a newer connection."""
-        if name is None:
-            return route
-        known = self._routes.get(name)
+    def heard(self, route: bytes, peer: Peer) -> bool:
+        """Note that ``peer`` sent a message over the connection ``route``; False if it has a newer connection."""
+        known = self._routes.get(peer)
         if known is not None and known != route and not _is_newer(route, known):
-            return None
-        self._routes[name] = route
-        self._routes.move_to_end(name)
+            return False
+        self._routes[peer] = route
+        self._routes.move_to_end(peer)
         if len(self._routes) > self._max_routes:
             self._routes.popitem(last=False)
-        return name
+        return True
 
-    def route_to(self, peer: bytes) -> bytes:
-        """Return the connection for an answer to ``peer``."""
-        return self._routes.get(peer, peer)
+    def route_to(self, peer: Peer) -> bytes:
+        """Return the connection for an answer to ``peer``; one without a name is named after its connection."""
+        return self._routes.get(peer, peer.name)
 
 
 def _is_newer(route: bytes, than: bytes) -> bool:

@@ -1,8 +1,4 @@
-"""The only module that uses ZeroMQ: sockets that never block, never raise ZeroMQ errors, and document how they lose data.
-
-A socket may only be used by the thread that created it, except for ``Waker.wake``.
-Each process has one ``Context``, passed to its sockets; it holds the keys that secure them.
-"""
+"""Connections over ZeroMQ, to ``tcp`` and ``ipc`` addresses. Sockets never block, never raise ZeroMQ errors, and say how they lose data."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import contextlib
 import errno
 import logging
 import os
-import socket
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -18,22 +13,21 @@ import zmq
 
 from herd.config.addresses import BOTH_VERSIONS, host_of, is_ipv6, is_name
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
-from herd.config.layers import SettingsError
-from herd.transport import ALWAYS_ALLOWED_BYTES, MAX_FRAMES
-from herd.transport.connections import UNREAD_PER_CONNECTION_BYTES, UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
+from herd.config.errors import SettingsError
+from herd.transport import ALWAYS_ALLOWED_BYTES, MAX_FRAMES, AddressInUse, Peer
+from herd.transport.connections import UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
 from herd.transport.handshakes import ClientConnection, Handshake, HandshakeMonitor
 from herd.transport.keys import run_token
 from herd.transport.keys.curve import MESSAGE_OVERHEAD_BYTES, Curve
 from herd.transport.keys.run_token import RunToken
-from herd.transport.refusals import OncePerMinute, Refusals
 from herd.transport.routes import NAME_PROPERTY, Routes, peer_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
-    from herd.config.settings import SecuritySettings
-    from herd.transport import Frame
+    from herd.transport import Frame, Limits
+    from herd.transport.context import Context
     from herd.transport.keys.curve import AuthorisedClients
 
 RECONNECT_MILLISECONDS = 100
@@ -59,11 +53,7 @@ NOT_THE_LAST = zmq.DONTWAIT | zmq.SNDMORE
 _LOG = logging.getLogger("herd.transport")
 
 
-class EndpointInUse(OSError):  # noqa: N818 - named after the condition
-    """Another process has bound this endpoint, or the address does not exist here."""
-
-
-class Context:
+class Transport:
     """ZeroMQ's I/O thread and sockets of one process, and the keys that they use.
 
     Without keys, but with the run's token in the environment, every Router admits only clients that present it.
@@ -71,16 +61,29 @@ class Context:
     secret key. Keys are read when the first socket of a role is created: a process without a Router needs no server key.
     """
 
-    def __init__(self, security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> None:
-        """Create a context without sockets; ``security`` and ``environ`` say where keys are, None means unencrypted connections."""
+    def __init__(self, context: Context) -> None:
+        self.refusals = context.refusals
+        self.log = context.log
         # One I/O thread moves about 1 GB/s unencrypted, the traffic of several learners.
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._log = OncePerMinute()
-        self.refusals = Refusals(self._log)
-        """Counts of clients that could not connect to this process's servers."""
-        self._curve = Curve(security, environ, self.refusals, self._log) if security is not None and security.curve else None
-        token = environ.get(RUN_TOKEN_VARIABLE)
+        self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        security, token = context.security, context.environ.get(RUN_TOKEN_VARIABLE)
+        self._curve = Curve(security, context.environ, self.refusals, self.log) if security is not None and security.curve else None
         self._token = RunToken(token, self.refusals) if self._curve is None and token else None
+
+    def server(self, address: str, limits: Limits) -> Router:
+        """Bind; see `herd.transport.context.Context.server`."""
+        return Router(self, address, limits)
+
+    def client(self, address: str, name: str, limits: Limits) -> Dealer:
+        """Start connecting; see `herd.transport.context.Context.client`."""
+        return Dealer(self, address, name, limits)
+
+    def close(self, linger_milliseconds: int) -> None:
+        """Close open sockets, and end."""
+        for authenticates in (self._curve, self._token):
+            if authenticates is not None:
+                authenticates.close()
+        self._zmq.destroy(linger=linger_milliseconds)
 
     @property
     def curve(self) -> bool:
@@ -101,7 +104,7 @@ class Context:
 
     def open(self, kind: int) -> zmq.Socket[bytes]:
         """Return a new socket without keys."""
-        return self._context.socket(kind)
+        return self._zmq.socket(kind)
 
     def secure_client(self, made: zmq.Socket[bytes]) -> str | None:
         """Set a client's keys, or the run's token, if there is any; return the name of the client's key.
@@ -125,61 +128,38 @@ class Context:
             self._token.secure_server(made)
         return self._curve.secure_server(made) if self._curve is not None else None
 
-    def warn(self, key: str, line: str) -> bool:
-        """Log ``line``, at most once a minute per ``key``; return whether it was logged."""
-        return self._log.warn(key, line)
-
-    def term(self) -> None:
-        """End like ``destroy``; sockets closed with a linger may take that long to send the rest."""
-        self.destroy()
-
-    def destroy(self, linger: int = 0) -> None:
-        """Close open sockets, with ``linger`` milliseconds, and end. A second call does nothing."""
-        for authenticates in (self._curve, self._token):
-            if authenticates is not None:
-                authenticates.close()
-        self._context.destroy(linger=linger)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.destroy()
-
-
-def new_context(security: SecuritySettings | None = None, environ: Mapping[str, str] = os.environ) -> Context:
-    """Return the process's context: ``new_context(settings.security)``, or without arguments for unencrypted connections."""
-    return Context(security, environ)
-
 
 class _Socket:
     """The common part of Router and Dealer: options, counters, periodic checks of handshakes, closing."""
 
     _monitor: HandshakeMonitor
 
-    def __init__(
-        self, context: Context, kind: int, max_frame_bytes: int, high_water_mark: int, connections: Connections | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, kind: int, limits: Limits, connections: Connections | None = None) -> None:
         self.bytes_in = 0
         """Payload bytes received."""
         self.bytes_out = 0
         """Payload bytes handed to ZeroMQ."""
-        self._context = context
+        self._transport = transport
         self._look_at = 0.0
-        self._socket: zmq.Socket[bytes] = context.open(kind)
+        self._socket: zmq.Socket[bytes] = transport.open(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.SNDHWM, high_water_mark)
+        self._socket.setsockopt(zmq.SNDHWM, limits.high_water_mark)
         # A full queue stops libzmq from reading. If that peer then disconnects, our next heartbeat aborts our process ("!_io_error",
         # libzmq 4.3.5, issues 3937 and 4767). So no queue is ever full: servers close connections that send more than can be read, and
         # a client never has more waiting answers than requests.
-        self._socket.setsockopt(zmq.RCVHWM, 0 if connections is None or kernel_tells() else high_water_mark)
-        overhead = MESSAGE_OVERHEAD_BYTES if context.curve else 0
-        self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_frame_bytes, ALWAYS_ALLOWED_BYTES) + overhead)
+        self._socket.setsockopt(zmq.RCVHWM, 0 if connections is None or kernel_tells() else limits.high_water_mark)
+        overhead = MESSAGE_OVERHEAD_BYTES if transport.curve else 0
+        self._socket.setsockopt(zmq.MAXMSGSIZE, max(limits.max_frame_bytes, ALWAYS_ALLOWED_BYTES) + overhead)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MILLISECONDS)
         self._monitor = HandshakeMonitor(self._socket, connections)
 
+    @property
+    def waitable(self) -> zmq.Socket[bytes]:
+        """The socket itself, because its descriptor is edge-triggered."""
+        return self._socket
+
     def fileno(self) -> int:
-        """Return the descriptor for polling (edge-triggered: use ``Poller``)."""
+        """Return the edge-triggered descriptor."""
         return self._socket.fileno()
 
     def close(self, linger_seconds: float = 0.0) -> None:
@@ -246,47 +226,16 @@ class Router(_Socket):
     of a client whose key was revoked since it connected are dropped and counted.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        bind_endpoint: str,
-        *,
-        max_frame_bytes: int,
-        high_water_mark: int = 16,
-        unread_frames: int = 2,
-        unread_bytes_each: int = UNREAD_PER_CONNECTION_BYTES,
-        max_connections: int | None = None,
-    ) -> None:
-        """Bind.
-
-        Args:
-            context: the process's.
-            bind_endpoint: such as ``tcp://127.0.0.1:7100`` or ``tcp://[::1]:7100``; host ``*`` is every interface, of IPv4 and IPv6;
-                port ``*`` takes a free one, see ``endpoint``.
-            max_frame_bytes: a peer that announces a larger frame is disconnected.
-            high_water_mark: answers queued per peer.
-            unread_frames: frames of the largest size that all peers together may have sent before this process reads them.
-            unread_bytes_each: unread bytes allowed per connection, in addition to these frames and the kernel's buffers; when the total is
-                exceeded, the peer with the most unread bytes is disconnected.
-            max_connections: connections at once; None for the most that the process's limit of descriptors allows.
-
-        Raises:
-            EndpointInUse: the endpoint cannot be bound.
-            SettingsError: a key is missing or invalid.
-
-        """
+    def __init__(self, transport: Transport, address: str, limits: Limits) -> None:
         self.connections = Connections(
-            max_connections=max_connections or most_connections(),
-            max_unread_bytes=unread_frames * max(max_frame_bytes, ALWAYS_ALLOWED_BYTES) + UNREAD_SLACK_BYTES,
-            unread_bytes_each=unread_bytes_each,
-            welcome_bytes=context.welcome_bytes,
+            max_connections=limits.max_connections or most_connections(),
+            max_unread_bytes=limits.unread_frames * max(limits.max_frame_bytes, ALWAYS_ALLOWED_BYTES) + UNREAD_SLACK_BYTES,
+            unread_bytes_each=limits.unread_bytes_each,
+            welcome_bytes=transport.welcome_bytes,
         )
         """The open connections, and counts of those closed."""
         self._routes = Routes()
-        self._descriptor: int | None = None
-        self.sender: str | None = None
-        """Name of the key that the sender of the last message holds, such as ``client-actor-7``; None without keys."""
-        super().__init__(context, zmq.ROUTER, max_frame_bytes, high_water_mark, self.connections)
+        super().__init__(transport, zmq.ROUTER, limits, self.connections)
         # A peer that sends but does not read keeps its connection alive and its answers in our memory.
         self._socket.setsockopt(zmq.TCP_MAXRT, SILENCE_MILLISECONDS)
         for option, value in KEEP_ALIVE.items():
@@ -294,25 +243,25 @@ class Router(_Socket):
         # No ROUTER_HANDOVER: it leaves the older connection without a queue, which causes the same abort as a full one.
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
-            self._authorised = context.secure_server(self._socket)
+            self._authorised = transport.secure_server(self._socket)
         except SettingsError:
             self.close()
             raise
-        host = host_of(bind_endpoint)
+        host = host_of(address)
         # A socket of IPv6 at every interface takes IPv4 too; where the kernel has no IPv6, libzmq falls back to IPv4.
         self._socket.setsockopt(zmq.IPV6, host in BOTH_VERSIONS or is_ipv6(host))
         try:
-            self._socket.bind(bind_endpoint)
+            self._socket.bind(address)
         except zmq.ZMQError as error:
             self.close()
-            raise EndpointInUse(error.errno, f"cannot bind {bind_endpoint}: {os.strerror(error.errno or 0)}") from error
+            raise AddressInUse(error.errno, f"cannot bind {address}: {os.strerror(error.errno or 0)}") from error
 
     @property
     def endpoint(self) -> str:
         """The bound endpoint, with the actual port."""
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
-    def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
+    def send(self, peer: Peer, frames: Sequence[Frame]) -> bool:
         """Queue a message for ``peer``; False if it is unknown or its queue is full."""
         route = self._routes.route_to(peer)
         if not self._send([route, *frames]):
@@ -320,48 +269,46 @@ class Router(_Socket):
         self.bytes_out -= len(route)  # the route is not sent
         return True
 
-    def receive(self) -> tuple[bytes, list[memoryview]] | None:
+    def receive(self) -> tuple[Peer, list[memoryview]] | None:
         """Return the next (peer, frames), at least one frame; None if none is waiting, or after too many skipped messages."""
         for _ in range(MOST_DROPPED):
             if (frames := self._receive()) is None:
                 return None
-            self.bytes_in -= len(frames[0])  # the route, which is not sent
-            self._account_for(frames)
-            if len(frames) > 1 and self._may_speak(frames[1]):
-                peer = self._routes.heard(frames[0].bytes, peer_name(frames[1]))
-                if peer is not None:
-                    if self._descriptor is not None:
-                        self.connections.speaks(self._descriptor, peer)
-                    return peer, [frame.buffer for frame in frames[1:]]
+            route = frames[0].bytes
+            self.bytes_in -= len(route)  # which is not sent
+            self._account_for(route, frames)
+            if len(frames) == 1 or (sender := self._sender(route, frames[1])) is None or not self._routes.heard(route, sender):
+                continue
+            self.connections.speaks(route, sender)
+            return sender, [frame.buffer for frame in frames[1:]]
         return None
 
-    def introduce(self) -> None:
-        """Mark the connection of the last message as belonging to this run: the service has accepted the message.
+    def trust(self, peer: Peer) -> None:
+        """Note that this peer said something valid: its connection is not among those that are closed first where there are too many."""
+        self.connections.introduced(self._routes.route_to(peer))
 
-        When there are too many connections, those not introduced are closed first, beginning with the oldest.
-        """
-        if self._descriptor is not None:
-            self.connections.introduced(self._descriptor)
+    def departures(self) -> list[Peer]:
+        """Return the peers whose connections have ended since the last call; they may have others."""
+        return self.connections.departures()
 
-    def _account_for(self, frames: list[zmq.Frame]) -> None:
-        self._descriptor = None
+    def _account_for(self, route: bytes, frames: list[zmq.Frame]) -> None:
         with contextlib.suppress(zmq.ZMQError):  # not over TCP
-            self._descriptor = descriptor = int(frames[-1].get(zmq.SRCFD))
-            if not self.connections.has(descriptor, frames[0].bytes):  # new since the last check, or gone, or its number was reused
+            descriptor = int(frames[-1].get(zmq.SRCFD))
+            if not self.connections.has(descriptor, route):  # new since the last check, or gone, or its number was reused
                 self._read_events()
-                self.connections.routed(descriptor, frames[0].bytes)
+                self.connections.routed(descriptor, route)
             self.connections.delivered(descriptor, sum(map(len, frames[1:])), len(frames) - 1)
 
-    def _may_speak(self, frame: zmq.Frame) -> bool:
-        """Return whether the sender's key is still admitted: libzmq checked it at the handshake, which may be days ago."""
+    def _sender(self, route: bytes, frame: zmq.Frame) -> Peer | None:
+        """Return the sender; None if its key is no longer admitted: libzmq checked it at the handshake, which may be days ago."""
+        name = peer_name(frame) or route
         if self._authorised is None:
-            return True
+            return Peer(name)
         key = str(frame.get("User-Id"))
-        if self._authorised.admits(key):
-            self.sender = self._authorised.name_of(key)
-            return True
-        self._context.refusals.add("revoked", "a client whose key was revoked is still connected and is not heard: end it")
-        return False
+        if (holder := self._authorised.name_of(key)) is not None:
+            return Peer(name, key, holder)
+        self._transport.refusals.add("revoked", "a client whose key was revoked is still connected and is not heard: end it")
+        return None
 
     def _look(self) -> None:
         self._read_events()
@@ -374,8 +321,8 @@ class Router(_Socket):
             self._refuse(handshake)
 
     def _refuse(self, handshake: Handshake) -> None:
-        refusals = self._context.refusals
-        if handshake is Handshake.MECHANISM and self._context.has_token:
+        refusals = self._transport.refusals
+        if handshake is Handshake.MECHANISM and self._transport.has_token:
             refusals.add(
                 "mechanism", f"refused a client without this run's token at {self.endpoint}: give it {RUN_TOKEN_VARIABLE}, or the same keys"
             )
@@ -401,41 +348,19 @@ class Dealer(_Socket):
     reconnects only while ``receive`` is called. The reason for a missing connection is logged once a minute.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        connect_endpoint: str,
-        *,
-        routing_id: str,
-        max_frame_bytes: int,
-        high_water_mark: int = 16,
-    ) -> None:
-        """Start connecting in the background.
-
-        Args:
-            context: the process's.
-            connect_endpoint: such as ``tcp://learner-0:7100`` or ``tcp://[::1]:7100``.
-            routing_id: 1..255 bytes, unique among the server's peers.
-            max_frame_bytes: a server that announces a larger frame is disconnected.
-            high_water_mark: messages queued in each direction.
-
-        Raises:
-            OSError: the endpoint is not an address.
-            SettingsError: a key is missing or invalid.
-
-        """
-        self._context = context
-        self._endpoint = connect_endpoint
-        self._routing_id = routing_id.encode()
-        self._limits = (max_frame_bytes, high_water_mark)
+    def __init__(self, transport: Transport, address: str, name: str, limits: Limits) -> None:
+        self._transport = transport
+        self._endpoint = address
+        self._name = name.encode()
+        self._limits = limits
         # With IPv6 enabled, names without an IPv6 address also resolve. If a name has both kinds, libzmq tries only one.
-        self._ipv6 = is_ipv6(host_of(connect_endpoint))
+        self._ipv6 = is_ipv6(host_of(address))
         self._open()
 
     def _open(self) -> None:
-        super().__init__(self._context, zmq.DEALER, *self._limits)
+        super().__init__(self._transport, zmq.DEALER, self._limits)
         # Not as ZeroMQ's own identity, because two connections with one identity cannot be distinguished (see Router).
-        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._routing_id)
+        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._name)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MILLISECONDS)
@@ -444,7 +369,7 @@ class Dealer(_Socket):
         self._socket.setsockopt(zmq.IPV6, self._ipv6)
         self._complained = False
         try:
-            key_name = self._context.secure_client(self._socket)
+            key_name = self._transport.secure_client(self._socket)
             self._connection = ClientConnection(self._endpoint, key_name=key_name, is_name=is_name(host_of(self._endpoint)))
             self._socket.connect(self._endpoint)
         except SettingsError:
@@ -469,13 +394,13 @@ class Dealer(_Socket):
         """Why there is no connection and what to check; None while connected or too early to tell."""
         return self._connection.trouble
 
-    def restart_connection(self, connect_endpoint: str | None = None) -> None:
-        """Drop the connection and everything queued, and reconnect, to another endpoint if given. Pollers must register again."""
+    def restart_connection(self, address: str | None = None) -> None:
+        """Drop the connection and everything queued, and reconnect, to another address if given. Pollers must register again."""
         bytes_in, bytes_out = self.bytes_in, self.bytes_out
         self.close()
-        if connect_endpoint is not None and connect_endpoint != self._endpoint:
-            self._endpoint = connect_endpoint
-            self._ipv6 = is_ipv6(host_of(connect_endpoint))
+        if address is not None and address != self._endpoint:
+            self._endpoint = address
+            self._ipv6 = is_ipv6(host_of(address))
         self._open()
         self.bytes_in, self.bytes_out = bytes_in, bytes_out
 
@@ -509,67 +434,7 @@ class Dealer(_Socket):
             self._socket.setsockopt(zmq.IPV6, self._ipv6)
             self._socket.connect(self._endpoint)
         if (trouble := self._connection.trouble) is not None:
-            self._complained |= self._context.warn(self._endpoint, trouble)
+            self._complained |= self._transport.log.warn(self._endpoint, trouble)
         elif self._complained and self._connection.connected:
             self._complained = False
             _LOG.info("connected to %s", self._endpoint)
-
-
-class Waker:
-    """Wakes a ``Poller`` from another thread. Wakes that come before the poll merge into one; none is lost."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-
-    def wake(self) -> None:
-        """Make the waker readable; may be called from any thread."""
-        # A full pipe wakes the reader too; a closed one has no reader.
-        with contextlib.suppress(BlockingIOError, OSError):
-            self._writer.send(b"\0")
-
-    def clear(self) -> None:
-        """Reset the waker; call this before processing the reason for the wake."""
-        with contextlib.suppress(BlockingIOError):
-            while self._reader.recv(4096):
-                pass
-
-    def fileno(self) -> int:
-        """Return the descriptor that becomes readable."""
-        return self._reader.fileno()
-
-    def close(self) -> None:
-        """Close both ends."""
-        self._reader.close()
-        self._writer.close()
-
-
-class Poller:
-    """Waits for any of several sockets and wakers."""
-
-    def __init__(self, *sources: Router | Dealer | Waker) -> None:
-        self._poller = zmq.Poller()
-        self._by_key: dict[object, Router | Dealer | Waker] = {}
-        for source in sources:
-            self.register(source)
-
-    def register(self, source: Router | Dealer | Waker) -> None:
-        """Add a source; remove it with ``unregister`` before it is closed."""
-        key = source.fileno() if isinstance(source, Waker) else source._socket
-        self._by_key[key] = source
-        self._poller.register(key, zmq.POLLIN)
-
-    def unregister(self, source: Router | Dealer | Waker) -> None:
-        """Remove a source; unknown ones are ignored."""
-        for key in [key for key, known in self._by_key.items() if known is source]:
-            del self._by_key[key]
-            self._poller.unregister(key)
-
-    def poll(self, timeout_seconds: float) -> set[Router | Dealer | Waker]:
-        """Wait at most ``timeout_seconds``; return the sources that can be read. Read a socket until it returns None."""
-        try:
-            ready = self._poller.poll(max(0, round(timeout_seconds * 1000)))
-        except zmq.ContextTerminated:
-            return set()
-        return {self._by_key[key] for key, _ in ready}

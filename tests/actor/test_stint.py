@@ -11,7 +11,7 @@ from herd_actor.stint import Stints
 from herd.config.settings import ActorSettings, RunSettings
 from herd.protocols.weights.messages import Place
 from herd.service.signals import StopRequest
-from herd.transport.tcp import Context
+from herd.transport.context import Context
 
 
 class Stop:

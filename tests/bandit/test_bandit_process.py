@@ -20,7 +20,7 @@ from herd.protocols.bandit.client import BanditClient
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import encode
 from herd.telemetry.scrape import probe, total
-from herd.transport.tcp import Context, new_context
+from herd.transport.context import Context
 from tests.patience import patient
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, until
 
@@ -166,7 +166,7 @@ def test_with_keys_only_known_clients_are_answered(tmp_path: Path, connect: Conn
     with Server(tmp_path / "run", keys=keys) as server:
         (tmp_path / "client-default.secret").rename(keys / "client-default.secret")
         stranger = connect(server)
-        with new_context(server.settings.security) as context:
+        with Context(server.settings.security) as context:
             actor = BanditClient(
                 context, server.endpoint, run_id="pong", contract=server.contract, task_ids=[0], timeout_seconds=ANSWER_SECONDS
             )

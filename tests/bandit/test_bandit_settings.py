@@ -4,8 +4,8 @@ import pytest
 from herd_bandit.population import new_bandits
 from pydantic import ValidationError
 
-from herd.config.keys import find_key
 from herd.config.loading import load_settings
+from herd.config.loading.keys import find_key
 from herd.config.settings import BanditSettings
 from herd.config.tiling import tiling_of
 

@@ -1,4 +1,4 @@
-"""Small runs of the fan-in and fan-out measurements with real processes; they print the figures that ``herd plan`` uses."""
+"""Small runs of the fan-in and fan-out measurements with real processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from benchmarks.fan_in import finished
 from benchmarks.fan_out import is_whole, marked
-from herd.bench.plan_figures import package_figures, with_own_figures
 from herd.protocols.weights.client import WeightsFrame
 from tests.patience import patient
 
@@ -23,26 +22,24 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def measured(name: str, folder: Path, *words: object) -> dict[str, Any]:
+def measured(name: str, *words: object) -> dict[str, Any]:
     command = [sys.executable, "-m", f"benchmarks.{name}", "catch", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=patient(110))
-    (folder / "figures.json").write_text(done.stdout)
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
 
 @pytest.mark.processes
-def test_fifty_actors_lose_no_unroll_over_broken_connections(tmp_path: Path) -> None:
+def test_fifty_actors_lose_no_unroll_over_broken_connections() -> None:
     words = ("--actors", 50, "--seconds", 1, "--unrolls-per-message", 2, "--unrolls-per-second", 2000, "--breaks", 5)
-    report = measured("fan_in", tmp_path, *words)
+    report = measured("fan_in", *words)
     loss = report["loss"]
     assert loss["is_exact"], loss
     assert loss["unrolls_sent"] == loss["unrolls_consumed"] > 50
     assert loss["connections_broken"] >= 1
     assert loss["frames"]["consumed"] == loss["unrolls_sent"] * 20
     assert 0 < report["receiver"]["queue_bytes"] <= report["receiver"]["queue_bound_bytes"]
-    ingest = with_own_figures(package_figures(), [tmp_path / "figures.json"]).ingest
-    assert ingest.microseconds_per_unroll == report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"]
+    assert report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"] > 0
 
 
 def test_credit_that_finished_actors_hold_goes_to_those_that_must_send_again() -> None:
@@ -62,9 +59,9 @@ def test_credit_that_finished_actors_hold_goes_to_those_that_must_send_again() -
 
 
 @pytest.mark.processes
-def test_fifty_clients_get_every_version_complete_from_replicas(tmp_path: Path) -> None:
+def test_fifty_clients_get_every_version_complete_from_replicas() -> None:
     words = ("--actors", 50, "--versions", 2, "--interval-seconds", 0.5, "--ask-seconds", 0.2, "--seconds", 1, "--concurrent", 10)
-    report = measured("fan_out", tmp_path, *words)
+    report = measured("fan_out", *words)
     assert [version["clients"] for version in report["versions"]] == [50, 50]
     assert all(0 < version["median_seconds"] <= version["worst_seconds"] for version in report["versions"])
     assert report["clients"] == {"went_back": 0, "in_part": 0, "malformed": 0}
@@ -73,8 +70,7 @@ def test_fifty_clients_get_every_version_complete_from_replicas(tmp_path: Path) 
     assert len(replicas) == 2
     assert sum(server["weights"] for server in replicas) >= 50 * 2
     assert root["weights"] <= 3 * 2
-    weights = with_own_figures(package_figures(), [tmp_path / "figures.json"]).weights
-    assert weights.microseconds_per_not_modified == report["cpu_microseconds_per_not_modified"]
+    assert report["cpu_microseconds_per_not_modified"] > 0
 
 
 def test_mixed_slices_of_two_versions_are_detected() -> None:

@@ -73,8 +73,6 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
         mock.patch.dict(os.environ, environ, clear=True),
         mock.patch("herd.supervisor.supervisor.Supervisor.run", started),
         mock.patch("herd.cli.sweep.train_all", started),
-        mock.patch("herd.bench.command.bench", started),
-        mock.patch("herd.bench.learner.measure_learner", started),
         mock.patch.object(sys, "path", list(sys.path)),  # makes the user's own code importable
         redirect_stdout(output),
         redirect_stderr(errors),

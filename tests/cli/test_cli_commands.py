@@ -15,8 +15,8 @@ import pytest
 
 from herd.cli import checks
 from herd.cli.main import COMMANDS, main
-from herd.config.keys import setting_keys
 from herd.config.loading import dump_settings
+from herd.config.loading.keys import setting_keys
 from herd.config.settings import RunSettings
 from tests.patience import patient
 
@@ -80,7 +80,6 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
         (["watch", "nowhere"], ["nowhere: no such run"]),
         (["plot", "run", "empty"], ["empty: not a run"]),
         (["status", "nowhere"], ["nowhere: no such run"]),
-        (["plan", "--frames_per_second", "0"], ["--frames_per_second"]),
     ],
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else None,
 )

@@ -7,7 +7,7 @@ import pytest
 from herd.cli.errors import CommandError
 from herd.cli.preflight import check_dealing
 from herd.cli.train import read_settings
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
 

@@ -23,7 +23,7 @@ from herd.config.curve_keys import (
     load_client_keys,
     load_server_keys,
 )
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.config.loading import dump_settings, load_settings
 from herd.config.settings import SecuritySettings
 

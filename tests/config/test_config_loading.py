@@ -58,6 +58,10 @@ def test_another_kind_resets_its_section_to_defaults(tmp_path: Path) -> None:
     assert (same.optimizer.learning_rate, same.optimizer.epsilon, same.loss) == (0.5, 0.1, ImpalaSettings(entropy_cost=0.2))
     third = write(tmp_path, "loss: {kind: dice, q_cost: 3}", "third.yaml")
     assert load_settings([file, third], ["--loss.policy_cost", "2"], {}).loss == DiceSettings(q_cost=3, policy_cost=2)
+    # The name of a variant stands for the whole section.
+    named = write(tmp_path, "optimizer: adamw\nloss: dice", "named.yaml")
+    both = load_settings([file, named], ["--auxiliary", "pixel_control"], {})
+    assert (both.optimizer, both.loss, both.auxiliary.kind) == (AdamWSettings(), DiceSettings(), "pixel_control")
     # Within one source, a key that does not fit the variant is an error.
     assert "does not apply to optimizer.kind adamw" in refusal([file], ["--optimizer.kind", "adamw", "--optimizer.decay", "0.9"])
 

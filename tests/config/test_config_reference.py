@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from herd.config.keys import find_key, setting_keys
-from herd.config.reference import reference_markdown
+from herd.config.loading.keys import find_key, setting_keys
+from herd.config.loading.reference import reference_markdown
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def test_the_reference_page_is_up_to_date() -> None:
     page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == reference_markdown(), "run: python -m herd.config.reference > docs/configuration.md"
+    assert page == reference_markdown(), "run: python -m herd.config.loading.reference > docs/configuration.md"
 
 
 def test_every_setting_has_help_a_type_and_a_unique_name() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from herd.checkpoints.errors import CheckpointError, TornCheckpointError
 from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from herd.config.errors import SettingsError
 from herd.config.foreign_files import parse_json, read_file, read_json
-from herd.config.layers import SettingsError
-from herd.config.yaml_files import read_yaml_file
+from herd.config.loading.sources import read_yaml_file
 
 
 def test_files_are_read_completely_up_to_a_size_limit(tmp_path):
@@ -93,4 +93,4 @@ def test_hostile_yaml_is_refused_in_one_line(tmp_path, text, says):
 def test_ordinary_yaml_aliases_are_accepted(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("env: &env {tasks: [pong]}\nname: x\nother: *env\n")
-    assert read_yaml_file(file).origins
+    assert read_yaml_file(file)["other", "tasks"].value == ["pong"]

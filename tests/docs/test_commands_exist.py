@@ -13,7 +13,7 @@ import yaml
 
 from docsite.commands import help_text
 from herd.cli.main import COMMANDS
-from herd.config.keys import find_key, is_section
+from herd.config.loading.keys import find_key, is_section
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -35,7 +35,7 @@ def written(page: Path) -> list[str]:
 
 @cache
 def options_of(command: str) -> str:
-    return help_text(command.split())
+    return help_text(command) if command else ""
 
 
 @cache
@@ -56,7 +56,7 @@ def is_chart_value(path: tuple[str, ...]) -> bool:
 def complaints_about_herd(words: list[str]) -> list[str]:
     if words[:1] and words[0] not in COMMANDS and words[0].isalpha() and words[0].islower():
         return [f"no command {words[0]}"]
-    command = "bench learner" if words[:2] == ["bench", "learner"] else words[0] if words[:1] else ""
+    command = words[0] if words[:1] else ""
     found = []
     for word in words[1:]:
         option = word.split("=")[0]

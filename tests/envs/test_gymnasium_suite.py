@@ -15,6 +15,7 @@ from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import BatchedEnvironment, Observation, UnknownTaskError
 from herd.envs.instructions import hash_instruction
 from herd.envs.make import environment_spec, make_environments
+from herd.envs.suites.gymnasium import SUITE
 from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 from herd.networks.frame_stack import restack
 
@@ -36,6 +37,14 @@ class Counting(gymnasium.Env):
             "plane": spaces.Box(0, 255, (4, 6), np.uint8),
             "number": spaces.Discrete(50),
             "floats": spaces.Box(-9, 9, (2, 2), np.float64),
+            "board": spaces.Box(0, 2, (2, 3), np.uint8),
+            "scores": spaces.Box(np.array([-4, 0, -(2**31)]), np.array([4, 10**6, 2**31 - 1]), dtype=np.int64),
+            "channels first": spaces.Box(0, 255, (3, 12, 13), np.uint8),
+            "unit": spaces.Box(0, 1, (2, 3, 3), np.float32),
+            "rgba": spaces.Box(0, 255, (2, 3, 4), np.uint8),
+            "two channels": spaces.Box(0, 255, (4, 6, 2), np.uint8),
+            "stack": spaces.Box(0, 255, (4, 8, 8, 3), np.uint8),
+            "empty": spaces.Box(-1, 1, (0,), np.float32),
             "tuple": spaces.Tuple([spaces.Discrete(50), spaces.Box(-1, 1, (2,), np.float32)]),
             "text": spaces.Dict(said=spaces.Text(99), near=spaces.Box(0, 9, (3,), np.uint8)),
             "sequence": spaces.Sequence(spaces.Discrete(3)),
@@ -48,6 +57,12 @@ class Counting(gymnasium.Env):
             "plane": np.full((4, 6), self.steps, np.uint8),
             "number": self.steps,
             "floats": np.full((2, 2), self.steps / 2),
+            "board": np.full((2, 3), self.steps, np.uint8),
+            "scores": np.array([2, 5 * 10**5, -7]),
+            "channels first": np.stack([np.full((12, 13), 10 * c, np.int64) for c in range(3)]),
+            "unit": np.full((2, 3, 3), 0.5 * self.steps),
+            "rgba": np.full((2, 3, 4), [10, 11, 12, 255], np.uint8),
+            "two channels": np.zeros((4, 6, 2), np.uint8),
             "tuple": (self.steps, np.full(2, 0.5, np.float32)),
             "text": {"said": "go to the red door", "near": np.array([0, 1, 2], np.uint8)},
             "sequence": (0, 2),
@@ -235,7 +250,14 @@ def test_max_episode_steps_truncates_a_users_environment(folder: str) -> None:
         ("number", {}, None, np.eye(50)[1]),
         ("floats", {}, None, np.full(4, 0.5)),
         ("tuple", {"flatten": True}, None, np.concatenate([np.eye(50)[1], [0.5, 0.5]])),
-        ("text", {"vector_keys": ("near",)}, None, np.arange(3)),
+        ("text", {"vector_keys": ("near",)}, None, np.arange(3) / 9),
+        ("text", {"vector_keys": ("near",), "scale_integers": False}, None, np.arange(3)),
+        ("board", {}, None, np.full(6, 0.5)),
+        ("scores", {}, None, np.array([0.75, 0.5, -7])),
+        ("plane", {"flatten": True}, None, np.full(24, 1 / 255)),
+        ("channels first", {}, np.full((12, 13, 3), 10 * np.arange(3)), None),
+        ("unit", {}, np.full((2, 3, 3), 128), None),
+        ("rgba", {"grayscale": True}, np.full((2, 3, 1), 11), None),
     ],
 )
 def test_observations_become_frames_or_vectors(
@@ -253,7 +275,8 @@ def test_observations_become_frames_or_vectors(
         assert observation.vector is None
     else:
         assert observation.vector is not None
-        np.testing.assert_array_equal(observation.vector[0], vector)
+        assert vector is not None
+        np.testing.assert_array_equal(observation.vector[0], vector.astype(np.float32))
         assert observation.vector.dtype == np.float32
 
 
@@ -309,6 +332,12 @@ def test_slots_are_assigned_to_tasks_in_turn(folder: str) -> None:
         ({"tasks": (MINIGRID,), "image_key": "direction"}, "direction of minigrid:MiniGrid-Empty-5x5-v0 is Discrete(4), not a picture"),
         ({"tasks": (MINIGRID,), "instruction_key": "mission"}, "is not an observation of the game"),
         ({"tasks": ("CartPole-v1",), "image_key": "image"}, "its observations are a Box, which has no entries"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "empty"}}, "its observations, Box([], [], (0,), float32), have no numbers"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "stack"}}, "is a stack of pictures: leave stacking to env.frame_stack"),
+        (
+            {"tasks": ("MINE:Counting",), "kwargs": {"space": "two channels"}, "grayscale": True},
+            "env.grayscale: the pictures of MINE:Counting have 2 channels, not the 3 of RGB",
+        ),
         ({"tasks": ("CartPole-v1",), "frame_stack": 4}, "env.frame_stack applies to pictures"),
         ({"tasks": ("CartPole-v1", "Acrobot-v1")}, "differ in their spaces: vector 4 and 2 actions; vector 6 and 3 actions"),
     ],
@@ -318,6 +347,156 @@ def test_unsupported_environments_are_refused_in_one_line(folder: str, settings:
     with pytest.raises(UnknownTaskError) as raised:
         environment_spec(GymnasiumSettings(**settings))
     assert said.replace("MINE", folder) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+ODD = """
+import gymnasium, numpy as np
+from decimal import Decimal
+from gymnasium import spaces
+
+
+class Odd(gymnasium.Env):
+    def __init__(self, observation=None, reward=1.0, info=None, space=None, reset=None, step=None):
+        self.observation_space = space or spaces.Box(0, 1, (2,), np.float32)
+        self.action_space = spaces.Discrete(3)
+        self.observation = np.ones(2, np.float32) if observation is None else observation
+        self.reward, self.info, self.reset_result, self.step_result = reward, info or {}, reset, step
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return (self.observation, self.info) if self.reset_result is None else self.reset_result
+
+    def step(self, action):
+        if action not in np.flatnonzero(self.info.get("action_mask", [1, 1, 1])):
+            raise ValueError(f"door {action} is closed")
+        return self.step_result or (self.observation, self.reward, np.array([False]), np.array([False]), {})
+
+
+class Masks(Odd):
+    def action_masks(self):
+        return np.array([True, False, False])
+
+
+class Seedless(Odd):
+    def reset(self):
+        return self.observation, {}
+
+
+class SeedOnly(Odd):
+    def reset(self, seed=None):
+        assert isinstance(seed, int | None)
+        return self.observation, {}
+
+
+class Torn(Odd):
+    def close(self):
+        self.window.close()
+
+
+class Blind(Odd):
+    def step(self, action):
+        return self.nothing
+
+
+one = lambda: Odd(reward=np.array([0.5]))
+zero_d = lambda: Odd(reward=np.float64(0.5))
+decimal = lambda: Odd(reward=Decimal("0.5"))
+flag = lambda: Odd(reward=True)
+two = lambda: Odd(reward=np.array([1.0, 2.0]))
+none = lambda: Odd(reward=None)
+text = lambda: Odd(reward="1.0")
+imaginary = lambda: Odd(reward=1j)
+masked = lambda: Odd(info={"action_mask": np.array([0, 0, 1], np.int8)})
+masked_entry = lambda: Odd(
+    {"x": np.ones(1, np.float32), "action_mask": np.ones(3, np.int8)},
+    space=spaces.Dict(x=spaces.Box(0, 1, (1,)), action_mask=spaces.MultiBinary(3)),
+)
+_pixels = spaces.Box(0, 255, (6, 8, 3), np.uint8)
+floats = lambda: Odd(np.full((6, 8, 3), 0.5, np.float32), space=_pixels)
+turned = lambda: Odd(np.zeros((8, 6, 3), np.uint8), space=_pixels)
+numbers = lambda: Odd([[0] * 8] * 6, space=spaces.Box(0, 255, (6, 8), np.uint8))
+short = lambda: Odd(np.ones(1, np.float32))
+lost = lambda: Odd({"x": np.ones(1, np.float32)}, space=spaces.Dict(x=spaces.Box(0, 1, (1,)), y=spaces.Box(0, 1, (1,))))
+old_reset = lambda: Odd(reset=np.ones(2, np.float32))
+old_step = lambda: Odd(step=(np.ones(2, np.float32), 1.0, False, {}))
+"""
+
+
+@pytest.fixture
+def odd(tmp_path: Path, folder: str) -> str:
+    (tmp_path / f"odd_{folder}.py").write_text(ODD)
+    return f"odd_{folder}"
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "notes"),
+    [
+        ("one", {}, []),
+        ("zero_d", {}, []),
+        ("decimal", {}, []),
+        ("flag", {}, []),
+        ("numbers", {}, []),
+        ("SeedOnly", {}, []),
+        ("SeedOnly", {"max_episode_steps": 5}, []),
+        ("Seedless", {"max_episode_steps": 5}, ["its reset() takes no seed, so its games cannot be repeated"]),
+        ("Torn", {}, []),
+        ("masked", {}, ['info["action_mask"]']),
+        ("Masks", {}, ["action_masks()"]),
+        (
+            "masked_entry",
+            {"flatten": True},
+            ["the entry action_mask of its observations"],
+        ),
+    ],
+)
+def test_a_trial_before_the_start_says_what_a_user_may_not_expect(
+    odd: str, task: str, settings: dict[str, Any], notes: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    env = GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings)
+    found = [
+        note.removeprefix(f"{odd}:{task}: ").removesuffix(" is not obeyed: actions that it forbids are played too")
+        for note in SUITE.try_out(env)
+    ]
+    assert found == notes
+    assert ("close() failed: AttributeError: 'Torn' object has no attribute 'window'" in caplog.text) == (task == "Torn")
+    environments = make(env)
+    environments.reset()
+    assert environments.step(np.zeros(1, np.int32) if task != "masked" else np.full(1, 2, np.int32)).rewards[0] in (0.5, 1.0)
+    environments.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "said"),
+    [
+        ("two", {}, "two: returned the reward array([1., 2.]), not a number: return their weighted sum"),
+        ("none", {}, "none: returned the reward None, not a number"),
+        ("text", {}, "text: returned the reward '1.0', not a number"),
+        ("imaginary", {}, "imaginary: returned the reward 1j, not a number"),
+        (
+            "floats",
+            {},
+            "floats: returned an array of float32 (6, 8, 3) as observation, but its observation_space is Box(0, 255, (6, 8, 3), uint8)",
+        ),
+        (
+            "turned",
+            {},
+            "turned: returned an array of uint8 (8, 6, 3) as observation, but its observation_space is Box(0, 255, (6, 8, 3), uint8)",
+        ),
+        ("short", {}, "short: returned an array of float32 (1,) as observation, but its observation_space is Box(0.0, 1.0, (2,), float32)"),
+        ("lost", {"flatten": True}, "lost: returned a dict (KeyError: 'y') as observation, but its observation_space is Dict("),
+        ("old_reset", {}, "reset() returned an array of float32 (2,), not (observation, info); is it written for gym below 0.26?"),
+        ("old_step", {}, "step() returned a tuple of 4, not (observation, reward, terminated, truncated, info)"),
+        ("Blind", {}, "Blind: AttributeError: 'Blind' object has no attribute 'nothing'"),
+    ],
+)
+def test_a_trial_before_the_start_refuses_in_one_line_what_cannot_be_learned_from(
+    odd: str, task: str, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UnknownTaskError) as raised:
+        SUITE.try_out(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings))
+    assert said in str(raised.value)
+    assert f"env.tasks {odd}:{task}: " in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

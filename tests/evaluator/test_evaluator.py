@@ -32,7 +32,7 @@ from herd.networks.agent import Agent, agent_of
 from herd.protocols.weights.client import WeightsPublisher
 from herd.telemetry.scrape import ScrapeError, scrape, total
 from herd.telemetry.telemetry import Telemetry
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 from tests.server_process import ServerProcess, until
 
 CATCH = {
@@ -182,7 +182,7 @@ def evaluating(server: ServerProcess, *words: str, agent: int = 0) -> Iterator[E
 
 @contextmanager
 def publishing(server: ServerProcess, agent: Agent, number: int = 0) -> Iterator[Callable[[int, int], None]]:
-    with new_context() as context:
+    with Context() as context:
         publisher = WeightsPublisher(context, server.endpoint, run_id="run", contract=server.contract, agent=number)
 
         def publish(lineage: int, updates: int) -> None:
@@ -243,7 +243,7 @@ def test_a_signal_stops_the_evaluator_while_playing_or_waiting(tmp_path: Path) -
 def test_evaluation_games_use_the_bandits_temperatures_unreported(tmp_path: Path) -> None:
     sections = {"loss": {"kind": "dice"}, "actor": {"bandit_timeout_seconds": 60.0}}
     settings = RunSettings.model_validate({**CATCH, **sections, "name": "run", "run_dir": str(tmp_path)})
-    with ServerProcess("bandit", settings) as server, new_context() as context:
+    with ServerProcess("bandit", settings) as server, Context() as context:
         own = settings.evaluation.model_copy(update={"bandit": server.endpoint})
         asking = settings.model_copy(update={"evaluation": own})
         temperatures = BestTemperatures(context, asking, agent=0, contract=server.contract, task_ids=np.array([0, 1], np.int32))

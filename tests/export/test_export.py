@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import herd
-from herd.cli import requirements
+from herd.cli import preflight
 from herd.cli.main import main
 from herd.evaluation.trained_run import load_trained_run
 from herd.export import formats
@@ -152,6 +152,6 @@ def test_missing_extras_and_unwritable_files_are_named(
     assert main(["export", str(run), "--steps", "2", "--output", "/proc/here/policy.pt"]) == 2
     assert capsys.readouterr().err.splitlines()[0].startswith("herd: cannot write /proc/here")
     real = find_spec
-    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "onnxscript" else real(name))
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "onnxscript" else real(name))
     assert main(["export", str(run), "--format", "onnx"]) == 2
     assert capsys.readouterr().err == "herd: needs onnxscript: pip install 'herd-rl[export]'\n"

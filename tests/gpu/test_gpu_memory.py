@@ -9,7 +9,7 @@ from herd.envs.make import environment_spec
 from herd.learning.batch import Slab
 from herd.learning.readback import MAX_UPDATES_AHEAD, Readback
 from herd.learning.trainer import Trainer
-from herd.transport.tcp import Context
+from herd.transport.context import Context
 from tests.gpu.agreement import settings_of, slab_of
 from tests.inference.serving import Served, remote_policy
 from tests.inference.test_inference_equality import CASES, NUM_ROWS, Both, peaked_agent

@@ -29,8 +29,8 @@ def test_two_shards_on_one_gpu_give_the_update_of_one_on_the_cpu(tmp_path: Path)
     run_shards(list(folders.values()), 1)
     run_shards(list(folders.values()), 2, device="cuda")
     for folder in folders.values():
-        expected, told = results_of_shard_0(folder, 1, "ddp")
-        after, told_by_shards = results_of_shard_0(folder, 2, "ddp")
+        expected, told = results_of_shard_0(folder, 1)
+        after, told_by_shards = results_of_shard_0(folder, 2)
         for name, tensor in expected.items():
             torch.testing.assert_close(after[name], tensor, rtol=1e-3, atol=1e-4, msg=partial("{}: {}".format, name))
         for mine, theirs in zip(told, told_by_shards, strict=True):

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from helm.tools.fetch_tools import ENGINES, helm_program
-from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
+from herd.config.loading.sources import split_arguments
 from herd.config.settings import RunSettings
 from tests.patience import patient
 

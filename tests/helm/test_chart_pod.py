@@ -10,7 +10,7 @@ import pytest
 
 from helm.tools.fetch_tools import ENGINES
 from herd.topology import COMPONENT_NAMES
-from tests.helm.rendering import Object, find, pod_of, render, render_all, with_values, workloads
+from tests.helm.rendering import Object, RenderError, find, pod_of, render, render_all, with_values, workloads
 from tests.helm.test_chart_renders import IN_VALUES
 
 pytestmark = pytest.mark.processes
@@ -123,3 +123,25 @@ def test_pod_values_are_merged_for_the_self_test() -> None:
     assert test["metadata"]["annotations"]["note"] == "n"
     assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
     assert test["spec"]["containers"] == find(render(), "Pod", "herd-test")["spec"]["containers"]
+
+
+def test_defaults_reach_every_component_and_own_values_win() -> None:
+    objects = render_all(
+        *with_values(
+            "defaults.terminationGracePeriodSeconds=77", "defaults.image.tag=v9", "defaults.labels.team=rl", "bandit.image.tag=v1"
+        ),
+        *with_values("defaults.podDisruptionBudget.enabled=true", "replay.podDisruptionBudget.enabled=false"),
+    )
+    seconds = {each["metadata"]["name"]: pod_of(each)["terminationGracePeriodSeconds"] for each in workloads(objects)}
+    assert {name: number for name, number in seconds.items() if number != 77} == {"herd-learner": 120, "herd-replay": 120}
+    tags = {each["metadata"]["name"]: pod_of(each)["containers"][0]["image"].rpartition(":")[2] for each in workloads(objects)}
+    assert {name: tag for name, tag in tags.items() if tag != "v9"} == {"herd-bandit": "v1"}
+    assert all(each["spec"]["template"]["metadata"]["labels"]["team"] == "rl" for each in workloads(objects))
+    budgets = {each["metadata"]["name"] for each in objects if each["kind"] == "PodDisruptionBudget"}
+    assert "herd-bandit" in budgets
+    assert not budgets & {"herd-replay", "herd-learner"}  # false overrides true
+
+
+def test_storage_is_refused_where_nothing_is_stored() -> None:
+    with pytest.raises(RenderError, match="persistence"):
+        render(*with_values("paramserver.persistence.enabled=true"))

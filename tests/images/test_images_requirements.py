@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from herd.topology import SERVICES
 from images.requirements import CONSTRAINTS, NEEDS, PROJECT, ROOT, UnpinnedError, read_pins, requirements
 
-TORCH = {"torch", "safetensors", "networkx", "sympy"}
+TORCH = {"torch", "networkx", "sympy"}
 
 
 def pins_of(name: str) -> set[str]:

@@ -24,7 +24,8 @@ from herd.networks.agent import Agent
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.inference.rows import ActingLayout
 from herd.telemetry import Telemetry
-from herd.transport.tcp import Context, EndpointInUse, Router
+from herd.transport import AddressInUse, Limits, Server
+from herd.transport.context import Context
 from tests.patience import patient
 
 WAIT_SECONDS = patient(60.0)
@@ -123,13 +124,13 @@ class Served:
         self._thread.start()
         assert listening.wait(WAIT_SECONDS)
 
-    def _bound(self, frame_bytes: int) -> Router:
+    def _bound(self, frame_bytes: int) -> Server:
         """Bind the service's port; retries, because ZeroMQ frees the port of a closed socket later, in its own thread."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
-                return Router(self._context, self.endpoint, max_frame_bytes=frame_bytes)
-            except EndpointInUse:
+                return self._context.server(self.endpoint, Limits(max_frame_bytes=frame_bytes))
+            except AddressInUse:
                 assert time.monotonic() < deadline, f"{self.endpoint} stays in use"
                 time.sleep(0.01)
 

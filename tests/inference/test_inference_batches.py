@@ -10,11 +10,13 @@ from herd_inference.sessions import Places, Request, Session, Sessions
 from hypothesis import given
 from hypothesis import strategies as st
 
+from herd.transport import Peer
+
 NO_ROWS: Any = None
 
 
 def asking(batches: Batches, number: int, count: int, at: float, agent: int = 0) -> Request:
-    session = Session(b"%d" % number, agent, (0, count), last_id=1)
+    session = Session(Peer(b"%d" % number), agent, (0, count), last_id=1)
     session.waiting = Request(session, 1, NO_ROWS, has_state=True, arrived_at=at)
     batches.add(session.waiting)
     return session.waiting
@@ -106,12 +108,12 @@ def test_places_never_overlap_and_are_merged_when_freed(steps: list[tuple[bool, 
 def test_the_least_recently_heard_sessions_are_evicted() -> None:
     ended: list[Session] = []
     sessions = Sessions(10, ended.append)
-    one, two, three = (sessions.open(name, 0, 3) for name in (b"one", b"two", b"three"))
+    one, two, three = (sessions.open(Peer(name), 0, 3) for name in (b"one", b"two", b"three"))
     two.waiting = Request(two, 1, NO_ROWS, has_state=True, arrived_at=0.0)
     request = two.waiting
-    assert sessions.heard(b"one") is one
-    four = sessions.open(b"four", 0, 4)  # sessions two and three have been silent the longest; their adjacent places are joined
-    assert sessions.heard(b"two") is sessions.heard(b"three") is None
+    assert sessions.heard(Peer(b"one")) is one
+    four = sessions.open(Peer(b"four"), 0, 4)  # sessions two and three have been silent the longest; their adjacent places are joined
+    assert sessions.heard(Peer(b"two")) is sessions.heard(Peer(b"three")) is None
     assert (four.places, one.places, sessions.num_evicted, sessions.num_environments) == ((3, 7), (0, 3), 6, 7)
     assert not request.is_wanted
     assert ended == [two, three]
@@ -121,8 +123,8 @@ def test_the_least_recently_heard_sessions_are_evicted() -> None:
 def test_a_client_that_changes_its_size_keeps_one_session() -> None:
     ended: list[Session] = []
     sessions = Sessions(10, ended.append)
-    sessions.open(b"one", 0, 6)
-    again = sessions.open(b"one", 0, 7)
+    sessions.open(Peer(b"one"), 0, 6)
+    again = sessions.open(Peer(b"one"), 0, 7)
     assert (sessions.num_environments, sessions.num_evicted, again.places) == (7, 0, (0, 7))
     with pytest.raises(ValueError, match="11 environments in 10 places"):
-        sessions.open(b"two", 0, 11)
+        sessions.open(Peer(b"two"), 0, 11)

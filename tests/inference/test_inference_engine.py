@@ -16,6 +16,7 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
 from herd.protocols.inference.rows import ActingLayout, ActingRows
+from herd.transport import Peer
 
 CPU = torch.device("cpu")
 
@@ -69,7 +70,7 @@ def test_actions_are_drawn_at_the_temperatures_of_the_request() -> None:
         agent.policy_head.bias.copy_(torch.tensor([0.0, 1.0, 0.5]))
     count = 3000
     engine = Engine(agent, layout, num_agents=1, num_places=count, max_batch=count, device=CPU, precision=torch.float32, seed=4)
-    session = Session(b"peer", 0, (0, count))
+    session = Session(Peer(b"peer"), 0, (0, count))
     inverse = np.repeat(np.array([0.0, 1.0, 4.0], np.float32), count // 3)
     fields: dict[str, Any] = {field.name: np.zeros((count, *field.shape), field.dtype) for field in layout.state_fields}
     fields["inverse_temperatures"] = inverse

@@ -15,7 +15,7 @@ from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import environment_spec
 from herd.networks.agent import Agent, agent_of
-from herd.transport.tcp import Context
+from herd.transport.context import Context
 from tests.inference.serving import Served, remote_policy
 
 NUM_ROWS = 30

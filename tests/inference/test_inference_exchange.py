@@ -16,13 +16,14 @@ from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
 from herd.protocols.unrolls.messages import Goodbye
 from herd.rpc.codec import MalformedMessage, decode_header, encode
 from herd.rpc.envelope import Refused
+from herd.transport import Peer
 
 UNROLL = UnrollLayout(
     unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, state_size=4, vector_size=3, instruction_length=2, num_words=10
 )
 LAYOUT = ActingLayout(UNROLL)
-PEER = b"inference/0/1/0"
-PEERS = (PEER, b"x", b"y", b"z")
+PEER = Peer(b"inference/0/1/0")
+PEERS = (PEER, Peer(b"x"), Peer(b"y"), Peer(b"z"))
 
 
 class Service:
@@ -37,7 +38,7 @@ class Service:
         )
         self.now = 0.0
 
-    def take(self, frames: list[bytes], peer: bytes = PEER) -> Decision:
+    def take(self, frames: list[bytes], peer: Peer = PEER) -> Decision:
         self.now += 1.0
         return self.handler.take(decode_header(frames[0]), frames[1:], peer=peer, now=self.now)
 

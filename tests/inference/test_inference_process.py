@@ -22,7 +22,7 @@ from herd.networks.agent import Agent
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
 from herd.telemetry.scrape import probe
-from herd.transport.tcp import Context, new_context
+from herd.transport.context import Context
 from tests.inference.serving import remote_policy
 from tests.inference.test_inference_equality import CASES, Both, peaked_agent
 from tests.server_process import ANSWER_SECONDS, ServerProcess, until
@@ -158,9 +158,9 @@ def test_only_keys_of_actors_may_request_actions(tmp_path: Path) -> None:
         make_keys(keys, client=name)
     security = {"curve_keys": keys}
     with ExitStack() as contexts:
-        publishing = contexts.enter_context(new_context(SecuritySettings(curve_keys=keys)))
+        publishing = contexts.enter_context(Context(SecuritySettings(curve_keys=keys)))
         acting, viewing = (
-            contexts.enter_context(new_context(SecuritySettings(curve_keys=keys, curve_client=name))) for name in ("actor", "viewer")
+            contexts.enter_context(Context(SecuritySettings(curve_keys=keys, curve_client=name))) for name in ("actor", "viewer")
         )
         with a_run(tmp_path / "run", publishing, security=security) as run:
             run.publish(1)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kubernetes.client import CoreV1Api
 
-from herd.cli import requirements
+from herd.cli import preflight
 from herd.cli.main import main
 from herd.kube.cluster import Want, open_cluster
 from herd.kube.errors import KubeError, NotAllowedError, NotFoundError, UnreachableError
@@ -228,6 +228,6 @@ def test_connection_errors_are_one_line_and_exit_code_2(served: Served, herd: He
 
 
 def test_without_the_package_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(requirements, "find_spec", {}.get)
+    monkeypatch.setattr(preflight, "find_spec", {}.get)
     assert main(["status", "--release", "herd"]) == 2
     assert capsys.readouterr().err == "herd: needs kubernetes: pip install 'herd-rl[kube]'\n"

@@ -14,10 +14,10 @@ from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import CreditRequest, EpisodeReport, Hello
 from herd.rpc.codec import decode_header, encode
-from herd.transport import Frame
+from herd.transport import Frame, Peer
 from tests.learner.small_unrolls import ACTION_REPEAT, LAYOUT
 
-PEER, OTHER = b"actor/0/7", b"actor/1/8"
+PEER, OTHER = Peer(b"actor/0/7"), Peer(b"actor/1/8")
 RUN, CONTRACT = "run", "c"
 CAPACITY = 8
 MAX_SESSIONS = 4
@@ -47,7 +47,7 @@ class Learner:
             on_refused=lambda reason: self.refused.update([reason]),
         )
 
-    def receive(self, frames: Sequence[Frame], peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
+    def receive(self, frames: Sequence[Frame], peer: Peer = PEER, now: float = 0.0) -> list[Reply]:
         """Receive one message; checks that every reply can be encoded and that the accounts stay balanced."""
         replies = self.ingest.on_message(peer, list(frames), now)
         for reply in replies:
@@ -56,10 +56,10 @@ class Learner:
         assert self.credit.granted_unused + self.credit.held <= CAPACITY
         return replies
 
-    def hello(self, peer: bytes = PEER, now: float = 0.0, **changes: Any) -> list[Reply]:
+    def hello(self, peer: Peer = PEER, now: float = 0.0, **changes: Any) -> list[Reply]:
         return self.receive(encode(hello_of(peer, **changes)), peer, now)
 
-    def grant(self, wanted: int, peer: bytes = PEER, now: float = 0.0) -> list[Reply]:
+    def grant(self, wanted: int, peer: Peer = PEER, now: float = 0.0) -> list[Reply]:
         return self.receive(encode(CreditRequest(wanted_unrolls=wanted)), peer, now)
 
     def state(self) -> tuple[Any, ...]:
@@ -80,8 +80,8 @@ class Learner:
         return max(*map(len, tables), self.credit.num_peers, self.credit.num_waiting, len(self.credit._newcomers))
 
 
-def hello_of(peer: bytes = PEER, **changes: Any) -> Hello:
+def hello_of(peer: Peer = PEER, **changes: Any) -> Hello:
     """The hello of the actor with this name, with ``changes``."""
-    _, index, incarnation = peer.decode().split("/")
+    _, index, incarnation = str(peer).split("/")
     fields = {"request_id": 3, "run_id": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 4, "oldest_sequence": 1}
     return Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})

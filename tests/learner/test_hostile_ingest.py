@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from typing import Any
-from unittest import mock
 
 import pytest
 from herd_learner import ledger as ledger_module
@@ -20,13 +19,13 @@ from herd.contract.spaces import EnvSpec
 from herd.protocols.unrolls.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Rejected, Welcome
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
-from herd.transport import Frame
+from herd.transport import Frame, Peer
 from tests.learner.ingest_learner import CAPACITY, MAX_SESSIONS, OTHER, PEER, Learner, hello_of
 from tests.learner.small_unrolls import FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 from tests.learner.test_ingest_simulation import Actor, Wire
 from tests.wire.hostile_bytes import mutated_frames
 
-STRANGER = b"actor/66/6"
+STRANGER = Peer(b"actor/66/6")
 
 
 @pytest.fixture
@@ -121,24 +120,24 @@ def test_a_connection_cannot_speak_for_another_actor(learner: Learner) -> None:
 def test_invented_actors_displace_only_actors_without_unrolls(learner: Learner) -> None:
     learner.receive(unrolls_message(1, generated=8))
     for number in range(1000):
-        assert isinstance(learner.hello(b"actor/%d/1" % (number + 1))[0].message, Welcome)
+        assert isinstance(learner.hello(Peer(b"actor/%d/1" % (number + 1)))[0].message, Welcome)
         assert learner.num_entries() <= MAX_SESSIONS
     assert learner.receive(unrolls_message(2, generated=16))[0].message == Ack(sequence=2, granted_unrolls=4)
     # The newest actors are kept. An actor that was displaced is told, and may try again.
-    (reply,) = learner.grant(1, b"actor/3/1")
+    (reply,) = learner.grant(1, Peer(b"actor/3/1"))
     assert isinstance(reply.message, HelloRequired)
 
 
 def test_a_new_actor_is_refused_when_all_sessions_are_active() -> None:
     learner = Learner()
     for index in range(MAX_SESSIONS):
-        peer = b"actor/%d/1" % index
+        peer = Peer(b"actor/%d/1" % index)
         learner.hello(peer)
         learner.grant(1, peer)
         learner.receive(unrolls_message(1, generated=8), peer)
     assert isinstance(learner.hello(STRANGER)[0].message, Refused)
     assert learner.refused == {"full": 1}
-    learner.receive(encode(Goodbye()), b"actor/0/1")
+    learner.receive(encode(Goodbye()), Peer(b"actor/0/1"))
     assert isinstance(learner.hello(STRANGER)[0].message, Welcome)
 
 
@@ -146,7 +145,7 @@ def test_invented_actors_do_not_evict_accounts_of_active_actors(learner: Learner
     monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 8)
     learner.receive(unrolls_message(1, generated=8))
     for number in range(100):
-        peer = b"actor/%d/1" % (number + 1)
+        peer = Peer(b"actor/%d/1" % (number + 1))
         learner.hello(peer)
         learner.grant(1, peer)
         learner.receive(unrolls_message(1, generated=8, arrays={}), peer)  # the message is dropped, and the actor gets an account
@@ -217,10 +216,8 @@ class Attacked(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.patch = mock.patch("herd.protocols.unrolls.client.Dealer", Wire)
-        self.patch.start()
         self.now = 0.0
-        self.wires: dict[bytes, Wire] = {}
+        self.wires: dict[Peer, Wire] = {}
         self.actors = [Actor(index, index + 1, self.wires, lambda: self.now) for index in range(self.NUM_ACTORS)]
         self.learner = Learner()
         self.consumed: list[int] = []
@@ -279,9 +276,9 @@ class Attacked(RuleBasedStateMachine):
         for queue in (wire.to_learner, wire.to_actor):
             wire.lose(queue, draw(st.integers(0, len(queue))))
 
-    def _stranger(self, draw: Any) -> bytes:
+    def _stranger(self, draw: Any) -> Peer:
         """Any actor's name that is not taken: libzmq does not give the identity of an open connection to another client."""
-        return b"actor/%d/%x" % (draw(st.integers(0, 3)), draw(st.integers(10, 13)))
+        return Peer(b"actor/%d/%x" % (draw(st.integers(0, 3)), draw(st.integers(10, 13))))
 
     def _attack(self, draw: Any) -> None:
         """Send anything: noise, or recorded messages, changed or not."""
@@ -307,7 +304,7 @@ class Attacked(RuleBasedStateMachine):
             else:
                 self._hostile(peer, encode(Goodbye()))
 
-    def _hostile(self, peer: bytes, frames: list[Frame]) -> None:
+    def _hostile(self, peer: Peer, frames: list[Frame]) -> None:
         before = self.learner.state()
         try:
             self._reply(self.learner.receive(frames, peer, self.now))
@@ -346,7 +343,6 @@ class Attacked(RuleBasedStateMachine):
             assert actor.client.num_unacked == 0
             assert self._marks_of(actor) == actor.marks
             assert accounts.get(actor.key, (0, 0))[1] == actor.client.generated_frames
-        self.patch.stop()
 
 
 Attacked.TestCase.settings = settings(

@@ -24,7 +24,7 @@ from herd.protocols.unrolls.messages import (
 from herd.protocols.weights.messages import GetWeights
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
-from herd.transport import Frame
+from herd.transport import Frame, Peer
 from tests.learner.ingest_learner import CAPACITY, OTHER, PEER, Learner
 from tests.learner.small_unrolls import FRAMES_PER_UNROLL, small_arrays, unrolls_message
 
@@ -63,7 +63,7 @@ def test_an_actor_of_version_1_is_told_to_upgrade() -> None:
     """R3, with the recorded bytes of version 1."""
     learner = Learner()
     golden = Path(__file__).parents[1] / "wire" / "golden" / "v1" / "hello.hex"
-    (reply,) = learner.receive([bytes.fromhex(golden.read_text())], actor_identity(3, 2**63 - 1).encode())
+    (reply,) = learner.receive([bytes.fromhex(golden.read_text())], Peer(actor_identity(3, 2**63 - 1).encode()))
     assert isinstance(reply.message, Refused)
     assert reply.message.request_id == 1
     assert "of protocol version 1" in reply.message.reason
@@ -251,7 +251,7 @@ def test_a_silent_actor_loses_its_credit_and_may_reconnect(learner: Learner) -> 
 
 
 def test_credit_of_a_replaced_actor_expires_early(learner: Learner) -> None:
-    successor = b"actor/0/9"
+    successor = Peer(b"actor/0/9")
     learner.hello(OTHER, max_unrolls=8)
     learner.grant(8, OTHER)
     learner.hello(successor, now=1.0)
@@ -265,7 +265,7 @@ def test_credit_of_a_replaced_actor_expires_early(learner: Learner) -> None:
 @pytest.mark.parametrize("num_claimants", [1, 12])
 def test_claiming_the_index_of_a_live_actor_takes_no_credit(learner: Learner, num_claimants: int) -> None:
     for second in range(0, 60, 5):
-        assert len(learner.hello(b"actor/0/%x" % (9 + second // 5 % num_claimants), now=float(second))) == 1
+        assert len(learner.hello(Peer(b"actor/0/%x" % (9 + second // 5 % num_claimants)), now=float(second))) == 1
         assert learner.grant(4, now=second + 4.9) == [Reply(PEER, Credit(granted_unrolls=4))]
         assert learner.ingest.expire(second + 4.9) == []
     assert learner.receive(unrolls_message(1, generated=8)) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
@@ -277,7 +277,7 @@ def test_disconnected_actors_lose_credit_unless_they_return(learner: Learner) ->
     learner.grant(4)
     learner.grant(4, OTHER)
     assert learner.credit.granted_unused == CAPACITY
-    for peer in (PEER, OTHER, b"actor/9/9"):  # the last actor is unknown
+    for peer in (PEER, OTHER, Peer(b"actor/9/9")):  # the last actor is unknown
         learner.ingest.on_departed(peer, 10.0)
     learner.grant(4, OTHER, now=14.0)
     learner.ingest.expire(10.0 + DEPARTURE_SECONDS - 0.1)

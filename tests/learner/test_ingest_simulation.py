@@ -6,8 +6,8 @@ import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 from herd_learner.ingest import Ingest, Reply
 from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot, frames_by_task
@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
 from herd.rpc.codec import encode
-from herd.transport import Frame
+from herd.transport import Frame, Peer
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
 
 NUM_ACTORS = 3
@@ -44,12 +44,12 @@ EVENTS = [
 class Wire:
     """Stands in for a DEALER and its connection. Both directions are first-in-first-out; a break loses the newest messages in flight."""
 
-    def __init__(self, context: dict[bytes, Wire], _endpoint: str, *, routing_id: str, **_: int) -> None:
+    def __init__(self, wires: dict[Peer, Wire], name: str) -> None:
         self.connected, self.num_connections = True, 1
         self.to_learner: deque[Message] = deque()
         self.to_actor: deque[Message] = deque()
         self.bytes_in = self.bytes_out = 0
-        context[routing_id.encode()] = self
+        wires[Peer(name.encode())] = self
 
     def send(self, frames: Sequence[Frame]) -> bool:
         if self.connected:
@@ -75,10 +75,10 @@ class Wire:
 class Actor:
     """One incarnation of an actor and everything that it has sent."""
 
-    def __init__(self, index: int, incarnation: int, wires: dict[bytes, Wire], clock: Any) -> None:
+    def __init__(self, index: int, incarnation: int, wires: dict[Peer, Wire], clock: Any) -> None:
         self.key = (index, incarnation)
         self.client = UnrollClient(
-            wires,  # type: ignore[arg-type]  # the patched Dealer takes it
+            SimpleNamespace(client=lambda _address, name, _limits: Wire(wires, name)),  # type: ignore[arg-type]
             "tcp://learner",
             layout=LAYOUT,
             run_id="run",
@@ -108,10 +108,8 @@ class Simulation(RuleBasedStateMachine):
     @initialize(learner_may_die=st.booleans())
     def start(self, learner_may_die: bool) -> None:
         self.learner_may_die = learner_may_die
-        self.patch = mock.patch("herd.protocols.unrolls.client.Dealer", Wire)
-        self.patch.start()
         self.now = 0.0
-        self.wires: dict[bytes, Wire] = {}
+        self.wires: dict[Peer, Wire] = {}
         self.num_incarnations = 0
         self.actors = [self._new_actor(index) for index in range(NUM_ACTORS)]
         self.dead: list[Actor] = []
@@ -145,7 +143,7 @@ class Simulation(RuleBasedStateMachine):
             if self.wires[reply.peer].connected:
                 self.wires[reply.peer].to_actor.append([bytes(frame) for frame in encode(reply.message)])
 
-    def _deliver(self, peer: bytes) -> None:
+    def _deliver(self, peer: Peer) -> None:
         self._reply(self.ingest.on_message(peer, self.wires[peer].to_learner.popleft(), self.now))
 
     # A single rule draws the event: with several rules, Hypothesis would leave most of them out of any one run, and only combinations fail.
@@ -205,7 +203,7 @@ class Simulation(RuleBasedStateMachine):
                 self._wire(actor).connect()
 
     def _wire(self, actor: Actor) -> Wire:
-        return self.wires[f"actor/{actor.key[0]}/{actor.key[1]:x}".encode()]
+        return self.wires[Peer(f"actor/{actor.key[0]}/{actor.key[1]:x}".encode())]
 
     def actor_is_killed(self, draw: Draw) -> None:
         index = draw(st.integers(0, NUM_ACTORS - 1))
@@ -278,7 +276,6 @@ class Simulation(RuleBasedStateMachine):
         for actor in self.dead:
             _, generated = snapshot.accounts.get(actor.key, (0, 0))
             assert generated <= actor.client.generated_frames
-        self.patch.stop()
 
 
 Simulation.TestCase.settings = settings(

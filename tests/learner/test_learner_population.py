@@ -33,7 +33,6 @@ RMSPROP = {
         "loss.entropy_cost": {"draw": "log_uniform", "low": 1e-2, "high": 1.0},
     },
 }
-FOLLOWING = {**RMSPROP, "optimizer": {"schedule": "constant", "target_kl": 1e-4, "kl_interval_updates": 1, "clip_percentile": 50.0}}
 ADAMW = {
     "optimizer": {"kind": "adamw", "schedule": "constant", "warmup_updates": 0},
     "sweep": {
@@ -44,7 +43,7 @@ ADAMW = {
     },
 }
 POPART = {**RMSPROP, "value_scaling": {"kind": "popart", "rate": 0.1}}
-RUNS = {"rmsprop": RMSPROP, "following": FOLLOWING, "adamw": ADAMW, "popart": POPART}
+RUNS = {"rmsprop": RMSPROP, "adamw": ADAMW, "popart": POPART}
 
 
 class _Learner(MemberLearner):
@@ -125,7 +124,7 @@ def test_changed_settings_apply_after_the_optimizer_state_is_loaded(tmp_path: Pa
 
 
 def test_without_a_copy_only_settings_change(tmp_path: Path) -> None:
-    _, receiver = _pair(tmp_path, FOLLOWING)
+    _, receiver = _pair(tmp_path, RMSPROP)
     receiver.play(1.0, 2.0, 3.0)
     before = receiver.state()
     changed = _scaled(receiver.settings, 1.2)

@@ -17,7 +17,7 @@ from herd_learner.shards.group import ShardGroup
 from herd_learner.shards.rendezvous import Place
 from herd_learner.statistics import RunStatistics
 
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.checkpoints.store import CheckpointError, load_checkpoint, save_checkpoint
 from herd.config.origin import Origin
 from herd.config.run_contract import run_layout

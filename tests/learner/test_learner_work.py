@@ -15,10 +15,11 @@ from herd.protocols.unrolls.arrays import encode_arrays
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import CreditRequest, EpisodeReport, Hello, Unrolls, actor_identity
 from herd.rpc.codec import encode
+from herd.transport import Peer
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
 from tests.operations import assert_linear, counted
 
-PEER = actor_identity(0, 1).encode()
+PEER = Peer(actor_identity(0, 1).encode())
 
 
 @pytest.mark.parametrize("same_slot", [False, True])
@@ -73,7 +74,7 @@ def test_work_for_credit_is_linear_in_the_number_of_actors(waiting: bool) -> Non
 
     def prepare(size: int) -> Callable[[], object]:
         pool = CreditPool(size, expires_seconds=60.0)
-        peers = [f"actor/{index}".encode() for index in range(size)]
+        peers = [Peer(f"actor/{index}".encode()) for index in range(size)]
 
         def use() -> None:
             for peer in peers:

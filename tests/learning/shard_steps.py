@@ -1,7 +1,7 @@
 """One of several shards in its own process: a few updates on its part of given batches.
 
 ``python -m tests.learning.shard_steps FOLDER ...`` reads settings.json and batch-<n>.safetensors in each FOLDER. Shard 0 writes
-after-<size>-<sharding>.safetensors (parameters and optimizer state) and statistics-<size>-<sharding>.json there. The environment
+after-<size>.safetensors (parameters and optimizer state) and statistics-<size>.json there. The environment
 variable DEVICE is cpu or cuda.
 """
 
@@ -24,7 +24,6 @@ from tests.learning.small_runs import STEP, slab_of, values_of
 from tests.patience import patient
 
 JOIN_SECONDS = patient(90.0)
-SHARDINGS = ("ddp", "fully_shard")
 DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
 
 
@@ -35,14 +34,13 @@ def main(folders: list[Path]) -> None:
     deadline = time.monotonic() + JOIN_SECONDS
     group = join_group(size, device=DEVICE, timeout_seconds=JOIN_SECONDS, go_on=lambda: time.monotonic() < deadline)
     for folder in folders:
-        for sharding in SHARDINGS if size > 1 and DEVICE.type == "cpu" else SHARDINGS[:1]:
-            train(folder, group, size, sharding)
+        train(folder, group, size)
     group.leave()
 
 
-def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
+def train(folder: Path, group: ShardGroup, size: int) -> None:
     settings = RunSettings.model_validate_json((folder / "settings.json").read_text())
-    settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size, "sharding": sharding})})
+    settings = settings.model_copy(update={"learner": settings.learner.model_copy(update={"shards": size})})
     trainer = Trainer(settings, environment_spec(settings.env), DEVICE, torch.float32, group)
     told = []
     for file in sorted(folder.glob("batch-*.safetensors")):
@@ -53,7 +51,6 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
         statistics = trainer(slab_of(settings, mine), STEP)
         numbers = {**values_of(statistics.losses), "gradient_norm": statistics.gradient_norm}
         if (health := statistics.health) is not None:
-            assert health.effective_sample_size is not None
             assert health.explained_variance is not None
             numbers |= {"kl": health.update_kl, "effective": health.effective_sample_size, "explained": health.explained_variance}
         told.append(numbers)
@@ -65,8 +62,8 @@ def train(folder: Path, group: ShardGroup, size: int, sharding: str) -> None:
     assert group.gather(own) == [own] * size
     if group.is_first:
         tensors = {name: tensor.contiguous().cpu() for name, tensor in whole.items()}
-        save_file(tensors, folder / f"after-{size}-{sharding}.safetensors")
-        (folder / f"statistics-{size}-{sharding}.json").write_text(json.dumps(told))
+        save_file(tensors, folder / f"after-{size}.safetensors")
+        (folder / f"statistics-{size}.json").write_text(json.dumps(told))
 
 
 if __name__ == "__main__":

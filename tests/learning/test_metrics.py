@@ -8,7 +8,7 @@ import torch
 from herd.config.user_code import UserCodeError
 from herd.learning.losses.output import Metric
 from herd.learning.metrics import MAX_METRICS, Measured, MetricSums
-from herd.learning.sharding import OneShard
+from herd.learning.parallel import OneShard
 
 
 def _of(**numbers: float) -> dict[str, Metric]:

@@ -1,14 +1,15 @@
-"""AdamW in the learner: its schedules, and a resume that changes nothing."""
+"""Adam and AdamW in the learner: their schedules, and a resume that changes nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from herd.checkpoints.store import CheckpointError
-from herd.config.optimizers import AdamWSettings
+from herd.config.optimizers import AdamSettings, AdamWSettings
 from herd.config.settings import RunSettings
 from herd.learning.batch import Slab
 from herd.learning.optimizers import Rates, rates_at
@@ -61,3 +62,21 @@ def test_the_state_of_another_optimizer_is_refused() -> None:
     rmsprop(_batch(0), Rates(1e-3))
     with pytest.raises(CheckpointError, match="second_moment does not belong to adamw"):
         adamw.load_optimizer_tensors(rmsprop.optimizer_tensors())
+
+
+def test_adam_agrees_with_the_definition_and_decays_by_env_frames() -> None:
+    settings = AdamSettings(learning_rate=1e-2, schedule_env_frames=1000, max_gradient_norm=None)
+    assert [rates_at(settings, env_frames=frames, learner_updates=5) for frames in (0, 250, 2000)] == [
+        Rates(1e-2),
+        Rates(7.5e-3),
+        Rates(0.0),
+    ]
+    trainer = trainer_of(run_of(optimizer={"kind": "adam", "max_gradient_norm": None}))
+    before = {name: tensor.numpy().astype(np.float64) for name, tensor in trainer.weights().items()}
+    trainer(batch_of(run_of()), Rates(1e-2))
+    for name, parameter in trainer.agent.named_parameters():
+        assert parameter.grad is not None
+        gradient = parameter.grad.numpy().astype(np.float64)
+        # At the first step both moments equal those of the gradient itself: arXiv:1412.6980, algorithm 1.
+        expected = before[name] - 1e-2 * gradient / (np.abs(gradient) + 1e-5)
+        np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-4, atol=2e-6, err_msg=name)

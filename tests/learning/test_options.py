@@ -38,8 +38,6 @@ CATCH_OPTIONS = (
     "--optimizer.schedule constant",
     "--optimizer.momentum 0.9",
     "--optimizer.max_gradient_norm 0.1",
-    "--optimizer.clip_percentile 1",
-    "--optimizer.target_kl 1e-9 --optimizer.kl_interval_updates 1",
     "--optimizer.kind adam",
     "--optimizer.decay 0",
     "--optimizer.epsilon 0.1",

@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from herd.config.settings import RunSettings
-from tests.learning.shard_steps import SHARDINGS
 from tests.learning.small_runs import RUN, trainer_of, unrolls_of
 from tests.patience import patient
 from tests.system.whole_runs import ROOT, environment, free_ports
@@ -92,10 +91,9 @@ def run_shards(folders: list[Path], size: int, device: str = "cpu") -> None:
     assert codes == [0] * size, [(code, path.read_text()) for code, path in zip(codes, errors, strict=True)]
 
 
-def results_of_shard_0(folder: Path, size: int, sharding: str) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
+def results_of_shard_0(folder: Path, size: int) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
     """The tensors and statistics that shard 0 wrote after the updates."""
-    name = f"{size}-{sharding}"
-    return load_file(folder / f"after-{name}.safetensors"), json.loads((folder / f"statistics-{name}.json").read_text())
+    return load_file(folder / f"after-{size}.safetensors"), json.loads((folder / f"statistics-{size}.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -113,15 +111,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("run", RUNS)
 def test_several_shards_give_the_update_of_one(folders: dict[str, Path], run: str, size: int) -> None:
-    expected, told = results_of_shard_0(folders[run], 1, "ddp")
+    expected, told = results_of_shard_0(folders[run], 1)
     for name, fresh in trainer_of(RunSettings.model_validate({**SMALL, **RUNS[run]})).weights().items():
         assert not torch.equal(expected[name], fresh), f"{name} was not trained"
-    for sharding in SHARDINGS:
-        after, told_by_shards = results_of_shard_0(folders[run], size, sharding)  # three shards have 3, 3 and 2 unrolls
-        assert after.keys() == expected.keys()
-        for name, tensor in expected.items():
-            # Statistics are float64 and gathered, so only rounding in the targets remains.
-            tolerance = 1e-6 if name.startswith("value_statistics/") else 1e-4
-            torch.testing.assert_close(after[name], tensor, rtol=tolerance, atol=1e-6, msg=partial("{}: {}".format, name))
-        for mine, theirs in zip(told, told_by_shards, strict=True):
-            assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-6)
+    after, told_by_shards = results_of_shard_0(folders[run], size)  # three shards have 3, 3 and 2 unrolls
+    assert after.keys() == expected.keys()
+    for name, tensor in expected.items():
+        # Statistics are float64 and gathered, so only rounding in the targets remains.
+        tolerance = 1e-6 if name.startswith("value_statistics/") else 1e-4
+        torch.testing.assert_close(after[name], tensor, rtol=tolerance, atol=1e-6, msg=partial("{}: {}".format, name))
+    for mine, theirs in zip(told, told_by_shards, strict=True):
+        assert theirs == pytest.approx(mine, rel=1e-4, abs=1e-6)

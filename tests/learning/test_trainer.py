@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,14 @@ def test_micro_batches_do_not_change_the_update(loss: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "loss", [{"baseline_cost": 0.25, "entropy_cost": 0.5}, {"kind": "dice"}, {"kind": "dice", "ablation": "entropy"}], ids=str
+    "loss",
+    [
+        {"baseline_cost": 0.25, "entropy_cost": 0.5},
+        {"kind": "dice"},
+        {"kind": "dice", "ablation": "entropy"},
+        {"trust_region": "behaviour", "trust_region_threshold": 0.3},
+    ],
+    ids=str,
 )
 def test_weighted_terms_of_a_loss_add_up_to_its_total(loss: dict[str, Any]) -> None:
     losses = _trainer(loss=loss)(batch_of(RUN), STEP).losses
@@ -49,7 +57,10 @@ def test_weighted_terms_of_a_loss_add_up_to_its_total(loss: dict[str, Any]) -> N
     assert total.cost == 1.0
     terms = [measured.cost * measured.value for measured in losses.values() if measured.cost is not None]
     assert len(terms) >= 3
-    assert total.value == pytest.approx(sum(terms), rel=1e-4)
+    # Terms are means over the accepted rows, the total one over the trained rows.
+    rejected = losses["rejected_share_online"].value if "trust_region" in loss else 0.0
+    assert 0.0 < rejected < 1.0 or "trust_region" not in loss
+    assert total.value == pytest.approx((1.0 - rejected) * sum(terms), rel=1e-4)
     assert all(abs(term) > 1e-3 * abs(total.value) for term in terms if term != 0.0)
 
 
@@ -122,3 +133,38 @@ def test_the_loss_uses_the_temperature_of_each_row() -> None:
     losses = values_of(_trainer(loss={"kind": "dice"})(slab_of(RUN, arrays), STEP).losses)
     assert losses["mean_rho"] == pytest.approx(1.0)  # for any logits
     assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_logits"].shape[-1])), rel=1e-5)
+
+
+OTHERS: dict[str, Any] = {
+    "nadam": partial(torch.optim.NAdam, weight_decay=0.1, decoupled_weight_decay=True),
+    "radam": partial(torch.optim.RAdam, weight_decay=0.1),
+    "adamax": torch.optim.Adamax,
+    "rmsprop": partial(torch.optim.RMSprop, momentum=0.5),
+    "sgd": partial(torch.optim.SGD, momentum=0.9, lr=1e-2),
+}
+"""Optimizers of torch without its fused kernels, which do not know how to skip a step."""
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_any_optimizer_clips_and_skips(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("herd.learning.trainer.new_optimizer", lambda _settings, parameters: OTHERS[kind](parameters))
+    trainer = _trainer(optimizer={"max_gradient_norm": 0.5}, algorithm={"unroll_length": 4, "reward_shaping": "none"})
+    poisoned = unrolls_of(RUN, 1)
+    poisoned["initial_core_state"][0, 0] = float("nan")
+    poisoned["core_reset"][0, 0] = False
+
+    def left() -> float:
+        return float(torch.nn.utils.get_total_norm([p.grad for p in trainer.agent.parameters() if p.grad is not None]))
+
+    fresh = _copies(trainer)
+    assert not trainer(slab_of(RUN, poisoned), STEP).is_finite  # the very first step makes the state that it must not move
+    assert all(torch.equal(fresh[name], tensor) for name, tensor in trainer.weights().items())
+    assert trainer(batch_of(RUN), STEP).gradient_norm > 0.5
+    assert left() == pytest.approx(0.5, rel=1e-4)
+    parameters = _copies(trainer)
+    state = {name: tensor.clone() for name, tensor in trainer.optimizer_tensors().items()}
+    assert not trainer(slab_of(RUN, poisoned), STEP).is_finite
+    assert all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
+    assert all(torch.equal(state[name], tensor) for name, tensor in trainer.optimizer_tensors().items())
+    assert trainer(batch_of(RUN, 2), STEP).is_finite
+    assert not all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())

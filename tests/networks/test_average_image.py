@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from numpy.typing import NDArray
 
-from herd.learning.sharding import OneShard
+from herd.learning.parallel import OneShard
 from herd.networks.centering import ROW_STRIDE, SLOWEST_RATE, AverageImage
 from herd.networks.layers import PixelConvolution
 from tests.learning.small_runs import STEP, batch_of, run_of, trainer_of

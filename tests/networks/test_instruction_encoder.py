@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from herd.networks.language import MAX_WORDS, InstructionEncoder
+from herd.config.settings import NetworkSettings
+from herd.contract.spaces import EnvSpec
+from herd.networks.agent import Agent
+from herd.networks.language import InstructionEncoder
 from tests.oracles.networks_layers import read_instruction
 
 torch.set_num_threads(1)
@@ -13,13 +16,13 @@ torch.set_num_threads(1)
 
 def _encoder() -> InstructionEncoder:
     torch.manual_seed(5)
-    return InstructionEncoder()
+    return InstructionEncoder(1001)
 
 
 def _expected(encoder: InstructionEncoder, ids: list[int]) -> np.ndarray:
     lstm = {name: p.detach().double().numpy() for name, p in encoder.lstm.named_parameters()}
     weights = (lstm["weight_ih_l0"], lstm["weight_hh_l0"], lstm["bias_ih_l0"] + lstm["bias_hh_l0"])
-    return read_instruction(ids, encoder.embedding.weight.detach().double().numpy(), weights, MAX_WORDS)
+    return read_instruction(ids, encoder.embedding.weight.detach().double().numpy(), weights, len(ids))
 
 
 def test_features_agree_with_the_oracle_for_every_row() -> None:
@@ -36,12 +39,15 @@ def test_padding_does_not_change_the_features() -> None:
     torch.testing.assert_close(encoder(torch.tensor([[[4, 8, 0, 0, 0]]])), encoder(torch.tensor([[[4, 8]]])))
 
 
-def test_words_after_the_sixteenth_are_ignored() -> None:
-    encoder = _encoder()
-    ids = list(range(1, 31))
-    features = encoder(torch.tensor([[ids]]))
-    assert torch.equal(features, encoder(torch.tensor([[ids[:16]]])))
-    assert not torch.equal(features, encoder(torch.tensor([[ids[:15]]])))
+def test_the_network_reads_all_words_that_the_suite_announces() -> None:
+    spec = EnvSpec(("talk",), (0, 0, 0), 1, 3, 1, instruction_length=20, num_words=5000, vector_size=2)
+    agent = Agent(spec=spec, network=NetworkSettings(torso="mlp", language=True))
+    words = torch.full((2, 20), 4999)
+    words[1, 19] = 4998
+    row = torch.zeros(1, 2, dtype=torch.int64)
+    state = agent.core.initial_state(2)
+    output, _ = agent(None, row.bool(), state, row, row.float(), words.unsqueeze(0), torch.zeros(1, 2, 2))
+    assert not torch.equal(output.features[0, 0], output.features[0, 1])
 
 
 def test_only_words_and_not_padding_get_gradients() -> None:

@@ -19,7 +19,8 @@ from herd.protocols.weights.messages import GetWeights, IndexLeased, LeaseIndex
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Message, Refused
 from herd.telemetry import Telemetry
-from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
+from herd.transport import Limits, Server
+from herd.transport.context import Context, Poller
 from tests.patience import patient
 
 RUN = "pong"
@@ -37,7 +38,7 @@ class Node:
         own = ParamserverSettings(port=port, upstream=upstream)
         self.settings = RunSettings(name=RUN, run_dir=Path("unused"), paramserver=own, agents=agents)
         self.telemetry = Telemetry("paramserver", RUN)
-        self.context = new_context()
+        self.context = Context()
         self._sockets = ExitStack()
         self.server: ParameterServer = assemble(self.settings, contract, self.context, self.telemetry, self._sockets)
         self.endpoint = self.server.endpoint
@@ -89,7 +90,7 @@ class Asker:
     def __init__(self, tree: Tree, node: Node) -> None:
         self._tree = tree
         self._request_id = 10
-        self.dealer = Dealer(tree.context, node.endpoint, routing_id=f"test/{secrets.token_hex(4)}", max_frame_bytes=1 << 26)
+        self.dealer = tree.context.client(node.endpoint, f"test/{secrets.token_hex(4)}", Limits(max_frame_bytes=1 << 26))
 
     def send(self, message: Message, *payloads: bytes) -> None:
         self._tree.until(lambda: self.dealer.send([*encode(message), *payloads]), "a connection")
@@ -143,7 +144,7 @@ class Tree:
     """All nodes and clients of a test. A node removed from ``nodes`` stands still, like a stopped process."""
 
     def __init__(self) -> None:
-        self.context: Context = new_context()
+        self.context: Context = Context()
         self.nodes: list[Node] = []
         self._clients = ExitStack()
 
@@ -179,9 +180,9 @@ class Tree:
         self._clients.callback(made.close)
         return made
 
-    def parent_by_hand(self) -> Router:
+    def parent_by_hand(self) -> Server:
         """A socket at a parent's address; the test sends the answers."""
-        made = Router(self.context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 20)
+        made = self.context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1 << 20))
         self._clients.callback(made.close)
         return made
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 from herd_paramserver.leases import PlaceLeases
@@ -35,6 +35,7 @@ from herd.protocols.weights.messages import (
 from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
 from herd.rpc.envelope import Message, Refused
 from herd.telemetry import metric_names as names
+from herd.transport import Peer
 from tests.wire.hostile_bytes import mutated_frames
 
 RUN, CONTRACT = "pong", "c" * 64
@@ -58,7 +59,7 @@ class Server:
             message = decode_header(frames[0])
         except OtherProtocol as error:
             return self.handler.other_protocol(error)
-        reply = self.handler.answer(message, [memoryview(frame) for frame in frames[1:]], peer=b"stranger", now=now)
+        reply = self.handler.answer(message, [memoryview(frame) for frame in frames[1:]], peer=Peer(b"stranger"), now=now)
         assert reply is None or isinstance(reply, Reply)
         if reply is not None:
             assert decode_header(encode(reply.message)[0]) == reply.message
@@ -160,7 +161,7 @@ def test_refusals_are_printable_and_counted_under_a_fixed_label(message: Message
 class Wire:
     """Stands in for the publisher's DEALER; the server answers at once."""
 
-    def __init__(self, server: Server, _endpoint: str, **_: object) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
         self.answers: deque[list[bytes]] = deque()
 
@@ -210,16 +211,16 @@ def test_lineages_that_no_learner_can_exceed_are_refused(is_empty: bool) -> None
 def test_an_overtaken_learner_continues_in_a_new_lineage(lie: Version, count: int) -> None:
     server = Server()
     server.receive(publication(*lie, b"lies", count=count))
-    with mock.patch("herd.protocols.weights.client.Dealer", Wire):
-        shards = [WeightsPublisher(server, "tcp://root", run_id=RUN, contract=CONTRACT) for _ in range(2)]  # type: ignore[arg-type]
-        for index, shard in enumerate(shards):
-            shard.publish(1, 1, index, 2, b"weights")
-            shard.poll()
-            assert shard.newer_lineage == lie.lineage
-        for index, shard in enumerate(shards):
-            shard.publish(lie.lineage + 1, 1, index, 2, b"weights")
-            shard.poll()
-        assert all(shard.confirmed for shard in shards)
+    context: Any = SimpleNamespace(client=lambda *_: Wire(server))
+    shards = [WeightsPublisher(context, "tcp://root", run_id=RUN, contract=CONTRACT) for _ in range(2)]
+    for index, shard in enumerate(shards):
+        shard.publish(1, 1, index, 2, b"weights")
+        shard.poll()
+        assert shard.newer_lineage == lie.lineage
+    for index, shard in enumerate(shards):
+        shard.publish(lie.lineage + 1, 1, index, 2, b"weights")
+        shard.poll()
+    assert all(shard.confirmed for shard in shards)
     assert server.store.visible is not None
     assert server.store.visible.version == (lie.lineage + 1, 1)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from herd.protocols.weights.messages import NotModified, Published, Weights
-from herd.transport.tcp import Context
+from herd.transport.context import Context
 from tests.paramserver.server_processes import Client, Server
 from tests.server_process import ANSWER_SECONDS, connecting
 

@@ -6,8 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from herd.transport import Peer
+
 HOLDERS = st.sampled_from("abcde")
-PEERS = st.sampled_from([b"first", b"second"])
+PEERS = st.sampled_from([Peer(b"first"), Peer(b"second")])
 
 
 class RelayMachine(RuleBasedStateMachine):
@@ -16,12 +18,12 @@ class RelayMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.table = RelayTable(max_under_way=3)
-        self.model: list[tuple[int, str, bytes, int | None, float]] = []
+        self.model: list[tuple[int, str, Peer, int | None, float]] = []
         self.used: set[int] = set()
         self.now = 100.0
 
     @rule(holder=HOLDERS, peer=PEERS, request_id=st.none() | st.integers(0, 9))
-    def pass_on(self, holder: str, peer: bytes, request_id: int | None) -> None:
+    def pass_on(self, holder: str, peer: Peer, request_id: int | None) -> None:
         self.model = [entry for entry in self.model if self.now - entry[4] < UNDER_WAY_SECONDS]
         if any(entry[1] == holder and entry[2] != peer and self.now - entry[4] < RING_SECONDS for entry in self.model):
             with pytest.raises(RingError):
@@ -58,28 +60,28 @@ TestRelayMachine = RelayMachine.TestCase
 
 def test_answers_return_to_their_peer_with_its_request_id() -> None:
     table = RelayTable()
-    first = table.pass_on("a", b"one", now=0.0, request_id=7)
-    second = table.pass_on("b", b"two", now=0.0, request_id=7)
-    assert table.answered(second) == (b"two", 7)
-    assert table.answered(first) == (b"one", 7)
+    first = table.pass_on("a", Peer(b"one"), now=0.0, request_id=7)
+    second = table.pass_on("b", Peer(b"two"), now=0.0, request_id=7)
+    assert table.answered(second) == (Peer(b"two"), 7)
+    assert table.answered(first) == (Peer(b"one"), 7)
     assert table.answered(first) is None
 
 
 def test_a_holders_newer_request_replaces_the_older() -> None:
     table = RelayTable()
-    older = table.pass_on("a", b"one", now=0.0, request_id=1)
-    newer = table.pass_on("a", b"one", now=1.0, request_id=2)
+    older = table.pass_on("a", Peer(b"one"), now=0.0, request_id=1)
+    newer = table.pass_on("a", Peer(b"one"), now=1.0, request_id=2)
     assert table.answered(older) is None
-    assert table.answered(newer) == (b"one", 2)
+    assert table.answered(newer) == (Peer(b"one"), 2)
 
 
 def test_a_holder_on_a_new_connection_is_not_taken_for_a_ring() -> None:
     table = RelayTable()
-    table.pass_on("a", b"one", now=0.0, request_id=1)
-    assert table.answered(table.pass_on("a", b"other", now=0.5, request_id=2)) == (b"other", 2)
+    table.pass_on("a", Peer(b"one"), now=0.0, request_id=1)
+    assert table.answered(table.pass_on("a", Peer(b"other"), now=0.5, request_id=2)) == (Peer(b"other"), 2)
 
 
 def test_the_relay_table_is_bounded_and_evicts_the_oldest() -> None:
     table = RelayTable(max_under_way=2)
-    ids = [table.pass_on(holder, b"peer", now=0.0, request_id=1) for holder in "abc"]
-    assert [table.answered(relay_id) for relay_id in ids] == [None, (b"peer", 1), (b"peer", 1)]
+    ids = [table.pass_on(holder, Peer(b"peer"), now=0.0, request_id=1) for holder in "abc"]
+    assert [table.answered(relay_id) for relay_id in ids] == [None, (Peer(b"peer"), 1), (Peer(b"peer"), 1)]

@@ -25,8 +25,12 @@ from herd.protocols.weights.messages import (
     Weights,
 )
 from herd.rpc.envelope import Message, Refused
+from herd.transport import Peer
 
 RUN, CONTRACT, PARENT = "pong", "c" * 64, "tcp://root:7200"
+
+
+CLIENT = Peer(b"client")
 
 
 class Replica:
@@ -35,7 +39,7 @@ class Replica:
         self.relay = RelayTable()
         self.handler = ReplicaHandler(run_id=RUN, contract=CONTRACT, stores=(self.store,), relay=self.relay, upstream=PARENT)
 
-    def ask(self, message: Message, *payloads: bytes, peer: bytes = b"client", now: float = 0.0) -> Action | None:
+    def ask(self, message: Message, *payloads: bytes, peer: Peer = CLIENT, now: float = 0.0) -> Action | None:
         return self.handler.answer(message, [memoryview(payload) for payload in payloads], peer=peer, now=now)
 
 
@@ -56,7 +60,7 @@ def test_a_replica_answers_clients_like_the_root() -> None:
     def both(have: tuple[int, int] | None, *, run_id: str = RUN, contract: str = CONTRACT) -> Reply:
         request = GetWeights(request_id=3, run_id=run_id, agent=0, contract=contract, have=have)
         reply = replica.ask(request)
-        assert reply == root.answer(request, [], peer=b"client", now=0.0)
+        assert reply == root.answer(request, [], peer=Peer(b"client"), now=0.0)
         assert isinstance(reply, Reply)
         return reply
 
@@ -88,7 +92,7 @@ def test_a_publisher_is_refused_with_the_address_of_the_root() -> None:
 
 def test_lease_requests_are_relayed_to_the_parent_and_answered() -> None:
     replica = Replica()
-    passed = [replica.ask(lease("a", 7, 3), peer=b"one"), replica.ask(lease("b", 7), peer=b"two")]
+    passed = [replica.ask(lease("a", 7, 3), peer=Peer(b"one")), replica.ask(lease("b", 7), peer=Peer(b"two"))]
     assert all(isinstance(action, ToParent) for action in passed)
     asked = [action.message for action in passed if isinstance(action, ToParent)]
     assert [(message.holder, message.index, message.run_id) for message in asked if isinstance(message, LeaseIndex)] == [
@@ -99,10 +103,10 @@ def test_lease_requests_are_relayed_to_the_parent_and_answered() -> None:
     assert len(set(ids)) == 2
     back = replica.handler.answer_of_parent
     assert back(IndexLeased(request_id=ids[1], agent=0, index=5, lease_seconds=9.0)) == (
-        b"two",
+        Peer(b"two"),
         IndexLeased(request_id=7, agent=0, index=5, lease_seconds=9.0),
     )
-    assert back(Refused(request_id=ids[0], reason="none free")) == (b"one", Refused(request_id=7, reason="none free"))
+    assert back(Refused(request_id=ids[0], reason="none free")) == (Peer(b"one"), Refused(request_id=7, reason="none free"))
     assert back(IndexLeased(request_id=ids[0], agent=0, index=5, lease_seconds=9.0)) is None  # this request was answered already
     assert back(Refused(reason="to nobody in particular")) is None
     assert back(Ack(sequence=1, granted_unrolls=1)) is None
@@ -129,10 +133,10 @@ def test_a_ring_of_replicas_is_detected_and_refused() -> None:
     """Three replicas, each the parent of the next: every message is passed on until it returns to the first one."""
     ring = [Replica() for _ in range(3)]
     message: Message = lease()
-    peer = b"client"
+    peer = Peer(b"client")
     passed = 0
     while isinstance(action := ring[passed % 3].ask(message, peer=peer, now=0.01 * passed), ToParent):
-        message, peer, passed = action.message, b"relay %d" % passed, passed + 1
+        message, peer, passed = action.message, Peer(b"relay %d" % passed), passed + 1
         assert passed < 10
     assert passed == 3
     assert isinstance(action, Reply)
@@ -140,7 +144,7 @@ def test_a_ring_of_replicas_is_detected_and_refused() -> None:
     for replica, asker in ((ring[2], b"relay 1"), (ring[1], b"relay 0"), (ring[0], b"client")):
         returned = replica.handler.answer_of_parent(refused)
         assert returned is not None
-        assert returned[0] == asker
+        assert returned[0] == Peer(asker)
         refused = returned[1]
     assert isinstance(refused, Refused)
     assert refused.request_id == 7
@@ -148,8 +152,8 @@ def test_a_ring_of_replicas_is_detected_and_refused() -> None:
 
     release = ReleaseIndex(run_id=RUN, agent=0, holder="other")
     for number, asker in enumerate([b"client", b"relay 0", b"relay 1"]):
-        assert ring[number].ask(release, peer=asker, now=1.0) == ToParent(release)
-    assert ring[0].ask(release, peer=b"relay 2", now=1.1) is None
+        assert ring[number].ask(release, peer=Peer(asker), now=1.0) == ToParent(release)
+    assert ring[0].ask(release, peer=Peer(b"relay 2"), now=1.1) is None
 
 
 def test_relayed_requests_expire() -> None:

@@ -28,6 +28,7 @@ from herd.protocols.weights.messages import (
 )
 from herd.rpc.codec import OtherProtocol, decode_header
 from herd.rpc.envelope import Message, Refused
+from herd.transport import Peer
 
 RUN, CONTRACT = "pong", "c" * 64
 
@@ -43,7 +44,7 @@ class Server:
         self.handler = RootHandler(run_id=RUN, contract=CONTRACT, stores=self.stores, leases=self.leases, liveness=self.liveness)
 
     def ask(self, message: Message, *payloads: bytes, now: float = 0.0) -> Reply:
-        reply = self.handler.answer(message, [memoryview(payload) for payload in payloads], peer=b"client", now=now)
+        reply = self.handler.answer(message, [memoryview(payload) for payload in payloads], peer=Peer(b"client"), now=now)
         assert isinstance(reply, Reply)
         return reply
 
@@ -84,7 +85,7 @@ def test_every_client_gets_the_same_buffer() -> None:
     server = Server()
     payload = memoryview(bytes(1000))
     message = publish_slice(1, 1, payload=bytes(1000))
-    server.handler.answer(message, [payload], peer=b"client", now=0.0)
+    server.handler.answer(message, [payload], peer=Peer(b"client"), now=0.0)
     first, second = server.get(None).payloads[0], server.get((0, 5)).payloads[0]
     assert first is payload
     assert second is payload
@@ -139,7 +140,7 @@ def test_requests_of_another_run_are_refused_by_name() -> None:
     assert isinstance(server.ask(publish_slice(9, 9, run_id="breakout"), b"weights").message, Refused)
     assert isinstance(server.ask(LeaseIndex(request_id=1, run_id="breakout", holder="h", agent=None, index=None)).message, Refused)
     server.ask(LeaseIndex(request_id=1, run_id=RUN, holder="h", agent=None, index=None))
-    server.handler.answer(ReleaseIndex(run_id="breakout", agent=0, holder="h"), [], peer=b"client", now=0.0)
+    server.handler.answer(ReleaseIndex(run_id="breakout", agent=0, holder="h"), [], peer=Peer(b"client"), now=0.0)
     assert len(server.leases) == 1
     assert server.store.newest == Version(1, 1)
 
@@ -233,7 +234,7 @@ def test_indices_are_leased_released_and_run_out() -> None:
     refused = lease("c")
     assert isinstance(refused, Refused)
     assert "all 2 actor indices are leased" in refused.reason
-    assert server.handler.answer(ReleaseIndex(run_id=RUN, agent=0, holder="a"), [], peer=b"client", now=1.0) is None
+    assert server.handler.answer(ReleaseIndex(run_id=RUN, agent=0, holder="a"), [], peer=Peer(b"client"), now=1.0) is None
     assert lease("c", now=1.0) == IndexLeased(request_id=3, agent=0, index=0, lease_seconds=30.0)
     assert lease("d", now=31.0) == IndexLeased(request_id=3, agent=0, index=0, lease_seconds=30.0)
 
@@ -252,7 +253,7 @@ def test_indices_are_leased_released_and_run_out() -> None:
 def test_invalid_messages_change_nothing(message: Message, payloads: list[bytes], label: str) -> None:
     server = Server()
     with pytest.raises(UnfitMessage) as caught:
-        server.handler.answer(message, [memoryview(payload) for payload in payloads], peer=b"client", now=0.0)
+        server.handler.answer(message, [memoryview(payload) for payload in payloads], peer=Peer(b"client"), now=0.0)
     assert caught.value.label == label
     assert server.store.newest is None
     assert server.store.num_bytes == 0

@@ -16,6 +16,7 @@ from herd.protocols.weights.messages import GetWeights, IndexLeased, NotModified
 from herd.rpc.codec import decode_header, encode, payload_digest
 from herd.rpc.envelope import Refused
 from herd.service.startup import BadInputError
+from herd.transport import Peer
 from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
 
 REQUESTS = 'herd_paramserver_requests_total{kind="%s"}'
@@ -250,7 +251,7 @@ def test_a_parent_of_another_contract_is_reported_in_readiness(tree: Tree) -> No
 def test_damaged_weights_from_a_parent_are_never_served(tree: Tree) -> None:
     parent = tree.parent_by_hand()
     replica = tree.node(parent.endpoint)
-    questions: list[tuple[bytes, GetWeights]] = []
+    questions: list[tuple[Peer, GetWeights]] = []
 
     def asked() -> bool:
         if (received := parent.receive()) is not None:

@@ -18,7 +18,7 @@ from herd.protocols.population.messages import Applied, Declined, MemberAnswer, 
 from herd.protocols.unrolls.messages import Ack
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
-from herd.transport.tcp import Context
+from herd.transport.context import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, until

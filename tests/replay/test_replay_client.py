@@ -46,7 +46,7 @@ class Network:
         ]
         self.dealers: list[FakeDealer] = []
 
-    def make_dealer(self, endpoint: str) -> FakeDealer:
+    def client(self, endpoint: str, *_: object) -> FakeDealer:
         self.dealers.append(FakeDealer(self, int(endpoint)))
         return self.dealers[-1]
 
@@ -94,7 +94,6 @@ class FakeDealer:
 
 @pytest.fixture(autouse=True)
 def _on_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_client, "Dealer", lambda network, endpoint, **_: network.make_dealer(endpoint))
     monkeypatch.setattr(replay_client, "Poller", lambda *dealers: dealers[0].network)
 
 

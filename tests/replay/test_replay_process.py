@@ -28,7 +28,7 @@ from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
 from herd.service.startup import EXIT_LOST
 from herd.telemetry.scrape import total
-from herd.transport.tcp import Context
+from herd.transport.context import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of

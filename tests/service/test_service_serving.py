@@ -18,17 +18,18 @@ from herd.service.serving import Inbox, serve
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.scrape import Samples, scrape, total
-from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
+from herd.transport import Limits
+from herd.transport.context import Context, Poller
 
 SECONDS = 30.0
 
 
-class Server:
+class Serving:
     """A ROUTER with one client."""
 
     def __init__(self, context: Context) -> None:
-        self.router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 16)
-        self.client = Dealer(context, self.router.endpoint, routing_id="test/1", max_frame_bytes=1 << 16)
+        self.router = context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1 << 16))
+        self.client = context.client(self.router.endpoint, "test/1", Limits(max_frame_bytes=1 << 16))
         self.telemetry = Telemetry("paramserver", "run")
         self.meters = ServerMeters(self.telemetry)
         self.meters.watch_clients(self.router, context.refusals)
@@ -58,14 +59,14 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with new_context() as context:
-        made = Server(context)
+def server() -> Iterator[Serving]:
+    with Context() as context:
+        made = Serving(context)
         yield made
         made.telemetry.close()
 
 
-def test_malformed_messages_are_dropped_and_counted(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_messages_are_dropped_and_counted(server: Serving, caplog: pytest.LogCaptureFixture) -> None:
     taken: list[bytes] = []
 
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
@@ -89,7 +90,7 @@ def test_a_burst_is_limited_in_messages_and_time() -> None:
         def receive(self) -> tuple[bytes, list[memoryview]]:
             return b"peer", [memoryview(b"")]
 
-        def introduce(self) -> None:
+        def trust(self, peer: bytes) -> None:
             pass
 
     now, taken = [0.0], [0]
@@ -111,16 +112,16 @@ def test_only_accepted_messages_introduce_a_connection() -> None:
 
         def __init__(self, *messages: bytes) -> None:
             self.messages = list(messages)
-            self.introduced: list[bytes] = []
+            self.trusted: list[bytes] = []
 
         def receive(self) -> tuple[bytes, list[memoryview]] | None:
             if not self.messages:
                 return None
-            self.newest = self.messages.pop(0)
-            return self.newest, [memoryview(self.newest)]
+            newest = self.messages.pop(0)
+            return newest, [memoryview(newest)]
 
-        def introduce(self) -> None:
-            self.introduced.append(self.newest)
+        def trust(self, peer: bytes) -> None:
+            self.trusted.append(peer)
 
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> bool | None:
         if frames[0] == b"malformed":
@@ -129,10 +130,10 @@ def test_only_accepted_messages_introduce_a_connection() -> None:
 
     router = Waiting(b"malformed", b"refused", b"taken", b"nothing said")
     Inbox(router, handle, ServerMeters(Telemetry("paramserver", "run"))).serve_waiting()  # type: ignore[arg-type]
-    assert router.introduced == [b"taken", b"nothing said"]
+    assert router.trusted == [b"taken", b"nothing said"]
 
 
-def test_the_main_loop_runs_until_the_stop_request(server: Server) -> None:
+def test_the_main_loop_runs_until_the_stop_request(server: Serving) -> None:
     class Stop:
         turns = 0
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from herd.config.addresses import interface
-from herd.config.arguments import split_arguments
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
+from herd.config.loading.sources import split_arguments
 from herd.config.settings import RunSettings
 from herd.supervisor import ports
 from herd.supervisor.plan import ChildPlan, Start, held_run_ports, plan_children

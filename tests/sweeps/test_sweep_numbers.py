@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from herd.cli.sweep import _numbers
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.envs.scores import ReferenceScores
 from herd.plots.sweep import Row, draw_sweep
 from herd.sweeps.grid import combinations, directory_name, label, parse_values

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from herd.config.arguments import split_arguments
 from herd.config.loading import load_settings
+from herd.config.loading.sources import split_arguments
 from herd.topology import COMPONENTS, METRICS_PORT, SERVICES, Service
 from tests.observability.prometheus_server import tool
 from tests.patience import patient

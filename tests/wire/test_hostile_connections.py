@@ -20,10 +20,11 @@ from herd.protocols.weights.messages import MAX_SLICES
 from herd.service.meters import ServerMeters
 from herd.service.serving import MAX_BURST, Inbox
 from herd.telemetry import Telemetry
+from herd.transport import Limits, Peer, Server
 from herd.transport import connections as connections_module
 from herd.transport import tcp as sockets_module
 from herd.transport.connections import CAUSES, FRAME_OVERHEAD_BYTES, GREETING_BYTES, Connections, Probe, probe, shut
-from herd.transport.tcp import Context, Dealer, Poller, Router
+from herd.transport.context import Context, Poller
 from tests.operations import assert_linear
 
 DEADLINE_SECONDS = 60.0
@@ -63,16 +64,22 @@ def kernel() -> Kernel:
     return Kernel()
 
 
+def introduce(table: Connections, descriptor: int) -> None:
+    """A message of this connection is accepted."""
+    table.routed(descriptor, b"route %d" % descriptor)
+    table.introduced(b"route %d" % descriptor)
+
+
 def test_a_full_table_closes_the_oldest_connection_not_introduced(kernel: Kernel) -> None:
     table = kernel.table()
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)
         table.delivered(descriptor, 10, 1)  # any client can send something
-    table.introduced(1)
+    introduce(table, 1)
     kernel.connect(table, 4)
     assert kernel.shut == [2]
     for descriptor in (3, 4):
-        table.introduced(descriptor)
+        introduce(table, descriptor)
     kernel.connect(table, 5)  # all other connections have been introduced
     assert kernel.shut == [2, 5]
     assert (len(table), table.num_cut) == (3, {"crowd": 2, "unread": 0})
@@ -206,7 +213,7 @@ def test_shut_discards_unread_answers_in_the_kernel() -> None:
 # -- with real sockets
 
 
-def until(condition: Callable[[], bool], router: Router) -> None:
+def until(condition: Callable[[], bool], router: Server) -> None:
     """Drive the server until ``condition`` holds."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
@@ -215,7 +222,7 @@ def until(condition: Callable[[], bool], router: Router) -> None:
         time.sleep(0.01)  # the server checks connections every tenth of a second
 
 
-def port_of(router: Router) -> int:
+def port_of(router: Server) -> int:
     return int(router.endpoint.rpartition(":")[2])
 
 
@@ -234,7 +241,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def shake_hands(router: Router, identity: bytes = b"raw") -> socket.socket:
+def shake_hands(router: Server, identity: bytes = b"raw") -> socket.socket:
     """A raw peer that has completed ZMTP's handshake."""
     peer = socket.create_connection(("127.0.0.1", port_of(router)), timeout=DEADLINE_SECONDS)
     greet(peer, identity)
@@ -250,7 +257,7 @@ def greet(peer: socket.socket, identity: bytes) -> None:
         received += peer.recv(1000)
 
 
-def send_until_disconnected(peer: socket.socket, data: bytes, router: Router) -> int:
+def send_until_disconnected(peer: socket.socket, data: bytes, router: Server) -> int:
     """Send without blocking while driving the server; returns the number of bytes sent before it hung up."""
     peer.setblocking(False)
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -269,7 +276,7 @@ def send_until_disconnected(peer: socket.socket, data: bytes, router: Router) ->
 
 def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
     frame = b"\x03" + struct.pack(">Q", MEBIBYTE) + bytes(MEBIBYTE)
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)) as router:
         with shake_hands(router) as peer:
             # This is six times what all peers together may have unread; without the cut, all of it would be sent.
             assert send_until_disconnected(peer, 64 * frame, router) > 2 * len(frame)
@@ -283,7 +290,7 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
 
 def test_a_peer_that_never_reads_its_answers_is_disconnected(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets_module, "SILENCE_MILLISECONDS", 1000)
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)) as router, shake_hands(router) as peer:
         peer.setblocking(False)
         deadline = time.monotonic() + DEADLINE_SECONDS
         is_connected = True
@@ -300,11 +307,11 @@ def test_a_peer_that_never_reads_its_answers_is_disconnected(context: Context, m
 
 def test_a_server_answers_heartbeats_and_sends_none(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets_module, "HEARTBEAT_MILLISECONDS", 20)
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as idle:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)) as router, shake_hands(router) as idle:
         until(lambda: len(router.connections) == 1, router)
         (descriptor,) = router.connections._connections
         sent = probe(descriptor).sent  # type: ignore[union-attr]
-        with Dealer(context, router.endpoint, routing_id="client", max_frame_bytes=MEBIBYTE):
+        with context.client(router.endpoint, "client", Limits(max_frame_bytes=MEBIBYTE)):
             until(lambda: len(router.connections) == 2, router)
             *_, client = router.connections._connections
             answered = probe(client).sent + 100  # type: ignore[union-attr]  # a dozen answers
@@ -314,7 +321,7 @@ def test_a_server_answers_heartbeats_and_sends_none(context: Context, monkeypatc
 
 
 def test_the_kernel_probes_the_idle_connections_of_a_server(context: Context) -> None:
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router):
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)) as router, shake_hands(router):
         until(lambda: len(router.connections) == 1, router)
         with socket.socket(fileno=os.dup(next(iter(router.connections._connections)))) as ours:
             options = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
@@ -323,7 +330,7 @@ def test_the_kernel_probes_the_idle_connections_of_a_server(context: Context) ->
     assert (idle + count * interval) * 1000 == sockets_module.SILENCE_MILLISECONDS
 
 
-def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
+def send_and_arrive(peers: dict[socket.socket, bytes], router: Server) -> None:
     """Send, and return when libzmq holds everything as messages that ``router`` has not read.
 
     ZeroMQ's only I/O thread reads bytes from the kernel and turns them into messages before it serves the next socket. So once the
@@ -342,7 +349,7 @@ def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
         return left == 0 and probe(descriptor).received >= expected[descriptor]  # type: ignore[union-attr]
 
     wait_for(lambda: all(map(kernel_has_handed_over, expected)))
-    with Router(router._context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as gate, shake_hands(gate) as peer:
+    with Context() as context, context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)) as gate, shake_hands(gate) as peer:
         peer.sendall(b"\x00\x02hi")
         until(lambda: gate.bytes_in == 2, gate)
 
@@ -352,7 +359,7 @@ def send_and_arrive(peers: dict[socket.socket, bytes], router: Router) -> None:
 def test_peers_are_served_in_turn_whatever_their_send_rate(context: Context, max_burst: int, num_greedy: int) -> None:
     """Between two waiting messages of a peer, each other peer has one message served, however many it has sent."""
     order: list[bytes] = []
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, ExitStack() as stack:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)) as router, ExitStack() as stack:
         meters = ServerMeters(Telemetry("bandit", "run"))
         inbox = Inbox(router, lambda _, frames: order.append(bytes(frames[0])), meters, max_burst=max_burst, clock=lambda: 0.0)
         greedy = [stack.enter_context(shake_hands(router, b"greedy %d" % number)) for number in range(num_greedy)]
@@ -373,26 +380,26 @@ def test_peers_are_served_in_turn_whatever_their_send_rate(context: Context, max
 def test_unintroduced_connections_are_closed_for_new_clients(context: Context, says: bytes) -> None:
     """Such connections are half-open, or have sent something that no service accepted."""
 
-    def stranger(router: Router) -> socket.socket:
+    def stranger(router: Server) -> socket.socket:
         if not says:
             return socket.create_connection(("127.0.0.1", port_of(router)))
         peer = shake_hands(router)
         peer.sendall(says)
         return peer
 
-    def serve(router: Router) -> bool:
+    def serve(router: Server) -> bool:
         """Accept only messages that are understood, as a service does."""
         received = router.receive()
         is_honest = received is not None and bytes(received[1][0]) == b"hello"
-        if is_honest:
-            router.introduce()
+        if received is not None and is_honest:
+            router.trust(received[0])
         return is_honest
 
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE, max_connections=8) as router, ExitStack() as peers:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE, max_connections=8)) as router, ExitStack() as peers:
         for _ in range(30):
             peers.enter_context(stranger(router))
         until(lambda: router.connections.num_cut["crowd"] == 22, router)
-        with Dealer(context, router.endpoint, routing_id="honest", max_frame_bytes=MEBIBYTE) as dealer:
+        with context.client(router.endpoint, "honest", Limits(max_frame_bytes=MEBIBYTE)) as dealer:
             deadline = time.monotonic() + DEADLINE_SECONDS
             while not dealer.send([b"hello"]):
                 assert not serve(router)
@@ -406,7 +413,7 @@ def test_unintroduced_connections_are_closed_for_new_clients(context: Context, s
                 peers.enter_context(stranger(router))
             until(lambda: router.connections.num_cut["crowd"] >= 22 + 30, router)
             assert len(router.connections) <= 8
-            assert b"honest" not in router.connections.departures()
+            assert Peer(b"honest") not in router.departures()
             while not dealer.connected:  # the dealer checks its connection ten times a second
                 assert dealer.receive() is None
                 assert time.monotonic() < deadline, "it does not see its connection"
@@ -419,12 +426,11 @@ def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: C
     """Its message may arrive before the server has noticed the end of the previous connection."""
 
     def hear() -> bool:
-        is_heard = router.receive() is not None
-        if is_heard:
-            router.introduce()
-        return is_heard
+        if (received := router.receive()) is not None:
+            router.trust(received[0])
+        return received is not None
 
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE, max_connections=1) as router, ExitStack() as stack:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE, max_connections=1)) as router, ExitStack() as stack:
         first = stack.enter_context(shake_hands(router, b"first"))
         first.sendall(b"\x00\x05hello")
         wait_for(hear)
@@ -450,7 +456,7 @@ def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: C
 
 
 def test_a_message_of_too_many_frames_is_received_truncated(context: Context) -> None:
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE) as router, shake_hands(router) as peer:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)) as router, shake_hands(router) as peer:
         peer.sendall(b"\x01\x01x" * 5000 + b"\x00\x01y")
         deadline = time.monotonic() + DEADLINE_SECONDS
         while (received := router.receive()) is None:
@@ -488,13 +494,13 @@ def test_departures_reports_each_disconnected_peer_once(kernel: Kernel) -> None:
     table = kernel.table()
     for descriptor in (1, 2, 3):
         kernel.connect(table, descriptor)
-    table.speaks(1, b"one")
-    table.speaks(1, b"one")
-    table.speaks(2, b"two")
-    table.speaks(7, b"nobody")  # the connection is gone, or does not use TCP
+    one, two = Peer(b"one"), Peer(b"two")
+    for descriptor, peer in ((1, one), (1, one), (2, two), (7, Peer(b"nobody"))):  # the last is gone, or does not use TCP
+        table.routed(descriptor, b"route %d" % descriptor)
+        table.speaks(b"route %d" % descriptor, peer)
     for descriptor in (1, 3, 7):
         table.closed(descriptor)
-    assert table.departures() == [b"one"]
+    assert table.departures() == [one]
     assert table.departures() == []
     kernel.connect(table, 2, "another")  # the descriptor is used again
-    assert table.departures() == [b"two"]
+    assert table.departures() == [two]

@@ -23,8 +23,9 @@ from herd.rpc.roles import check_sender, role_of
 from herd.service.meters import ServerMeters
 from herd.service.serving import RequestInbox
 from herd.telemetry import Telemetry
-from herd.transport.tcp import Dealer, Poller, Router, new_context
-from tests.learner.ingest_learner import PEER, Learner
+from herd.transport import Limits, Peer
+from herd.transport.context import Context, Poller
+from tests.learner.ingest_learner import PEER, Learner, hello_of
 
 DEADLINE_SECONDS = 60.0
 # The first line of each message class says who sends it; these messages are sent by servers.
@@ -84,16 +85,16 @@ def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
     for name in ("learner", "actor-1"):
         make_keys(keys, client=name)
     with ExitStack() as stack:
-        context = stack.enter_context(new_context(SecuritySettings(curve_keys=keys), {}))
-        router = stack.enter_context(Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 20))
+        context = stack.enter_context(Context(SecuritySettings(curve_keys=keys), {}))
+        router = stack.enter_context(context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1 << 20)))
         dealers = {}
         for name in ("learner", "actor-1", "default"):
-            own = stack.enter_context(new_context(SecuritySettings(curve_keys=keys, curve_client=name), {}))
-            dealers[name] = stack.enter_context(Dealer(own, router.endpoint, routing_id=name, max_frame_bytes=1 << 20))
+            own = stack.enter_context(Context(SecuritySettings(curve_keys=keys, curve_client=name), {}))
+            dealers[name] = stack.enter_context(own.client(router.endpoint, name, Limits(max_frame_bytes=1 << 20)))
         poller = Poller(router, *dealers.values())
         deadline = time.monotonic() + DEADLINE_SECONDS
 
-        def hear() -> bytes:
+        def hear() -> Peer:
             while (received := router.receive()) is None:
                 assert time.monotonic() < deadline, "nothing came"
                 poller.poll(0.02)
@@ -108,13 +109,14 @@ def test_a_server_knows_the_key_behind_each_message(tmp_path: Path) -> None:
                     dealer.receive()
                     assert time.monotonic() < deadline, "no connection"
                     poller.poll(0.02)
-                assert hear() == name.encode(), turn
+                peer = hear()
+                assert (peer.name, peer.holder) == (name.encode(), f"client-{name}"), turn
                 if name == "actor-1":
                     with pytest.raises(MalformedMessage, match="the key of a actor may not send publish_heartbeat"):
-                        check_sender(router.sender, PUBLISH)
-                    check_sender(router.sender, Goodbye())
+                        check_sender(peer.holder, PUBLISH)
+                    check_sender(peer.holder, Goodbye())
                 else:
-                    check_sender(router.sender, decode_header(encode(PUBLISH)[0]))
+                    check_sender(peer.holder, decode_header(encode(PUBLISH)[0]))
 
 
 def test_keys_in_environment_variables_may_have_names() -> None:
@@ -136,20 +138,22 @@ def test_the_parameter_server_checks_the_role_before_handling() -> None:
     shell: Any = object.__new__(ParameterServer)  # without a handler, which would be called next
     shell._router, shell._upstream = Strict(), None
     with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
-        shell._serve(b"peer", [memoryview(encode(PUBLISH)[0])])
+        shell._serve(Peer(b"peer", holder="client-viewer"), [memoryview(encode(PUBLISH)[0])])
 
 
 def test_other_servers_check_the_role_before_handling() -> None:
     inbox = RequestInbox(Strict(), pytest.fail, ServerMeters(Telemetry("replay", "run")))  # type: ignore[arg-type]
     with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
-        inbox._reply(b"peer", [memoryview(encode(SampleUnrolls(request_id=1, run_id="run", agent=0, contract="c", num_unrolls=1))[0])])
+        inbox._reply(
+            Peer(b"peer", holder="client-viewer"),
+            [memoryview(encode(SampleUnrolls(request_id=1, run_id="run", agent=0, contract="c", num_unrolls=1))[0])],
+        )
 
 
 def test_the_learner_checks_the_role_before_any_change() -> None:
     learner = Learner()
-    learner.ingest._check = lambda message: check_sender(Strict.sender, message)
     before = learner.state()
     with pytest.raises(MalformedMessage, match="the key of a viewer may not send hello"):
-        learner.hello()
+        learner.receive(encode(hello_of()), PEER._replace(holder="client-viewer"))
     assert learner.state() == before
     assert not learner.ingest.has_session(PEER)

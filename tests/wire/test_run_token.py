@@ -7,12 +7,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.transport import Client, Limits, Server
 from herd.transport.connections import GREETING_BYTES
-from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
+from herd.transport.context import Context, Poller
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
@@ -25,19 +27,19 @@ def stack() -> Iterator[ExitStack]:
 
 
 def context_of(stack: ExitStack, token: str | None) -> Context:
-    return stack.enter_context(new_context(None, {} if token is None else {RUN_TOKEN_VARIABLE: token}))
+    return stack.enter_context(Context(None, {} if token is None else {RUN_TOKEN_VARIABLE: token}))
 
 
-def serve(stack: ExitStack, token: str | None) -> tuple[Context, Router]:
+def serve(stack: ExitStack, token: str | None) -> tuple[Context, Server]:
     context = context_of(stack, token)
-    return context, stack.enter_context(Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE))
+    return context, stack.enter_context(context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE)))
 
 
-def dial(stack: ExitStack, router: Router, token: str | None) -> Dealer:
-    return stack.enter_context(Dealer(context_of(stack, token), router.endpoint, routing_id="peer", max_frame_bytes=MEBIBYTE))
+def dial(stack: ExitStack, router: Server, token: str | None) -> Client:
+    return stack.enter_context(context_of(stack, token).client(router.endpoint, "peer", Limits(max_frame_bytes=MEBIBYTE)))
 
 
-def until(condition: Callable[[], bool], router: Router, *dealers: Dealer) -> None:
+def until(condition: Callable[[], bool], router: Server, *dealers: Client) -> None:
     poller = Poller(router, *dealers)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
@@ -91,8 +93,8 @@ def test_clients_without_the_token_have_a_low_unread_limit(stack: ExitStack) -> 
 
 def test_no_client_is_admitted_without_the_authenticator(stack: ExitStack) -> None:
     context, router = serve(stack, "secret")
-    assert context._token is not None
-    context._token.close()
+    transport: Any = context._transport("tcp://")
+    transport._token.close()
     dealer = dial(stack, router, "secret")
     until(
         lambda: context.refusals.count("incomplete") + context.refusals.count("protocol") > 0 or dealer.trouble is not None, router, dealer

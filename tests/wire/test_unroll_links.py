@@ -9,15 +9,16 @@ import pytest
 
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import Sent, UnrollLinks, choose_shards, shards_of_agent
-from herd.transport.tcp import Dealer, new_context
+from herd.transport import Client, Limits
+from herd.transport.context import Context
 
 UNROLLS = {"frames": np.zeros((2, 1), np.uint8)}
 
 
-class Client:
+class FakeClient:
     """Gets credit ``after_polls`` polls after it has asked."""
 
-    def __init__(self, socket: Dealer, *, credit: int = 0, after_polls: int | None = None) -> None:
+    def __init__(self, socket: Client, *, credit: int = 0, after_polls: int | None = None) -> None:
         self.socket = socket
         self.credit_unrolls = credit
         self.after_polls = after_polls
@@ -57,14 +58,14 @@ class Clock:
 
 @pytest.fixture
 def dealers() -> Any:
-    with new_context() as context:
-        made = [Dealer(context, "tcp://127.0.0.1:9", routing_id=f"x{number}", max_frame_bytes=1) for number in range(2)]
+    with Context() as context:
+        made = [context.client("tcp://127.0.0.1:9", f"x{number}", Limits(max_frame_bytes=1)) for number in range(2)]
         yield made
         for dealer in made:
             dealer.close()
 
 
-def links(*clients: Client) -> UnrollLinks:
+def links(*clients: FakeClient) -> UnrollLinks:
     return UnrollLinks(cast("list[UnrollClient]", list(clients)), Clock())
 
 
@@ -77,8 +78,8 @@ def test_links_are_spread_evenly_over_shards() -> None:
     assert choose_shards(["only"], 2, 5) == ["only"]
 
 
-def test_messages_alternate_between_links(dealers: list[Dealer]) -> None:
-    first, second = Client(dealers[0], credit=4), Client(dealers[1], credit=4)
+def test_messages_alternate_between_links(dealers: list[Client]) -> None:
+    first, second = FakeClient(dealers[0], credit=4), FakeClient(dealers[1], credit=4)
     sender = links(first, second)
     sent = [sender.send_unrolls(UNROLLS, num_frames=8) for _ in range(4)]
     assert sent == [Sent(0, 1), Sent(1, 1), Sent(0, 2), Sent(1, 2)]
@@ -88,8 +89,8 @@ def test_messages_alternate_between_links(dealers: list[Dealer]) -> None:
     assert [sender.is_acked(each) for each in sent] == [True, False, False, False]
 
 
-def test_credit_is_requested_from_one_shard_and_only_if_none_is_held(dealers: list[Dealer]) -> None:
-    first, second = Client(dealers[0]), Client(dealers[1])
+def test_credit_is_requested_from_one_shard_and_only_if_none_is_held(dealers: list[Client]) -> None:
+    first, second = FakeClient(dealers[0]), FakeClient(dealers[1])
     sender = links(first, second)
     sender.request_credit(2)
     assert (first.asked, second.asked) == (1, 0)
@@ -99,8 +100,8 @@ def test_credit_is_requested_from_one_shard_and_only_if_none_is_held(dealers: li
     assert sender.send_unrolls(UNROLLS, num_frames=8) == Sent(1, 1)
 
 
-def test_a_shard_without_credit_is_skipped(dealers: list[Dealer]) -> None:
-    starving, full = Client(dealers[1], after_polls=2), Client(dealers[0])
+def test_a_shard_without_credit_is_skipped(dealers: list[Client]) -> None:
+    starving, full = FakeClient(dealers[1], after_polls=2), FakeClient(dealers[0])
     sender = links(full, starving)
     assert sender.wait_for_credit(2, timeout_seconds=5.0)
     assert full.asked
@@ -109,8 +110,8 @@ def test_a_shard_without_credit_is_skipped(dealers: list[Dealer]) -> None:
     assert 0.0 < sender.blocked_seconds < 5.0
 
 
-def test_wait_for_credit_times_out(dealers: list[Dealer]) -> None:
-    sender = links(Client(dealers[0]), Client(dealers[1]))
+def test_wait_for_credit_times_out(dealers: list[Client]) -> None:
+    sender = links(FakeClient(dealers[0]), FakeClient(dealers[1]))
     assert not sender.wait_for_credit(2, timeout_seconds=0.3)
     assert sender.blocked_seconds >= 0.3
 

@@ -16,7 +16,8 @@ from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures, Fini
 from herd.protocols.unrolls.messages import MAX_EPISODES
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import MAX_HEADER_BYTES, Message, Refused
-from herd.transport.tcp import Context, Poller, Router, new_context
+from herd.transport import Limits
+from herd.transport.context import Context, Poller
 
 DEADLINE_SECONDS = 20.0
 FIRST_SLOT = 64
@@ -43,7 +44,7 @@ class Service(threading.Thread):
         assert self._bound.wait(DEADLINE_SECONDS)
 
     def run(self) -> None:
-        with new_context() as context, Router(context, self._bind, max_frame_bytes=MAX_HEADER_BYTES) as router:
+        with Context() as context, context.server(self._bind, Limits(max_frame_bytes=MAX_HEADER_BYTES)) as router:
             self.endpoint = router.endpoint
             self._bound.set()
             poller = Poller(router)

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from herd.protocols.unrolls.credit import CreditPool, Grant
+from herd.transport import Peer
 
-A, B, C = b"a", b"b", b"c"
+A, B, C = Peer(b"a"), Peer(b"b"), Peer(b"c")
 
 
-def pool_of(capacity: int, *peers: bytes, max_unrolls: int = 4) -> CreditPool:
+def pool_of(capacity: int, *peers: Peer, max_unrolls: int = 4) -> CreditPool:
     pool = CreditPool(capacity, expires_seconds=60.0)
     for peer in peers:
         assert pool.on_hello(peer, max_unrolls, 0.0) == []
@@ -106,15 +107,15 @@ def test_credit_in_use_does_not_expire() -> None:
 @pytest.mark.parametrize("num_honest", [1, 2, 9])
 def test_a_fast_peer_gets_no_more_than_its_turn(num_honest: int) -> None:
     """An actor that invents its unrolls plays in no time. Between its request and its grant, each of the others may send one message."""
-    flat_out = b"flat out"
-    honest = [b"%d" % number for number in range(num_honest)]
+    flat_out = Peer(b"flat out")
+    honest = [Peer(b"%d" % number) for number in range(num_honest)]
     pool = pool_of(8, flat_out, *honest)
     random = Random(num_honest)
-    sent: Counter[bytes] = Counter()
-    waits_since: dict[bytes, int] = {}
+    sent: Counter[Peer] = Counter()
+    waits_since: dict[Peer, int] = {}
     granted: deque[Grant] = deque()
 
-    def ask(peer: bytes) -> None:
+    def ask(peer: Peer) -> None:
         waits_since[peer] = sent.total()
         granted.extend(pool.on_credit_request(peer, sent[peer] * 4 + 4, 0.0))
 
@@ -169,13 +170,13 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = CreditPool(CAPACITY, expires_seconds=5.0)
         self.now = 0.0
-        self.told: dict[bytes, int] = {}  # cumulative grants announced in the current session
-        self.sent: dict[bytes, int] = {}
-        self.most: dict[bytes, int] = {}
-        self.heard: dict[bytes, float] = {}
+        self.told: dict[Peer, int] = {}  # cumulative grants announced in the current session
+        self.sent: dict[Peer, int] = {}
+        self.most: dict[Peer, int] = {}
+        self.heard: dict[Peer, float] = {}
         self.held = 0
-        self.queue: list[bytes] = []
-        self.holds_since: dict[bytes, float] = {}
+        self.queue: list[Peer] = []
+        self.holds_since: dict[Peer, float] = {}
 
     def announce(self, grants: list[Grant]) -> None:
         for peer, granted in grants:
@@ -183,13 +184,13 @@ class PoolMachine(RuleBasedStateMachine):
             assert peer == self.queue.pop(0), "out of turn"
             self.told[peer] = granted
 
-    def forget(self, peer: bytes) -> None:
+    def forget(self, peer: Peer) -> None:
         for table in (self.told, self.sent, self.most, self.heard, self.holds_since):
             table.pop(peer, None)
         self.queue = [waiting for waiting in self.queue if waiting != peer]
 
     @rule(peer=PEERS, max_unrolls=st.integers(1, CAPACITY))
-    def hello(self, peer: bytes, max_unrolls: int) -> None:
+    def hello(self, peer: Peer, max_unrolls: int) -> None:
         self.forget(peer)
         self.told[peer] = self.sent[peer] = 0
         self.most[peer] = max_unrolls
@@ -197,7 +198,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.announce(self.pool.on_hello(peer, max_unrolls, self.now))
 
     @rule(peer=PEERS, more=st.integers(0, CAPACITY))
-    def request(self, peer: bytes, more: int) -> None:
+    def request(self, peer: Peer, more: int) -> None:
         wanted = self.sent.get(peer, 0) + more
         if peer in self.told:
             self.heard[peer] = self.now
@@ -206,7 +207,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.announce(self.pool.on_credit_request(peer, wanted, self.now))
 
     @rule(peer=PEERS, num_unrolls=st.integers(1, CAPACITY))
-    def message(self, peer: bytes, num_unrolls: int) -> None:
+    def message(self, peer: Peer, num_unrolls: int) -> None:
         allowed = peer in self.told and self.sent[peer] + num_unrolls <= self.told[peer]
         if peer in self.heard:
             self.heard[peer] = self.now
@@ -225,7 +226,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.announce(self.pool.on_consumed(num_unrolls))
 
     @rule(peer=PEERS)
-    def goodbye(self, peer: bytes) -> None:
+    def goodbye(self, peer: Peer) -> None:
         self.forget(peer)
         self.announce(self.pool.on_goodbye(peer))
 

@@ -11,21 +11,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from zmq.utils import z85
 
 from herd.cli.keys import make_keys
 from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.config.settings import SecuritySettings
 from herd.telemetry import metric_names
+from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
+from herd.transport.context import Context, Poller
 from herd.transport.keys.curve import AuthorisedClients, new_key_pair
 from herd.transport.refusals import REASONS, OncePerMinute, Refusals
-from herd.transport.tcp import Context, Dealer, EndpointInUse, Poller, Router, new_context
 from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0
@@ -54,9 +55,9 @@ def contexts() -> Iterator[ExitStack]:
         yield stack
 
 
-class Server(NamedTuple):
+class Serving(NamedTuple):
     context: Context
-    router: Router
+    router: Server
 
     def count(self, reason: str) -> int:
         return self.context.refusals.count(reason)
@@ -66,19 +67,19 @@ def with_keys(folder: Path, client: str = "default") -> SecuritySettings:
     return SecuritySettings(curve_keys=folder, curve_client=client)
 
 
-def serve(contexts: ExitStack, security: SecuritySettings | None, environ: dict[str, str] | None = None) -> Server:
-    context = contexts.enter_context(new_context(security, environ or {}))
-    return Server(context, contexts.enter_context(Router(context, "tcp://127.0.0.1:*", max_frame_bytes=MEBIBYTE)))
+def serve(contexts: ExitStack, security: SecuritySettings | None, environ: dict[str, str] | None = None) -> Serving:
+    context = contexts.enter_context(Context(security, environ or {}))
+    return Serving(context, contexts.enter_context(context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE))))
 
 
 def dial(
-    contexts: ExitStack, server: Server, security: SecuritySettings | None, environ: dict[str, str] | None = None, name: str = "peer"
-) -> Dealer:
-    context = contexts.enter_context(new_context(security, environ or {}))
-    return contexts.enter_context(Dealer(context, server.router.endpoint, routing_id=name, max_frame_bytes=MEBIBYTE))
+    contexts: ExitStack, server: Serving, security: SecuritySettings | None, environ: dict[str, str] | None = None, name: str = "peer"
+) -> Client:
+    context = contexts.enter_context(Context(security, environ or {}))
+    return contexts.enter_context(context.client(server.router.endpoint, name, Limits(max_frame_bytes=MEBIBYTE)))
 
 
-def until(condition: Callable[[], bool], server: Server, *dealers: Dealer) -> list[bytes]:
+def until(condition: Callable[[], bool], server: Serving, *dealers: Client) -> list[bytes]:
     """Drive both sides until ``condition`` holds; returns the headers that the server received meanwhile."""
     poller = Poller(server.router, *dealers)
     taken: list[bytes] = []
@@ -93,7 +94,7 @@ def until(condition: Callable[[], bool], server: Server, *dealers: Dealer) -> li
     return taken
 
 
-def ask(server: Server, dealer: Dealer, header: bytes = b"header") -> None:
+def ask(server: Serving, dealer: Client, header: bytes = b"header") -> None:
     """Send one message, and receive its answer."""
     poller = Poller(server.router, dealer)
     until(lambda: dealer.send([header]), server, dealer)
@@ -108,7 +109,7 @@ def ask(server: Server, dealer: Dealer, header: bytes = b"header") -> None:
     assert bytes(answer[0]) == b"answer"
 
 
-def assert_refused(server: Server, dealer: Dealer, *reasons: str, times: int = 2) -> None:
+def assert_refused(server: Serving, dealer: Client, *reasons: str, times: int = 2) -> None:
     """Check that the dealer is refused repeatedly, and that no message reaches the server's owner."""
 
     def failures() -> int:
@@ -130,7 +131,7 @@ def test_one_process_may_be_both_server_and_client(contexts: ExitStack, keys: Pa
     ask(server, other)
     # A learner is a server, and also a client of another server, with the same context.
     root = serve(contexts, with_keys(keys))
-    with Dealer(server.context, root.router.endpoint, routing_id="publisher", max_frame_bytes=0) as publisher:
+    with server.context.client(root.router.endpoint, "publisher", Limits(max_frame_bytes=0)) as publisher:
         ask(root, publisher)
     assert first.trouble is None
     assert [server.count(reason) + root.count(reason) for reason in REASONS] == [0] * len(REASONS)
@@ -171,7 +172,7 @@ def test_contents_and_names_are_encrypted_on_the_network(contexts: ExitStack, ke
     security = with_keys(keys) if encrypted else None
     server = serve(contexts, security)
     tap = Tap(server.router.endpoint)
-    with new_context(security) as context, Dealer(context, tap.endpoint, routing_id="actor/3", max_frame_bytes=MEBIBYTE) as dealer:
+    with Context(security) as context, context.client(tap.endpoint, "actor/3", Limits(max_frame_bytes=MEBIBYTE)) as dealer:
         ask(server, dealer, b"something worth hiding")
         dealer.close()
     tap.close()
@@ -263,9 +264,8 @@ def test_a_server_with_a_forged_key_is_refused(contexts: ExitStack, keys: Path, 
 def test_a_server_without_its_authenticator_refuses_all_clients(contexts: ExitStack, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "HANDSHAKE_MILLISECONDS", 200)
     server = serve(contexts, with_keys(keys))
-    curve = server.context._curve
-    assert curve is not None
-    curve.close()
+    transport: Any = server.context._transport("tcp://")
+    transport._curve.close()
     dealer = dial(contexts, server, with_keys(keys))
     assert_refused(server, dealer, "incomplete")
 
@@ -290,12 +290,12 @@ def test_an_unencrypted_client_reconnects_after_failed_handshakes(contexts: Exit
     dealer = dial(contexts, server, None)
     assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     server.router.close()
-    context = contexts.enter_context(new_context())
+    context = contexts.enter_context(Context())
 
-    def bound() -> Router | None:
+    def bound() -> Server | None:
         try:
-            return Router(context, endpoint, max_frame_bytes=MEBIBYTE)
-        except EndpointInUse:  # libzmq closes in the background
+            return context.server(endpoint, Limits(max_frame_bytes=MEBIBYTE))
+        except AddressInUse:  # libzmq closes in the background
             time.sleep(0.01)
             return None
 
@@ -303,7 +303,7 @@ def test_an_unencrypted_client_reconnects_after_failed_handshakes(contexts: Exit
     while (router := bound()) is None:
         assert time.monotonic() < deadline
     with router:
-        ask(Server(context, router), dealer)
+        ask(Serving(context, router), dealer)
 
 
 def test_unknown_clients_are_logged_once_a_minute_with_instructions(
@@ -327,11 +327,11 @@ def test_unknown_clients_are_logged_once_a_minute_with_instructions(
 
 
 def test_a_context_can_be_destroyed_with_open_sockets(keys: Path) -> None:
-    context = new_context(with_keys(keys))
-    routers = [Router(context, "tcp://127.0.0.1:*", max_frame_bytes=0) for _ in range(2)]
-    dealer = Dealer(context, routers[0].endpoint, routing_id="peer", max_frame_bytes=0)
+    context = Context(with_keys(keys))
+    routers = [context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=0)) for _ in range(2)]
+    dealer = context.client(routers[0].endpoint, "peer", Limits(max_frame_bytes=0))
     context.destroy()
-    context.term()
+    context.destroy()
     for closed in (*routers, dealer):
         closed.close()
 
@@ -341,9 +341,9 @@ def test_a_missing_key_is_a_settings_error(contexts: ExitStack, keys: Path) -> N
     with pytest.raises(SettingsError, match=r"server\.secret"):
         serve(contexts, with_keys(keys))
     (keys / "client-default.secret").unlink()
-    context = contexts.enter_context(new_context(with_keys(keys)))
+    context = contexts.enter_context(Context(with_keys(keys)))
     with pytest.raises(SettingsError, match=r"client-default\.secret"):
-        Dealer(context, "tcp://127.0.0.1:1", routing_id="peer", max_frame_bytes=0)
+        context.client("tcp://127.0.0.1:1", "peer", Limits(max_frame_bytes=0))
 
 
 def as_zeromq_writes(public: bytes) -> str:

@@ -10,7 +10,8 @@ from herd.protocols.weights.messages import IndexLeased, LeaseIndex, Place, Rele
 from herd.protocols.weights.places import IndexLease
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Refused
-from herd.transport.tcp import Context, Poller, Router
+from herd.transport import Limits
+from herd.transport.context import Context, Poller
 
 DEADLINE_SECONDS = 20.0
 
@@ -19,7 +20,7 @@ class Leaser:
     """Answers each request with the next entry of ``script``: a place, or a reason to refuse."""
 
     def __init__(self, context: Context, lease_seconds: float) -> None:
-        self.router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1)
+        self.router = context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1))
         self.lease_seconds = lease_seconds
         self.script: list[Place | str] = []
         self.requests: list[LeaseIndex | ReleaseIndex] = []

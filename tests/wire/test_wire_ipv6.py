@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from herd.transport.tcp import Dealer, Router, new_context
+from herd.transport import Limits
+from herd.transport.context import Context
 from tests.ipv6 import needs_ipv6
 from tests.patience import patient
 
@@ -23,16 +24,16 @@ NAMES = "::1 only-six\n127.0.0.1 only-four\n::1 both\n127.0.0.1 both\n"
 def reach(bound: str, host: str) -> None:
     """Send a message to ``host`` for a server at ``bound``; returns when it has arrived."""
     with (
-        new_context(environ={}) as context,
-        Router(context, f"tcp://{bound}:*", max_frame_bytes=1024) as router,
-        Dealer(context, f"tcp://{host}:{router.endpoint.rpartition(':')[2]}", routing_id="peer", max_frame_bytes=1024) as dealer,
+        Context(environ={}) as context,
+        context.server(f"tcp://{bound}:*", Limits(max_frame_bytes=1024)) as router,
+        context.client(f"tcp://{host}:{router.endpoint.rpartition(':')[2]}", "peer", Limits(max_frame_bytes=1024)) as dealer,
     ):
         while not dealer.send([b"here"]):
             dealer.wait(0.02)
             dealer.receive()
         while (message := router.receive()) is None:
             pass
-        assert message[0] == b"peer"
+        assert message[0].name == b"peer"
 
 
 @pytest.mark.parametrize(("bound", "host"), REACHED)

@@ -11,6 +11,7 @@ from herd.protocols.unrolls.credit import CreditPool, Grant
 from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, HelloRequired, Rejected, Unrolls, Welcome
 from herd.protocols.unrolls.outbox import UnrollOutbox
 from herd.rpc.envelope import Message
+from herd.transport import Peer
 
 
 def open_outbox(granted: int = 0) -> UnrollOutbox[str]:
@@ -93,8 +94,8 @@ def test_a_new_message_waits_until_earlier_ones_are_sent() -> None:
 
 CAPACITY = 6
 EXPIRES = 10.0
-PEER = b"actor"
-OTHER = b"other"
+PEER = Peer(b"actor")
+OTHER = Peer(b"other")
 
 
 class LinkMachine(RuleBasedStateMachine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,10 +34,9 @@ class _Dealer:
 
 
 @pytest.fixture
-def parts(monkeypatch: pytest.MonkeyPatch) -> tuple[PopulationClient, _Dealer, list[float]]:
-    monkeypatch.setattr("herd.protocols.population.client.Dealer", _Dealer)
+def parts() -> tuple[PopulationClient, _Dealer, list[float]]:
     now = [100.0]
-    client = PopulationClient(None, "tcp://x", interval_seconds=1.0, clock=lambda: now[0])  # type: ignore[arg-type]
+    client = PopulationClient(SimpleNamespace(client=_Dealer), "tcp://x", interval_seconds=1.0, clock=lambda: now[0])  # type: ignore[arg-type]
     return client, client.socket, now  # type: ignore[return-value]
 
 

@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from herd.transport.tcp import Context, Dealer, EndpointInUse, Poller, Router, Waker
+from herd.transport import AddressInUse, Client, Limits, Peer, Server
+from herd.transport.context import Context, Poller, Waker
 
 DEADLINE_SECONDS = 20.0
 
 
-def bind(context: Context, endpoint: str = "tcp://127.0.0.1:*", *, max_frame_bytes: int = 1 << 20, high_water_mark: int = 16) -> Router:
-    return Router(context, endpoint, max_frame_bytes=max_frame_bytes, high_water_mark=high_water_mark)
+def bind(context: Context, endpoint: str = "tcp://127.0.0.1:*", *, max_frame_bytes: int = 1 << 20, high_water_mark: int = 16) -> Server:
+    return context.server(endpoint, Limits(max_frame_bytes=max_frame_bytes, high_water_mark=high_water_mark))
 
 
-def dial(context: Context, endpoint: str, routing_id: str = "peer", *, high_water_mark: int = 16) -> Dealer:
-    return Dealer(context, endpoint, routing_id=routing_id, max_frame_bytes=1 << 20, high_water_mark=high_water_mark)
+def dial(context: Context, endpoint: str, routing_id: str = "peer", *, high_water_mark: int = 16) -> Client:
+    return context.client(endpoint, routing_id, Limits(max_frame_bytes=1 << 20, high_water_mark=high_water_mark))
 
 
 def until(condition: Callable[[], bool], poller: Poller) -> None:
@@ -27,7 +28,7 @@ def until(condition: Callable[[], bool], poller: Poller) -> None:
         poller.poll(0.02)
 
 
-def exchange(router: Router, dealer: Dealer, parts: list[bytes]) -> list[bytes]:
+def exchange(router: Server, dealer: Client, parts: list[bytes]) -> list[bytes]:
     """Send ``parts`` to the router and back; returns what the dealer receives."""
     poller = Poller(router, dealer)
     until(lambda: dealer.send(parts), poller)
@@ -53,7 +54,7 @@ def test_messages_are_exchanged_and_their_bytes_counted(context: Context) -> Non
 
 
 def test_a_bound_endpoint_is_in_use(context: Context) -> None:
-    with bind(context) as router, pytest.raises(EndpointInUse, match=router.endpoint):
+    with bind(context) as router, pytest.raises(AddressInUse, match=router.endpoint):
         bind(context, router.endpoint)
 
 
@@ -75,7 +76,7 @@ def test_a_dealer_without_connection_refuses_to_queue(context: Context) -> None:
 
 def test_sending_to_an_unknown_peer_fails(context: Context) -> None:
     with bind(context) as router:
-        assert not router.send(b"nobody", [b"x"])
+        assert not router.send(Peer(b"nobody"), [b"x"])
 
 
 def test_send_queues_are_bounded(context: Context) -> None:
@@ -92,7 +93,7 @@ def test_an_oversized_frame_closes_only_its_connection(context: Context) -> None
         until(lambda: bad.send([b"x", bytes((1 << 20) + 1)]), poller)
         received: set[bytes] = set()
 
-        def arrived(header: bytes, dealer: Dealer) -> bool:
+        def arrived(header: bytes, dealer: Client) -> bool:
             dealer.send([header])
             while (message := router.receive()) is not None:
                 received.add(bytes(message[1][0]))
@@ -126,7 +127,7 @@ def test_a_closed_socket_neither_sends_nor_receives(context: Context) -> None:
         socket.close()
     assert not dealer.send([b"x"])
     assert dealer.receive() is None
-    assert not router.send(b"peer", [b"x"])
+    assert not router.send(Peer(b"peer"), [b"x"])
 
 
 def test_a_waker_wakes_a_poller_from_another_thread(context: Context) -> None:

@@ -27,7 +27,8 @@ from herd.protocols.unrolls.messages import (
 )
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Compression, Message, Refused
-from herd.transport.tcp import Context, Dealer, Poller, Router, new_context
+from herd.transport import Limits, Peer
+from herd.transport.context import Context, Poller
 
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=2, frame_shape=(84, 84, 1), num_actions=3)
 E = 2  # unrolls per message
@@ -51,12 +52,12 @@ class Learner:
         self.start(endpoint)
 
     def start(self, endpoint: str) -> None:
-        self.context = new_context()
-        self.router = Router(self.context, endpoint, max_frame_bytes=LAYOUT.max_frame_bytes(E))
+        self.context = Context()
+        self.router = self.context.server(endpoint, Limits(max_frame_bytes=LAYOUT.max_frame_bytes(E)))
         self.endpoint = self.router.endpoint
         self.poller = Poller(self.router)
         self.pool = CreditPool(self.capacity, expires_seconds=60.0)
-        self.incarnations: dict[bytes, int] = {}
+        self.incarnations: dict[Peer, int] = {}
 
     def stop(self) -> None:
         """Die without reading what has arrived; returns when the port is free."""
@@ -76,7 +77,7 @@ class Learner:
             if self.answers:
                 self.handle(peer, message, frames)
 
-    def send(self, peer: bytes, message: Message) -> None:
+    def send(self, peer: Peer, message: Message) -> None:
         assert self.router.send(peer, encode(message))
 
     def announce(self, grants: list[Grant]) -> None:
@@ -87,7 +88,7 @@ class Learner:
         """Take everything from the queue."""
         self.announce(self.pool.on_consumed(self.pool.held))
 
-    def handle(self, peer: bytes, message: Message, frames: list[memoryview]) -> None:
+    def handle(self, peer: Peer, message: Message, frames: list[memoryview]) -> None:
         now = time.monotonic()
         match message:
             case Hello():
@@ -110,7 +111,7 @@ class Learner:
             case Unrolls():
                 self.take(peer, message, frames[1:])
 
-    def take(self, peer: bytes, message: Unrolls, payload: list[memoryview]) -> None:
+    def take(self, peer: Peer, message: Unrolls, payload: list[memoryview]) -> None:
         incarnation = self.incarnations[peer]
         last = self.last[incarnation]
         if message.sequence > last + 1 or not self.pool.on_message_received(peer, message.num_unrolls, time.monotonic()):
@@ -437,7 +438,7 @@ def test_goodbye_returns_the_credit(learner: Learner, context: Context) -> None:
 
 
 def test_a_malformed_answer_is_counted_and_ignored(context: Context) -> None:
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1)) as router:
         client = connect(context, router.endpoint)
         poller = Poller(router)
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -454,7 +455,7 @@ def test_a_malformed_answer_is_counted_and_ignored(context: Context) -> None:
 
 
 def test_without_a_learner_nothing_blocks(context: Context) -> None:
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1)) as router:
         endpoint = router.endpoint
     client = connect(context, endpoint)
     start = time.monotonic()
@@ -484,7 +485,7 @@ def test_arrays_that_do_not_match_the_layout_are_not_sent(learner: Learner, cont
 def test_a_foreign_dealer_cannot_disturb_a_session(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     send(1, client, learner)
-    with Dealer(context, learner.endpoint, routing_id="stranger", max_frame_bytes=1) as stranger:
+    with context.client(learner.endpoint, "stranger", Limits(max_frame_bytes=1)) as stranger:
         header = Unrolls(sequence=1, generated_frames=1, num_frames=1, num_unrolls=1)
         until(lambda: stranger.send(encode(header)), learner, client)
         until(lambda: stranger.wait(0.0), learner, client)

@@ -23,13 +23,13 @@ from herd.protocols.weights.messages import (
 )
 from herd.rpc.codec import decode_header, encode, payload_digest
 from herd.rpc.envelope import Message, Refused
-from herd.transport import Frame
-from herd.transport.tcp import Context, Poller, Router, new_context
+from herd.transport import Frame, Limits, Peer
+from herd.transport.context import Context, Poller
 
 DEADLINE_SECONDS = 20.0
 
 
-class Server:
+class Serving:
     """Keeps one version, in as many slices as were put into ``held``."""
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class Server:
         self.start("tcp://127.0.0.1:*")
 
     def start(self, endpoint: str) -> None:
-        self.context = new_context()
-        self.router = Router(self.context, endpoint, max_frame_bytes=1 << 20)
+        self.context = Context()
+        self.router = self.context.server(endpoint, Limits(max_frame_bytes=1 << 20))
         self.endpoint = self.router.endpoint
         self.poller = Poller(self.router)
 
@@ -96,27 +96,27 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
+def server() -> Iterator[Serving]:
+    made = Serving()
     yield made
     made.stop()
 
 
 @pytest.fixture
-def client(server: Server, context: Context) -> Iterator[WeightsClient]:
+def client(server: Serving, context: Context) -> Iterator[WeightsClient]:
     made = WeightsClient(context, server.endpoint, run_id="run", contract="contract", random=Random(0))
     yield made
     made.close()
 
 
 @pytest.fixture
-def publisher(server: Server, context: Context) -> Iterator[WeightsPublisher]:
+def publisher(server: Serving, context: Context) -> Iterator[WeightsPublisher]:
     made = WeightsPublisher(context, server.endpoint, run_id="run", contract="contract", random=Random(0))
     yield made
     made.close()
 
 
-def until(condition: Callable[[], bool], server: Server, *pumps: Callable[[], object]) -> None:
+def until(condition: Callable[[], bool], server: Serving, *pumps: Callable[[], object]) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"nothing happened; the server saw {server.seen[-5:]}"
@@ -125,7 +125,7 @@ def until(condition: Callable[[], bool], server: Server, *pumps: Callable[[], ob
         server.pump()
 
 
-def pull(client: WeightsClient, server: Server, have: Version | None) -> WeightsFrame | None:
+def pull(client: WeightsClient, server: Serving, have: Version | None) -> WeightsFrame | None:
     """Send one request, and wait for its answer."""
     client.request(have)
     found: list[WeightsFrame] = []
@@ -138,7 +138,7 @@ def pull(client: WeightsClient, server: Server, have: Version | None) -> Weights
     return found[0] if found else None
 
 
-def test_newer_weights_are_received_in_slices(server: Server, client: WeightsClient) -> None:
+def test_newer_weights_are_received_in_slices(server: Serving, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"left", bytes(200_000)])
     frame = pull(client, server, None)
     assert frame is not None
@@ -148,13 +148,13 @@ def test_newer_weights_are_received_in_slices(server: Server, client: WeightsCli
 
 
 @pytest.mark.parametrize(("have", "newer"), [((1, 4), True), ((0, 9), True), ((1, 5), False), ((1, 6), False), ((2, 0), False)])
-def test_only_newer_weights_are_received(server: Server, client: WeightsClient, have: Version, newer: bool) -> None:
+def test_only_newer_weights_are_received(server: Serving, client: WeightsClient, have: Version, newer: bool) -> None:
     server.held = ((1, 5), [b"w"])
     assert (pull(client, server, have) is not None) == newer
     assert client.held == (1, 5)
 
 
-def test_a_second_request_waits_for_the_first(server: Server, client: WeightsClient) -> None:
+def test_a_second_request_waits_for_the_first(server: Serving, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"w"])
     client.request(None)
     assert client.pending
@@ -165,7 +165,7 @@ def test_a_second_request_waits_for_the_first(server: Server, client: WeightsCli
     assert requests == [None]
 
 
-def test_requests_to_an_empty_server_are_paced(server: Server, client: WeightsClient) -> None:
+def test_requests_to_an_empty_server_are_paced(server: Serving, client: WeightsClient) -> None:
     start = time.monotonic()
     for _ in range(3):
         assert pull(client, server, None) is None
@@ -174,7 +174,7 @@ def test_requests_to_an_empty_server_are_paced(server: Server, client: WeightsCl
     assert elapsed >= 2 * 0.25  # the pause after an answer without weights
 
 
-def test_damaged_weights_are_dropped_and_requested_again(server: Server, client: WeightsClient) -> None:
+def test_damaged_weights_are_dropped_and_requested_again(server: Serving, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"w"])
     server.digests = ["0" * 64]
     client.request(None)
@@ -189,21 +189,21 @@ def test_damaged_weights_are_dropped_and_requested_again(server: Server, client:
 
 
 @pytest.mark.parametrize("sent", [(1, 4), (1, 5), (0, 9)])
-def test_weights_that_are_not_newer_are_rejected(server: Server, client: WeightsClient, sent: Version) -> None:
+def test_weights_that_are_not_newer_are_rejected(server: Serving, client: WeightsClient, sent: Version) -> None:
     client.request((1, 5))
     server.answers = False
     until(lambda: bool(server.seen), server, client.poll)
     asked = server.seen[-1]
     assert isinstance(asked, GetWeights)
     back = Weights(request_id=asked.request_id, lineage=sent[0], updates=sent[1], digests=(payload_digest(b"old"),))
-    assert server.router.send(client.routing_id.encode(), [*encode(back), b"old"])
+    assert server.router.send(Peer(client.routing_id.encode()), [*encode(back), b"old"])
     found: list[WeightsFrame | None] = []
     until(lambda: client.num_malformed == 1, server, lambda: found.append(client.poll()))
     assert client.pending
     assert not any(found)
 
 
-def test_newer_weights_are_received_from_a_restarted_server(server: Server, client: WeightsClient) -> None:
+def test_newer_weights_are_received_from_a_restarted_server(server: Serving, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"w"])
     assert pull(client, server, None) is not None
     server.restart()
@@ -214,7 +214,7 @@ def test_newer_weights_are_received_from_a_restarted_server(server: Server, clie
 
 
 def test_rest_seconds_is_positive_without_a_connection(context: Context) -> None:
-    with Router(context, "tcp://127.0.0.1:*", max_frame_bytes=1) as router:
+    with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1)) as router:
         endpoint = router.endpoint
     client = WeightsClient(context, endpoint, run_id="run", contract="contract", clock=lambda: 100.0)
     client.request(None)
@@ -222,7 +222,7 @@ def test_rest_seconds_is_positive_without_a_connection(context: Context) -> None
     client.close()
 
 
-def test_rest_seconds_lasts_until_the_next_request_is_due(server: Server, context: Context) -> None:
+def test_rest_seconds_lasts_until_the_next_request_is_due(server: Serving, context: Context) -> None:
     now = [100.0]
     client = WeightsClient(context, server.endpoint, run_id="run", contract="contract", clock=lambda: now[0])
 
@@ -243,7 +243,7 @@ def test_rest_seconds_lasts_until_the_next_request_is_due(server: Server, contex
     client.close()
 
 
-def test_published_weights_are_served(server: Server, client: WeightsClient, publisher: WeightsPublisher) -> None:
+def test_published_weights_are_served(server: Serving, client: WeightsClient, publisher: WeightsPublisher) -> None:
     publisher.publish(1, 5, 0, 1, b"weights")
     until(lambda: publisher.confirmed, server, publisher.poll)
     frame = pull(client, server, None)
@@ -251,7 +251,7 @@ def test_published_weights_are_served(server: Server, client: WeightsClient, pub
     assert (frame.version, bytes(frame.slices[0])) == ((1, 5), b"weights")
 
 
-def test_only_the_latest_weights_are_published(server: Server, publisher: WeightsPublisher) -> None:
+def test_only_the_latest_weights_are_published(server: Serving, publisher: WeightsPublisher) -> None:
     publisher.publish(1, 0, 0, 1, b"first")
     until(lambda: publisher.confirmed, server, publisher.poll)
     server.answers = False
@@ -264,7 +264,7 @@ def test_only_the_latest_weights_are_published(server: Server, publisher: Weight
     assert len([message for message in server.seen if isinstance(message, PublishSlice)]) == 3
 
 
-def test_a_restarted_server_gets_the_weights_again(server: Server, publisher: WeightsPublisher) -> None:
+def test_a_restarted_server_gets_the_weights_again(server: Serving, publisher: WeightsPublisher) -> None:
     publisher.publish(1, 5, 0, 1, b"weights")
     until(lambda: publisher.confirmed, server, publisher.poll)
     server.restart()
@@ -273,7 +273,7 @@ def test_a_restarted_server_gets_the_weights_again(server: Server, publisher: We
     assert any(isinstance(message, PublishHeartbeat) for message in server.seen)
 
 
-def test_a_lost_publication_is_repeated(server: Server, publisher: WeightsPublisher) -> None:
+def test_a_lost_publication_is_repeated(server: Serving, publisher: WeightsPublisher) -> None:
     server.answers = False
     publisher.publish(1, 5, 0, 1, b"weights")
     until(lambda: len(server.seen) == 1, server, publisher.poll)
@@ -284,7 +284,7 @@ def test_a_lost_publication_is_repeated(server: Server, publisher: WeightsPublis
 
 
 @pytest.mark.parametrize("held", [(3, 5), (4, 0), (3, 4)])  # the last case has other weights under the same version
-def test_a_publisher_of_old_weights_is_told_the_newer_lineage(server: Server, publisher: WeightsPublisher, held: Version) -> None:
+def test_a_publisher_of_old_weights_is_told_the_newer_lineage(server: Serving, publisher: WeightsPublisher, held: Version) -> None:
     server.held = (held, [b"newer"])
     publisher.publish(3, 4, 0, 1, b"old")
     until(lambda: publisher.newer_lineage is not None, server, publisher.poll)
@@ -298,7 +298,7 @@ def test_a_publisher_of_old_weights_is_told_the_newer_lineage(server: Server, pu
     assert len(server.seen) == num_seen + 1
 
 
-def test_a_refused_publisher_is_told_the_reason(server: Server, publisher: WeightsPublisher) -> None:
+def test_a_refused_publisher_is_told_the_reason(server: Serving, publisher: WeightsPublisher) -> None:
     server.refusal = "another contract"
     publisher.publish(1, 1, 0, 1, b"w")
     until(lambda: publisher.refused == "another contract", server, publisher.poll)
@@ -307,7 +307,7 @@ def test_a_refused_publisher_is_told_the_reason(server: Server, publisher: Weigh
     assert publisher.refused is None
 
 
-def test_the_end_is_sent_until_acknowledged_and_nothing_after_it(server: Server, publisher: WeightsPublisher) -> None:
+def test_the_end_is_sent_until_acknowledged_and_nothing_after_it(server: Serving, publisher: WeightsPublisher) -> None:
     """R34 of docs/messaging.md."""
     publisher.publish(3, 5, 0, 1, b"w")
     until(lambda: publisher.confirmed, server, publisher.poll)

@@ -51,6 +51,23 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
+{{/* (list $ key): a component's values over `defaults`, as JSON. */}}
+{{- define "herd.component" -}}
+{{- $values := (index . 0).Values -}}
+{{- include "herd.over" (list $values.defaults (index $values (index . 1))) -}}
+{{- end -}}
+
+{{/* (list base own): own over base, as JSON: maps by key, everything else as a whole. Helm's own merge would skip false and 0. */}}
+{{- define "herd.over" -}}
+{{- $merged := deepCopy (index . 0) -}}
+{{- range $key, $own := index . 1 -}}
+{{- $base := index $merged $key -}}
+{{- $both := and (kindIs "map" $base) (kindIs "map" $own) -}}
+{{- $_ := set $merged $key ($both | ternary (include "herd.over" (list ($both | ternary $base dict) ($both | ternary $own dict)) | fromJson) $own) -}}
+{{- end -}}
+{{- $merged | toJson -}}
+{{- end -}}
+
 {{- define "herd.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "herd.fullname" .) -}}

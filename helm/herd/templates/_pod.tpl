@@ -204,6 +204,20 @@ spec:
     {{- end }}
 {{- end -}}
 
+{{/*
+A gpu section: the tolerations of a pod with a GPU, as JSON. Nodes carry the taint VENDOR/gpu, even if the resource is a part of a GPU, such
+as nvidia.com/mig-1g.10gb or nvidia.com/gpu.shared; some clusters name the taint after the resource.
+*/}}
+{{- define "herd.gpuTolerations" -}}
+{{- $tolerations := list -}}
+{{- if .enabled -}}
+{{- range list (printf "%s/gpu" (splitList "/" .resourceName | first)) .resourceName | uniq -}}
+{{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
+{{- end -}}
+{{- end -}}
+{{- $tolerations | toJson -}}
+{{- end -}}
+
 {{/* Arguments for CURVE. The folder contains only the keys that this process needs (docs/messaging.md). */}}
 {{- define "herd.curve.args" -}}
 {{- with .Values.security.curve -}}

@@ -14,7 +14,7 @@ from herd.protocols.unrolls.messages import MAX_EPISODES
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.request import WAIT_SECONDS, RetryingClient, RetryingRequest
-from herd.transport.tcp import Context, Dealer
+from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.transport import Frame
+    from herd.transport.context import Context
 
 FIRST_INVERSE_TEMPERATURE = 1.0
 """1/tau of an environment whose first game begins without an answer: tau = 1, the paper's baseline."""
@@ -87,8 +88,8 @@ class BanditClient(RetryingClient):
         self._clock = clock
         self._incarnation = secrets.randbits(63)
         # The queue holds the request under way and its repetitions, or the answers to them.
-        self.socket = Dealer(
-            context, endpoint, routing_id=f"bandit/{self._incarnation:016x}", max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4
+        self.socket = context.client(
+            endpoint, f"bandit/{self._incarnation:016x}", Limits(max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4)
         )
         self._request = RetryingRequest(self.socket, lambda _: self._under_way, renumbers=False, clock=clock, random=random)
         self._reused = [True] * len(task_ids)

@@ -10,7 +10,7 @@ from herd.protocols.inference.messages import Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActedRows, ActingLayout, pack_fields, read_answer
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.request import CONNECTING_SECONDS, WAIT_SECONDS, RetryingClient, RetryingRequest
-from herd.transport.tcp import Context, Dealer
+from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from herd.contract.unroll import Array, UnrollLayout
     from herd.rpc.envelope import Message
     from herd.transport import Frame
+    from herd.transport.context import Context
 
 LONGEST_WAIT_SECONDS = 0.25
 """Longest single wait for an answer; bounds the delay of an overdue repetition."""
@@ -93,7 +94,7 @@ class InferenceClient(RetryingClient):
         self._clock = clock
         answer_bytes = num_environments * sum(field.bytes_per_unroll for field in self._layout.answer_fields)
         name = acting_identity(actor_index, incarnation, group)
-        self.socket = Dealer(context, endpoint, routing_id=name, max_frame_bytes=answer_bytes, high_water_mark=ANSWERS)
+        self.socket = context.client(endpoint, name, Limits(max_frame_bytes=answer_bytes, high_water_mark=ANSWERS))
         self._request = RetryingRequest(self.socket, self._question, renumbers=False, clock=clock, random=random)
         self._fields: dict[str, Array] = {}
         self._stacks: NDArray[np.uint8] | None = None

@@ -10,12 +10,13 @@ from herd.protocols.population.messages import MemberAnswer, MemberReport, Order
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.request import RetryingClient, RetryingRequest
-from herd.transport.tcp import Context, Dealer
+from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.transport import Frame
+    from herd.transport.context import Context
 
 
 class PopulationClient(RetryingClient):
@@ -31,7 +32,7 @@ class PopulationClient(RetryingClient):
         """The newest; its ``request_id`` is filled in when it is sent."""
         self.order: Order | None = None
         """What the newest answer said."""
-        self.socket = Dealer(context, endpoint, routing_id=f"population/{secrets.token_hex(8)}", max_frame_bytes=MAX_HEADER_BYTES)
+        self.socket = context.client(endpoint, f"population/{secrets.token_hex(8)}", Limits(max_frame_bytes=MAX_HEADER_BYTES))
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._due_at = 0.0

@@ -32,7 +32,8 @@ from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, max_an
 from herd.protocols.unrolls.arrays import encode_arrays
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.request import WAIT_SECONDS, RetryingRequest, RetryTimer
-from herd.transport.tcp import Context, Dealer, Poller
+from herd.transport import Client, Limits
+from herd.transport.context import Context, Poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -181,7 +182,7 @@ class ReplayClient:
         return next((replica.requests.refused for replica in self._replicas if replica.requests.refused is not None), None)
 
     @property
-    def sockets(self) -> list[Dealer]:
+    def sockets(self) -> list[Client]:
         """The sockets, for their byte counts and for polling."""
         return [replica.dealer for replica in self._replicas]
 
@@ -341,12 +342,8 @@ class _Replica:
         self._next_sequence = 1
         self._num_inserts_resent = 0
         self._num_asked_again = 0
-        self.dealer = Dealer(
-            context,
-            endpoint,
-            routing_id=f"replay/{identity.writer:016x}",
-            max_frame_bytes=max_frame_bytes,
-            high_water_mark=WINDOW + 2,
+        self.dealer = context.client(
+            endpoint, f"replay/{identity.writer:016x}", Limits(max_frame_bytes=max_frame_bytes, high_water_mark=WINDOW + 2)
         )
         self.requests = RetryingRequest(self.dealer, self._request_frames, clock=clock, random=random)
         self._timer = RetryTimer(clock, random or Random())

@@ -24,7 +24,7 @@ from herd.protocols.unrolls.messages import (
 from herd.protocols.unrolls.outbox import UnrollOutbox
 from herd.rpc.codec import encode
 from herd.rpc.request import WAIT_SECONDS, RetryingRequest
-from herd.transport.tcp import Context, Dealer
+from herd.transport import Client, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from herd.contract.unroll import Arrays, UnrollLayout
     from herd.rpc.envelope import Compression, Message
     from herd.transport import Frame
+    from herd.transport.context import Context
 
 KEEP_ALIVE_SECONDS = 5.0
 """A twelfth of the credit's default expiry of 60 s; also the longest time before an actor notices a learner that went away silently."""
@@ -107,8 +108,8 @@ class UnrollClient:
         self._compression: Compression = compression
         self._clock = clock
         self._outbox: UnrollOutbox[list[Frame]] = UnrollOutbox()
-        self._dealer = Dealer(
-            context, endpoint, routing_id=actor_identity(actor_index, self.incarnation), max_frame_bytes=layout.max_frame_bytes(max_unrolls)
+        self._dealer = context.client(
+            endpoint, actor_identity(actor_index, self.incarnation), Limits(max_frame_bytes=layout.max_frame_bytes(max_unrolls))
         )
         self._hello = RetryingRequest(self._dealer, self._hello_frames, clock=clock, random=random)
         self._hello.begin()
@@ -119,7 +120,7 @@ class UnrollClient:
         self._last_sent = self._last_hello = clock()
 
     @property
-    def socket(self) -> Dealer:
+    def socket(self) -> Client:
         """The socket, for a ``Poller``."""
         return self._dealer
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from herd.transport import Peer
 
 MAX_SESSIONS = 16_384
 """Four times the 4,000 actors that the system is designed for; bounds memory if a client invents actors (1 kB each)."""
@@ -16,7 +19,7 @@ MAX_SESSIONS = 16_384
 class Grant(NamedTuple):
     """Tell ``peer`` that its cumulative grant is now ``granted_unrolls``."""
 
-    peer: bytes
+    peer: Peer
     granted_unrolls: int
 
 
@@ -52,12 +55,12 @@ class CreditPool:
         self._expires_seconds = expires_seconds
         self._max_sessions = max_sessions
         # Ordered by last_heard, oldest first, so that expiry checks only those that are due.
-        self._peers: OrderedDict[bytes, _Peer] = OrderedDict()
-        self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        self._peers: OrderedDict[Peer, _Peer] = OrderedDict()
+        self._waiting: OrderedDict[Peer, None] = OrderedDict()
         # Peers that have sent no unrolls yet, oldest session first; only these can be replaced by others.
-        self._newcomers: OrderedDict[bytes, None] = OrderedDict()
+        self._newcomers: OrderedDict[Peer, None] = OrderedDict()
         # Peers with unused credit, and when ``expire`` first saw it; at most one per unroll of the capacity.
-        self._unused_since: dict[bytes, float | None] = {}
+        self._unused_since: dict[Peer, float | None] = {}
         self._granted_unused = 0
         self._held = 0
 
@@ -86,21 +89,21 @@ class CreditPool:
         """Number of peers whose request is not granted yet."""
         return len(self._waiting)
 
-    def knows(self, peer: bytes) -> bool:
+    def knows(self, peer: Peer) -> bool:
         """Return whether ``peer`` has a session; without one its messages are answered with ``HelloRequired``."""
         return peer in self._peers
 
-    def is_silent_since(self, peer: bytes, moment: float) -> bool:
+    def is_silent_since(self, peer: Peer, moment: float) -> bool:
         """Return whether ``peer`` has a session and was not heard after ``moment``."""
         known = self._peers.get(peer)
         return known is not None and known.last_heard <= moment
 
-    def granted(self, peer: bytes) -> int:
+    def granted(self, peer: Peer) -> int:
         """Return the cumulative grant of ``peer`` in its session, 0 without one."""
         known = self._peers.get(peer)
         return known.granted if known is not None else 0
 
-    def place_for(self, peer: bytes) -> bytes | None:
+    def place_for(self, peer: Peer) -> Peer | None:
         """Return the peer whose session must end before that of ``peer`` begins: None if none, ``peer`` itself if it must be refused.
 
         Where all places are taken, the session that has waited longest without sending an unroll makes room. Strangers can crowd
@@ -110,7 +113,7 @@ class CreditPool:
             return None
         return next(iter(self._newcomers), peer)
 
-    def on_hello(self, peer: bytes, max_unrolls: int, now: float) -> list[Grant]:
+    def on_hello(self, peer: Peer, max_unrolls: int, now: float) -> list[Grant]:
         """Open a session for ``peer`` with counters at 0, and revoke unused credit of an earlier session.
 
         Returns:
@@ -127,7 +130,7 @@ class CreditPool:
         self._newcomers[peer] = None
         return self._grant()
 
-    def on_credit_request(self, peer: bytes, wanted_unrolls: int, now: float) -> list[Grant]:
+    def on_credit_request(self, peer: Peer, wanted_unrolls: int, now: float) -> list[Grant]:
         """Request that the cumulative grant of ``peer`` reach ``wanted_unrolls``, at most one message beyond what it sent. Idempotent.
 
         Returns:
@@ -142,7 +145,7 @@ class CreditPool:
             self._waiting.setdefault(peer)
         return self._grant()
 
-    def on_message_received(self, peer: bytes, num_unrolls: int, now: float) -> bool:
+    def on_message_received(self, peer: Peer, num_unrolls: int, now: float) -> bool:
         """Turn credit of ``peer`` into held unrolls. Call ``on_consumed`` at once for a message that is then dropped or a duplicate.
 
         Returns:
@@ -172,7 +175,7 @@ class CreditPool:
         self._held -= num_unrolls
         return self._grant()
 
-    def on_goodbye(self, peer: bytes) -> list[Grant]:
+    def on_goodbye(self, peer: Peer) -> list[Grant]:
         """End the session of ``peer``."""
         self._forget(peer)
         return self._grant()
@@ -191,14 +194,14 @@ class CreditPool:
                 self._forget(peer)
         return self._grant()
 
-    def _heard(self, peer: bytes, now: float) -> _Peer | None:
+    def _heard(self, peer: Peer, now: float) -> _Peer | None:
         known = self._peers.get(peer)
         if known is not None:
             known.last_heard = now
             self._peers.move_to_end(peer)
         return known
 
-    def _forget(self, peer: bytes) -> None:
+    def _forget(self, peer: Peer) -> None:
         known = self._peers.pop(peer, None)
         if known is not None:
             self._granted_unused -= known.unused

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herd.contract.unroll import LINK_BITS
 from herd.protocols.unrolls.client import LONGEST_WAIT_SECONDS, UnrollClient
-from herd.transport.tcp import Poller
+from herd.transport.context import Poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

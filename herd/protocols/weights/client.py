@@ -21,7 +21,7 @@ from herd.protocols.weights.messages import (
 )
 from herd.rpc.codec import encode, payload_digest
 from herd.rpc.request import WAIT_SECONDS, RetryingClient, RetryingRequest
-from herd.transport.tcp import Context, Dealer
+from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from herd.rpc.envelope import Message
     from herd.transport import Frame
+    from herd.transport.context import Context
 
 Version: TypeAlias = tuple[int, int]
 """(lineage, learner_updates), ordered lexicographically."""
@@ -91,7 +92,7 @@ class WeightsClient(RetryingClient):
         self._clock = clock
         self._pause_seconds = pause_seconds
         # The queue holds at most two answers: one to an abandoned request, and one to the current one.
-        self.socket = Dealer(context, endpoint, routing_id=self.routing_id, max_frame_bytes=max_slice_bytes, high_water_mark=2)
+        self.socket = context.client(endpoint, self.routing_id, Limits(max_frame_bytes=max_slice_bytes, high_water_mark=2))
         self._request = RetryingRequest(self.socket, self._question, clock=clock, random=random)
         self._have: Version | None = None
 
@@ -199,7 +200,7 @@ class WeightsPublisher(RetryingClient):
         self._contract = contract
         self._clock = clock
         # One slice under way and its repetitions: no old versions are queued for a server that is down.
-        self.socket = Dealer(context, endpoint, routing_id=f"publisher/{secrets.token_hex(8)}", max_frame_bytes=0, high_water_mark=2)
+        self.socket = context.client(endpoint, f"publisher/{secrets.token_hex(8)}", Limits(max_frame_bytes=0, high_water_mark=2))
         self._request = RetryingRequest(self.socket, self._frames_of_newest, renumbers=False, clock=clock, random=random)
         self._end = RetryingRequest(self.socket, self._frames_of_end, clock=clock, random=random)
         self._current: _Slice | None = None

@@ -10,12 +10,13 @@ from herd.protocols.weights.messages import IndexLeased, LeaseIndex, Place, Rele
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.request import RetryingClient, RetryingRequest
-from herd.transport.tcp import Context, Dealer
+from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.transport import Frame
+    from herd.transport.context import Context
 
 FAREWELL_SECONDS = 0.2
 """Maximum time to send the release from a closing process."""
@@ -38,7 +39,7 @@ class IndexLease(RetryingClient):
         """The place that the server gave last."""
         self._run_id = run_id
         self._holder = secrets.token_hex(16)
-        self.socket = Dealer(context, endpoint, routing_id=f"index/{self._holder}", max_frame_bytes=MAX_HEADER_BYTES)
+        self.socket = context.client(endpoint, f"index/{self._holder}", Limits(max_frame_bytes=MAX_HEADER_BYTES))
         self._request = RetryingRequest(self.socket, self._question)
         self._renew_at = 0.0
 

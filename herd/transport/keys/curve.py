@@ -13,7 +13,7 @@ import zmq
 from zmq.utils import z85
 
 from herd.config.curve_keys import client_key_files, load_client_keys, load_server_keys, read_key
-from herd.config.layers import SettingsError
+from herd.config.errors import SettingsError
 from herd.transport.keys.authenticator import Gate
 
 if TYPE_CHECKING:

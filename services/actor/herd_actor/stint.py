@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.service.signals import Stop
-    from herd.transport.tcp import Context
+    from herd.transport.context import Context
 
 
 class Stint:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.transport.tcp import Context
+    from herd.transport.context import Context
 
 DRAIN_SECONDS = 1.0
 """Longest wait at a stop for the bandit to count the last games."""

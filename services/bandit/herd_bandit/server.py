@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
+    from herd.transport import Peer
 
 # After an outage, 5,000 actors may each send 26 kB (200 games), two thirds of them before the server reads. The bound does not cover all
 # of them, because a single foreign client could fill it.
@@ -41,7 +42,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         handler, keeper = _restored(process, meters)
         router = open_router(process.context, settings, "bandit", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
 
-        def answer(_peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+        def answer(_peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
             done = handler.answer(message, num_payloads=len(payloads))
             meters.answered(done)
             if done.message is None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.telemetry import Telemetry
-    from herd.transport.tcp import Dealer
+    from herd.transport import Client
 
 
 class Meters:
@@ -23,7 +23,7 @@ class Meters:
         self._evaluations = telemetry.counter(names.EVALUATOR_EVALUATIONS)
         self._failures = telemetry.counter(names.EVALUATOR_FILE_FAILURES)
 
-    def watch_bytes(self, sockets: Sequence[Dealer]) -> None:
+    def watch_bytes(self, sockets: Sequence[Client]) -> None:
         """Export the traffic for weights."""
         self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream="weights")
         self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream="weights")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.transport.tcp import Context
+    from herd.transport.context import Context
 
 
 class BestTemperatures(ServedTemperatures):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from herd.contract.unroll import Array
     from herd.protocols.inference.rows import ActingLayout, ActingRows
     from herd.rpc.envelope import Message
-    from herd.transport import Frame
+    from herd.transport import Frame, Peer
     from herd_inference.batches import Batches
     from herd_inference.sessions import Session, Sessions
 
@@ -60,7 +60,7 @@ class ActingHandler:
         self._sessions = sessions
         self._batches = batches
 
-    def take(self, message: Message, payloads: Sequence[Frame], *, peer: bytes, now: float) -> Decision:
+    def take(self, message: Message, payloads: Sequence[Frame], *, peer: Peer, now: float) -> Decision:
         """Decide about one message. A ``new`` request is added to ``batches``.
 
         Raises:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.telemetry import Telemetry
+    from herd.transport import Client, Server
     from herd.transport.refusals import Refusals
-    from herd.transport.tcp import Dealer, Router
     from herd_inference.exchange import Decision
     from herd_inference.sessions import Request, Sessions
 
@@ -29,7 +29,7 @@ class Meters(ServerMeters):
         self._compute = telemetry.counter(names.INFERENCE_COMPUTE)
         self._pending = telemetry.gauge(names.INFERENCE_PENDING)
 
-    def watch_wire(self, router: Router, weights: Sequence[Dealer], refusals: Refusals) -> None:
+    def watch_wire(self, router: Server, weights: Sequence[Client], refusals: Refusals) -> None:
         """Export connections and traffic of all sockets."""
         self.watch_requests(router, refusals)
         self.watch_bytes("weights", *weights)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.transport.tcp import Router
+    from herd.transport import Peer, Server
     from herd_inference.engine import Acting
 
 ANSWERS_PER_PEER = 4
@@ -48,7 +48,7 @@ class InferenceServer:
 
     def __init__(
         self,
-        router: Router,
+        router: Server,
         handler: ActingHandler,
         *,
         batches: Batches,
@@ -104,7 +104,7 @@ class InferenceServer:
             missing = [str(number) for number, version in enumerate(self._weights.versions) if version is None]
             self._telemetry.set_ready(not missing, f"no weights of agents {', '.join(missing)} yet" if missing else "")
 
-    def _take(self, peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+    def _take(self, peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
         decision = self._handler.take(message, payloads, peer=peer, now=self._clock())
         self._meters.decided(decision)
         return Reply(decision.frames, decision.refusal)

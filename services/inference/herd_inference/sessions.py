@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.protocols.inference.rows import ActingRows
-    from herd.transport import Frame
+    from herd.transport import Frame, Peer
 
 Span = tuple[int, int]
 """A range of places: the first one, and the one after the last."""
@@ -26,7 +26,7 @@ Span = tuple[int, int]
 class Session:
     """A group of environments."""
 
-    peer: bytes
+    peer: Peer
     agent: int
     places: Span
     last_id: int = 0
@@ -96,20 +96,20 @@ class Sessions:
         self._capacity = capacity
         self._on_end = on_end
         self._places = Places(capacity)
-        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self._sessions: OrderedDict[Peer, Session] = OrderedDict()
 
     def __len__(self) -> int:
         """Return the number of sessions."""
         return len(self._sessions)
 
-    def heard(self, peer: bytes) -> Session | None:
+    def heard(self, peer: Peer) -> Session | None:
         """Return the session of a client that has just sent a message; None if it has none."""
         session = self._sessions.get(peer)
         if session is not None:
             self._sessions.move_to_end(peer)
         return session
 
-    def open(self, peer: bytes, agent: int, num_environments: int) -> Session:
+    def open(self, peer: Peer, agent: int, num_environments: int) -> Session:
         """Open a session, which replaces an earlier one of the client.
 
         Raises:

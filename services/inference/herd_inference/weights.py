@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.transport.tcp import Context, Dealer
+    from herd.transport import Client
+    from herd.transport.context import Context
 
     Version = tuple[int, int]
 
@@ -56,7 +57,7 @@ class Weights:
         ]
 
     @property
-    def sockets(self) -> Sequence[Dealer]:
+    def sockets(self) -> Sequence[Client]:
         """The sockets to wait for."""
         return [client.socket for client in self._clients]
 

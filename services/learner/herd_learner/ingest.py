@@ -24,6 +24,7 @@ from herd.protocols.unrolls.messages import (
 )
 from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header
 from herd.rpc.envelope import Refused
+from herd.rpc.roles import check_sender
 from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.queue import QueuedUnroll, UnrollQueue
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from herd.contract.unroll import Arrays, UnrollLayout
     from herd.protocols.unrolls.credit import CreditPool, Grant
     from herd.rpc.envelope import Message
-    from herd.transport import Frame
+    from herd.transport import Frame, Peer
 
 
 Refusal = Literal["protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]
@@ -53,7 +54,7 @@ expires."""
 class Reply(NamedTuple):
     """Send ``message`` to ``peer``."""
 
-    peer: bytes
+    peer: Peer
     message: Message
 
 
@@ -86,13 +87,12 @@ class Ingest:
         on_episode: Callable[[EpisodeReport, float | None], None],
         on_unrolls: Callable[[int, str | None], None],
         on_refused: Callable[[Refusal], None] = lambda _: None,
-        check: Callable[[Message], None] = lambda _: None,
     ) -> None:
         """Start without sessions.
 
         ``on_episode`` gets each finished game once, with the 1/tau of its rows, or None if no row belongs to it. ``on_unrolls`` gets the
         number of unrolls of each message, and why they were dropped. ``on_refused`` gets the reason for each message that is refused but
-        not malformed. ``check`` raises ``MalformedMessage`` for a message that its sender may not send.
+        not malformed.
         """
         self._run_id = run_id
         self._agent = agent
@@ -105,17 +105,16 @@ class Ingest:
         self._on_episode = on_episode
         self._on_unrolls = on_unrolls
         self._on_refused = on_refused
-        self._check = check
         self._frames_per_unroll = layout.new_steps * action_repeat
-        self._sessions: dict[bytes, _Session] = {}
-        self._peers: dict[int, bytes] = {}
+        self._sessions: dict[Peer, _Session] = {}
+        self._peers: dict[int, Peer] = {}
         """The newest session under each actor index."""
-        self._claimed: OrderedDict[bytes, float] = OrderedDict()
+        self._claimed: OrderedDict[Peer, float] = OrderedDict()
         """Sessions whose index another one has claimed, with the time of the first claim; oldest claim first."""
-        self._departed: OrderedDict[bytes, float] = OrderedDict()
+        self._departed: OrderedDict[Peer, float] = OrderedDict()
         """Sessions whose connection has ended, with the time; oldest first."""
 
-    def on_message(self, peer: bytes, frames: Sequence[Frame], now: float) -> list[Reply]:
+    def on_message(self, peer: Peer, frames: Sequence[Frame], now: float) -> list[Reply]:
         """Return the answers to one message; ``now`` is in monotonic seconds.
 
         Raises:
@@ -125,7 +124,7 @@ class Ingest:
             message = decode_header(frames[0])
         except OtherProtocol as error:
             return self._refuse(peer, error.request_id, "protocol", error.reason)
-        self._check(message)
+        check_sender(peer.holder, message)
         if len(frames) > 1 and not isinstance(message, Unrolls):
             raise MalformedMessage(f"{message.type} with {len(frames) - 1} payload frames", "array")
         if isinstance(message, Hello):
@@ -147,11 +146,11 @@ class Ingest:
         """Return messages that tell every actor in a session that the run is over."""
         return [Reply(peer, Goodbye()) for peer in self._sessions]
 
-    def has_session(self, peer: bytes) -> bool:
+    def has_session(self, peer: Peer) -> bool:
         """Return whether ``peer`` has a session."""
         return peer in self._sessions
 
-    def on_departed(self, peer: bytes, now: float) -> None:
+    def on_departed(self, peer: Peer, now: float) -> None:
         """Note that the connection of ``peer`` has ended: its session ends soon, unless it reconnects."""
         if peer in self._sessions:
             self._departed.setdefault(peer, now)
@@ -172,9 +171,9 @@ class Ingest:
             self._forget(peer)
         return replies
 
-    def _on_hello(self, peer: bytes, hello: Hello, now: float) -> list[Reply]:
+    def _on_hello(self, peer: Peer, hello: Hello, now: float) -> list[Reply]:
         # No connection may act for another connection's actor; libzmq keeps identities distinct.
-        if peer != actor_identity(hello.actor_index, hello.incarnation).encode():
+        if peer.name != actor_identity(hello.actor_index, hello.incarnation).encode():
             raise MalformedMessage("hello with the name of another actor", "unexpected")
         refusal = self._refusal(hello)
         if refusal is not None:
@@ -216,15 +215,15 @@ class Ingest:
             return "sequence", f"message {hello.oldest_sequence} is too far ahead of the last known one: restart this actor"
         return None
 
-    def _refuse(self, peer: bytes, request_id: int | None, label: Refusal, reason: str) -> list[Reply]:
+    def _refuse(self, peer: Peer, request_id: int | None, label: Refusal, reason: str) -> list[Reply]:
         self._on_refused(label)
         return [Reply(peer, Refused(request_id=request_id, reason=reason))]
 
-    def _hello_required(self, peer: bytes, label: Refusal, reason: str) -> list[Reply]:
+    def _hello_required(self, peer: Peer, label: Refusal, reason: str) -> list[Reply]:
         self._on_refused(label)
         return [Reply(peer, HelloRequired(reason=reason))]
 
-    def _on_unrolls_message(self, peer: bytes, session: _Session, message: Unrolls, payload: Sequence[Frame], now: float) -> list[Reply]:
+    def _on_unrolls_message(self, peer: Peer, session: _Session, message: Unrolls, payload: Sequence[Frame], now: float) -> list[Reply]:
         actor, sequence, generated, num_frames = session.actor, message.sequence, message.generated_frames, message.num_frames
         # Impossible numbers are never recorded in the ledger, not even as dropped.
         if num_frames > message.num_unrolls * self._frames_per_unroll:
@@ -284,17 +283,17 @@ class Ingest:
             if abs(episode.episode_return) > MAX_EPISODE_RETURN:
                 raise MalformedMessage(f"an episode with a return above {MAX_EPISODE_RETURN:g}", "unexpected")
 
-    def _ack(self, peer: bytes, sequence: int) -> Reply:
+    def _ack(self, peer: Peer, sequence: int) -> Reply:
         return Reply(peer, Ack(sequence=sequence, granted_unrolls=self._credit.granted(peer)))
 
-    def _announce(self, grants: list[Grant], skip: bytes | None = None) -> list[Reply]:
+    def _announce(self, grants: list[Grant], skip: Peer | None = None) -> list[Reply]:
         return [Reply(grant.peer, Credit(granted_unrolls=grant.granted_unrolls)) for grant in grants if grant.peer != skip]
 
-    def _end(self, peer: bytes) -> list[Reply]:
+    def _end(self, peer: Peer) -> list[Reply]:
         self._forget(peer)
         return self._announce(self._credit.on_goodbye(peer))
 
-    def _forget(self, peer: bytes) -> None:
+    def _forget(self, peer: Peer) -> None:
         session = self._sessions.pop(peer, None)
         if session is None:
             return

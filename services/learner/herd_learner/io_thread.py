@@ -11,10 +11,10 @@ from herd.config.addresses import tcp_address
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.weights.client import WeightsPublisher
 from herd.rpc.codec import encode
-from herd.rpc.roles import check_sender
 from herd.service.serving import Inbox
 from herd.telemetry.logs import get_logger, warn_limited
-from herd.transport.tcp import Poller, Router, Waker
+from herd.transport import Limits, Peer
+from herd.transport.context import Poller, Waker
 from herd_learner.ingest import Ingest, Refusal, Reply
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from herd.contract.unroll import UnrollLayout
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.unrolls.messages import EpisodeReport
-    from herd.transport.tcp import Context
+    from herd.transport.context import Context
     from herd_learner.ledger import Ledger
     from herd_learner.meters import Meters
     from herd_learner.queue import UnrollQueue
@@ -63,11 +63,11 @@ class IoThread:
         """Bind the unroll socket; ``shard`` says which slice this learner publishes; ``population`` is polled and closed here.
 
         Raises:
-            EndpointInUse: another process has the port.
+            AddressInUse: another process has the port.
         """
         learner = settings.learner
         capacity = settings.credit_capacity
-        self._router = Router(context, tcp_address(learner.host, learner.port), max_frame_bytes=layout.max_frame_bytes(capacity))
+        self._router = context.server(tcp_address(learner.host, learner.port), Limits(max_frame_bytes=layout.max_frame_bytes(capacity)))
         self._publisher = WeightsPublisher(context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
         self._shard = shard
         self._population = population
@@ -92,7 +92,6 @@ class IoThread:
             on_episode=lambda episode, inverse_temperature: self.episodes.append((episode, inverse_temperature)),
             on_unrolls=meters.received,
             on_refused=self._on_refused,
-            check=lambda message: check_sender(self._router.sender, message),
         )
         self._inbox = Inbox(self._router, self._on_message, meters, max_burst=MESSAGES_PER_TURN)
         self._answers: list[Reply] = []
@@ -197,7 +196,7 @@ class IoThread:
             now = time.monotonic()
             if now >= expire_at:
                 expire_at = now + 1.0
-                for peer in self._router.connections.departures():
+                for peer in self._router.departures():
                     self._ingest.on_departed(peer, now)
                 self._send(self._ingest.expire(now))
 
@@ -226,7 +225,7 @@ class IoThread:
         answers, self._answers = self._answers, []
         self._send(answers)
 
-    def _on_message(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
+    def _on_message(self, peer: Peer, frames: Sequence[memoryview]) -> bool:
         self._answers += self._ingest.on_message(peer, frames, time.monotonic())
         return self._ingest.has_session(peer)
 

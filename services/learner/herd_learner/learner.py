@@ -27,7 +27,7 @@ from herd.service.run_settings import changed_settings, is_supervised, keep_sett
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.tracking.trackers import make_trackers, what_is_missing
-from herd.transport.tcp import EndpointInUse
+from herd.transport import AddressInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
 from herd_learner.cadence import Cadence
@@ -137,7 +137,7 @@ def _leave_settings(settings: RunSettings, process: ServiceProcess) -> None:
 def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, precision: torch.dtype) -> Learner:
     try:
         return Learner(process, group, device, precision)
-    except (EndpointInUse, CheckpointError, LineageError) as error:
+    except (AddressInUse, CheckpointError, LineageError) as error:
         raise BadInputError(str(error)) from error
 
 
@@ -519,7 +519,6 @@ class Learner:
         rates = self._rates()
         launched = self._trainer.launch(prepared.batch)
         after_backward = time.monotonic()
-        learning_rate = rates.learning_rate * self._trainer.rate_multiplier
         self._trainer.finish(launched, rates)
         after_optimizer = time.monotonic()
         ahead = self._prepare_next() if works_ahead else []
@@ -546,7 +545,7 @@ class Learner:
             self._publish()
             publish_seconds = time.monotonic() - publishes_at
         self._meters.updated(
-            learning_rate,
+            rates.learning_rate,
             forward_backward=after_backward - started + device_seconds,
             optimizer=after_optimizer - after_backward,
             publish=publish_seconds,
@@ -588,10 +587,6 @@ class Learner:
     def _rates(self) -> Rates:
         return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
 
-    def _learning_rate(self) -> float:
-        """Return the learning rate of the next update."""
-        return self._rates().learning_rate * self._trainer.rate_multiplier
-
     def _publish(self) -> None:
         self._publication.publish(self._lineage, self._statistics.learner_updates)
 
@@ -599,7 +594,7 @@ class Learner:
         return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
 
     def _log_point(self, session_seconds: float) -> None:
-        self._records.log_point(session_seconds, learning_rate=self._learning_rate(), lineage=self._lineage)
+        self._records.log_point(session_seconds, learning_rate=self._rates().learning_rate, lineage=self._lineage)
 
     def _checkpoint(
         self, session_seconds: float, *, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None

@@ -10,7 +10,6 @@ import torch
 from herd.checkpoints import store
 from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
 from herd.learning.auxiliary import AUXILIARY
-from herd.learning.control import CONTROL
 from herd.learning.value_scaling import VALUE_STATISTICS
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
@@ -52,7 +51,6 @@ def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
     optional = {
         VALUE_STATISTICS: trainer.value_statistics(),
         AUXILIARY: _on_the_host(trainer.auxiliary_weights()),
-        CONTROL: trainer.control_tensors(),
     }
     return tensors | {file: named for file, named in optional.items() if named}
 
@@ -118,8 +116,8 @@ def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Map
         raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
     # An optimizer is empty before its first update; afterwards it has the network's tensors, once for each slot.
     kept = {file for file in own if file not in {"optimizer", "random"}}
-    theirs = {file: _shapes(checkpoint.tensors.get(file, {})) for file in kept - {CONTROL}}
-    if theirs != {file: _shapes(own[file]) for file in kept - {CONTROL}}:
+    theirs = {file: _shapes(checkpoint.tensors.get(file, {})) for file in kept}
+    if theirs != {file: _shapes(own[file]) for file in kept}:
         raise ForeignCheckpointError(f"{checkpoint.path}: its tensors do not belong to this network")
     return checkpoint
 
@@ -183,7 +181,7 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
 
 
 def adopt(checkpoint: Checkpoint, trainer: Trainer) -> None:
-    """Continue from another learner's checkpoint: take its weights, optimizer, value statistics and control, but not its random state.
+    """Continue from another learner's checkpoint: take its weights, optimizer and value statistics, but not its random state.
 
     Raises:
         CheckpointError: a tensor is missing or does not match.
@@ -193,7 +191,6 @@ def adopt(checkpoint: Checkpoint, trainer: Trainer) -> None:
         trainer.load_auxiliary_weights(checkpoint.tensors.get(AUXILIARY, {}))
         trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
         trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
-        trainer.load_control_tensors(checkpoint.tensors.get(CONTROL, {}))
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     except (KeyError, RuntimeError, TypeError, ValueError) as error:

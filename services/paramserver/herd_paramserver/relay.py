@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from herd.transport import Peer
 
 UNDER_WAY_SECONDS = 30.0
 """Twice the longest time after which a client repeats a request (10 s, with jitter 15 s). No client waits for a later answer."""
@@ -24,7 +28,7 @@ class RingError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
     relay_id: int
-    peer: bytes
+    peer: Peer
     request_id: int | None
     passed_at: float
 
@@ -45,7 +49,7 @@ class RelayTable:
     def __len__(self) -> int:
         return len(self._by_holder)
 
-    def pass_on(self, holder: str, peer: bytes, *, now: float, request_id: int | None = None) -> int:
+    def pass_on(self, holder: str, peer: Peer, *, now: float, request_id: int | None = None) -> int:
         """Record that a message about ``holder`` from ``peer`` goes to the parent; returns its request id there.
 
         ``request_id``: the client's own; None if no answer is expected.
@@ -66,7 +70,7 @@ class RelayTable:
         self._holders[entry.relay_id] = holder
         return entry.relay_id
 
-    def answered(self, relay_id: int) -> tuple[bytes, int] | None:
+    def answered(self, relay_id: int) -> tuple[Peer, int] | None:
         """Return (peer, its own request id) for the answer to ``relay_id``; None if no client waits for it any more."""
         holder = self._holders.get(relay_id)
         if holder is None:

@@ -12,6 +12,7 @@ from herd_paramserver.requests import Action, Reply, RequestHandler, ToParent
 if TYPE_CHECKING:
     from herd.protocols.weights.messages import AgentEnded, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex
     from herd.rpc.envelope import Message
+    from herd.transport import Peer
     from herd_paramserver.relay import RelayTable
     from herd_paramserver.requests import Stores
 
@@ -28,7 +29,7 @@ class ReplicaHandler(RequestHandler):
         """Remove relayed requests for which no client waits any more."""
         self._relay.expire(now)
 
-    def answer_of_parent(self, message: Message) -> tuple[bytes, Message] | None:
+    def answer_of_parent(self, message: Message) -> tuple[Peer, Message] | None:
         """Return the addressee of the parent's answer and the message for it; None if no client waits for it."""
         if not isinstance(message, IndexLeased | Refused) or message.request_id is None:
             return None
@@ -54,7 +55,7 @@ class ReplicaHandler(RequestHandler):
         )
         return Reply(Refused(request_id=request_id, reason=reason))
 
-    def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Action:
+    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Action:
         try:
             relay_id = self._relay.pass_on(request.holder, peer, now=now, request_id=request.request_id)
         except RingError as error:
@@ -62,7 +63,7 @@ class ReplicaHandler(RequestHandler):
             return Reply(Refused(request_id=request.request_id, reason=reason))
         return ToParent(request.model_copy(update={"request_id": relay_id}))
 
-    def _release(self, request: ReleaseIndex, peer: bytes, now: float) -> ToParent | None:
+    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> ToParent | None:
         try:
             self._relay.pass_on(request.holder, peer, now=now)
         except RingError:

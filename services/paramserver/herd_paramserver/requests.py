@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.rpc.envelope import Message
+    from herd.transport import Peer
     from herd_paramserver.store import WeightsStore
 
 Payloads = tuple[memoryview, ...]
@@ -73,7 +74,7 @@ class RequestHandler(ABC):
         self._run = ServedRun("parameter server", "actor.paramserver and learner.paramserver", run_id, contract, len(stores))
         self._stores = stores
 
-    def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: bytes, now: float) -> Action | None:
+    def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: Peer, now: float) -> Action | None:
         """Answer one request of the client ``peer``; None if it needs no answer.
 
         Raises:
@@ -112,10 +113,10 @@ class RequestHandler(ABC):
     def _agent_ended(self, request: AgentEnded, now: float) -> Reply: ...
 
     @abstractmethod
-    def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Action: ...
+    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Action: ...
 
     @abstractmethod
-    def _release(self, request: ReleaseIndex, peer: bytes, now: float) -> Action | None: ...
+    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> Action | None: ...
 
     @staticmethod
     def other_protocol(error: OtherProtocol) -> Reply:

@@ -12,6 +12,7 @@ from herd_paramserver.store import InvalidSliceError, Outcome, Version
 
 if TYPE_CHECKING:
     from herd.protocols.weights.messages import AgentEnded, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex
+    from herd.transport import Peer
     from herd_paramserver.leases import PlaceLeases
     from herd_paramserver.liveness import Liveness
     from herd_paramserver.requests import Stores
@@ -69,7 +70,7 @@ class RootHandler(RequestHandler):
         self._liveness.ended(request.agent, request.lineage, now)
         return Reply(AgentEndNoted(request_id=request.request_id))
 
-    def _lease(self, request: LeaseIndex, peer: bytes, now: float) -> Reply:  # noqa: ARG002  only the holder matters, not the relaying peer
+    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Reply:  # noqa: ARG002  only the holder matters, not the relaying peer
         try:
             wanted = None if request.agent is None or request.index is None else (request.agent, request.index)
             place = self._leases.lease(request.holder, now=now, wanted=wanted)
@@ -78,5 +79,5 @@ class RootHandler(RequestHandler):
         agent, index = place
         return Reply(IndexLeased(request_id=request.request_id, agent=agent, index=index, lease_seconds=self._leases.lease_seconds))
 
-    def _release(self, request: ReleaseIndex, peer: bytes, now: float) -> None:  # noqa: ARG002  as above
+    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> None:  # noqa: ARG002  as above
         self._leases.release(request.holder)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.transport.tcp import Context, Dealer, Router
+    from herd.transport import Client, Peer, Server
+    from herd.transport.context import Context
     from herd_paramserver.requests import Reply, RequestHandler, Stores
     from herd_paramserver.store import Version
 
@@ -47,7 +48,7 @@ class ParameterServer:
 
     def __init__(
         self,
-        router: Router,
+        router: Server,
         handler: RequestHandler,
         *,
         stores: Stores,
@@ -76,7 +77,7 @@ class ParameterServer:
         return self._router.endpoint
 
     @property
-    def sockets(self) -> tuple[Router | Dealer, ...]:
+    def sockets(self) -> tuple[Server | Client, ...]:
         """The sockets that ``turn`` reads."""
         return (self._router, *(self._upstream.sockets if self._upstream is not None else ()))
 
@@ -104,8 +105,8 @@ class ParameterServer:
         # The poller rounds to milliseconds. With half a millisecond more it never wakes too early.
         return min(POLL_SECONDS, self._upstream.rest_seconds + 0.0005)
 
-    def _serve(self, peer: bytes, frames: Sequence[memoryview]) -> bool:
-        if self._upstream is not None and peer in self._upstream.routing_ids and not any(store.visible for store in self._stores):
+    def _serve(self, peer: Peer, frames: Sequence[memoryview]) -> bool:
+        if self._upstream is not None and peer.name in self._upstream.routing_ids and not any(store.visible for store in self._stores):
             # Only before there are weights, which it cannot get from itself. Later, another client may be using the name.
             raise BadInputError(
                 f"paramserver.upstream: {self._upstream.endpoint} is this parameter server itself; set its parent's address, or null for "
@@ -113,7 +114,7 @@ class ParameterServer:
             )
         try:
             message = decode_header(frames[0])
-            check_sender(self._router.sender, message)
+            check_sender(peer.holder, message)
             action = self._handler.answer(message, frames[1:], peer=peer, now=self._clock())
         except OtherProtocol as error:
             self._send(peer, self._handler.other_protocol(error))
@@ -127,13 +128,13 @@ class ParameterServer:
             return not isinstance(action.message, Refused)
         return action is not None
 
-    def _reply(self, request: Message, reply: Reply, peer: bytes) -> None:
+    def _reply(self, request: Message, reply: Reply, peer: Peer) -> None:
         self._meters.answered(request, reply.message)
         if isinstance(request, PublishSlice) and reply.new_version is not None:
             self._serves(request.agent, reply.new_version)
         self._send(peer, reply)
 
-    def _send(self, peer: bytes, reply: Reply) -> None:
+    def _send(self, peer: Peer, reply: Reply) -> None:
         if isinstance(reply.message, Refused):
             self._meters.refused(reply.refusal)
             warn_refused(reply.refusal, reply.message.reason, peer)

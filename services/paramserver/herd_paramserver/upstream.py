@@ -10,14 +10,14 @@ from herd.protocols.weights.client import MAX_SLICE_BYTES, PAUSE_SECONDS, Weight
 from herd.rpc.codec import MalformedMessage, decode_header, encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.telemetry.logs import warn_limited
-from herd.transport.tcp import Dealer
+from herd.transport import Client, Limits, Peer
 from herd_paramserver.store import InvalidSliceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from herd.rpc.envelope import Message
-    from herd.transport.tcp import Context
+    from herd.transport.context import Context
     from herd_paramserver.following import Following
     from herd_paramserver.meters import Meters
     from herd_paramserver.replica import ReplicaHandler
@@ -117,12 +117,12 @@ class Upstream:
         ]
         self._clients = [follower.client for follower in self._followers]
         relay_id = f"relay/{secrets.token_hex(8)}"
-        self._relay = Dealer(context, endpoint, routing_id=relay_id, max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=RELAY_QUEUE)
+        self._relay = context.client(endpoint, relay_id, Limits(max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=RELAY_QUEUE))
         self.routing_ids = frozenset({relay_id.encode(), *(client.routing_id.encode() for client in self._clients)})
         """The name of this replica at the parent."""
 
     @property
-    def sockets(self) -> tuple[Dealer, ...]:
+    def sockets(self) -> tuple[Client, ...]:
         """The sockets, for a ``Poller`` and for byte counts."""
         return (*(client.socket for client in self._clients), self._relay)
 
@@ -141,7 +141,7 @@ class Upstream:
         """Relay a message. It is lost while the parent is unavailable; the client repeats it."""
         self._relay.send(encode(message))
 
-    def relayed_answers(self) -> Iterator[tuple[bytes, Message]]:
+    def relayed_answers(self) -> Iterator[tuple[Peer, Message]]:
         """Yield answers and their addressees, at most as many as may be under way, so that clients are served too."""
         for _ in range(RELAY_QUEUE):
             frames = self._relay.receive()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from herd.protocols.population.messages import MemberReport
     from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
+    from herd.transport import Peer
 
 UNREAD_BYTES_EACH = 64 << 10
 """A report of 64 settings takes 10 kB, and a learner has one pending."""
@@ -43,7 +44,7 @@ class Reports:
         self._meters = meters
         self._run = ServedRun("population", "learner.population", process.settings.name, process.contract, process.settings.agents)
 
-    def answer(self, _peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+    def answer(self, _peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
         """Answer one report. A member that does not receive the answer reports again.
 
         Raises:

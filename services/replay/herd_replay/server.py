@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.rpc.envelope import Message
     from herd.service.signals import StopRequest
+    from herd.transport import Peer
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
@@ -99,7 +100,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             unread_frames=unread_frames,
         )
 
-        def answer(_peer: bytes, message: Message, payloads: Sequence[memoryview]) -> Reply:
+        def answer(_peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
             discarded_before = assembler.num_discarded["open"]
             done = handler.answer(message, payloads)
             if assembler.num_discarded["open"] > discarded_before:

@@ -109,6 +109,21 @@ def test_a_gpu_is_requested_on_request(tmp_path: Path) -> None:
     assert "--learner.device=cuda" in container_of(gpu)["args"]
 
 
+@pytest.mark.parametrize(
+    ("resource", "tolerated"),
+    [
+        ("nvidia.com/gpu", ["nvidia.com/gpu"]),
+        ("nvidia.com/mig-1g.10gb", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]),
+        ("nvidia.com/gpu.shared", ["nvidia.com/gpu", "nvidia.com/gpu.shared"]),
+        ("amd.com/gpu", ["amd.com/gpu"]),
+    ],
+)
+def test_the_taint_of_gpu_nodes_is_tolerated_whatever_the_resource(resource: str, tolerated: list[str]) -> None:
+    gpu = learner("learner.gpu.enabled=true", f"learner.gpu.resourceName={resource}")
+    assert container_of(gpu)["resources"]["limits"][resource] == 1
+    assert [each["key"] for each in pod_of(gpu)["tolerations"]] == tolerated
+
+
 def test_shared_memory_has_the_given_size() -> None:
     (volume,) = [each for each in pod_of(learner("learner.sharedMemory=3Gi"))["volumes"] if each["name"] == "shm"]
     assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "3Gi"}

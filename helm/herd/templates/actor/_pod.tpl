@@ -25,7 +25,7 @@
 {{/* The Deployments of actors, as a JSON list of {name, group, values}: one for each group, or a single one without groups. */}}
 {{- define "herd.actor.deployments" -}}
 {{- $name := printf "%s-actor" (include "herd.fullname" .) -}}
-{{- $shared := omit .Values.actor "groups" -}}
+{{- $shared := omit (include "herd.component" (list . "actor") | fromJson) "groups" -}}
 {{- $deployments := list -}}
 {{- range $group, $own := .Values.actor.groups -}}
 {{- $values := (include "herd.patched" (list $shared ($own | default dict)) | fromJson).value -}}

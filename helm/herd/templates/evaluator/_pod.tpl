@@ -14,12 +14,13 @@
 
 {{/* The name of the claim. A Deployment has no claim templates, so the claim is a separate object. */}}
 {{- define "herd.evaluator.claim" -}}
-{{- $persistence := .Values.evaluator.persistence -}}
+{{- $persistence := (include "herd.component" (list . "evaluator") | fromJson).persistence -}}
 {{- $persistence.existingClaim | default (printf "%s-evaluator" (include "herd.fullname" .)) -}}
 {{- end -}}
 
 {{- define "herd.evaluator.volume" -}}
-{{- if or .Values.evaluator.persistence.enabled .Values.evaluator.persistence.existingClaim -}}
+{{- $persistence := (include "herd.component" (list . "evaluator") | fromJson).persistence -}}
+{{- if or $persistence.enabled $persistence.existingClaim -}}
 persistentVolumeClaim:
   claimName: {{ include "herd.evaluator.claim" . }}
 {{- else -}}

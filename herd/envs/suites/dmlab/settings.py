@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.layers import TRUE_WORDS
-from herd.config.section import PositiveInt
+from herd.config.section import TRUE_WORDS, PositiveInt
 from herd.config.suites import SuiteSettings
 from herd.envs.suites.dmlab.levels import ALL_LEVELS, dmlab30, spelled_out
 

@@ -12,7 +12,7 @@ from herd.envs.suite import Suite
 from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from herd.envs.api import BatchedEnvironment
     from herd.envs.reading import Reader
@@ -79,6 +79,12 @@ def _reader(settings: GymnasiumSettings, task: str) -> Reader:
     return RowsReader(settings, task)
 
 
+def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
+    from herd.envs.suites.gymnasium.rows import try_out  # noqa: PLC0415  as in _make
+
+    return [note for task in settings.tasks for note in try_out(settings, task)]
+
+
 def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
     screen = {"render": True, "frame_stack": 1, "frame_height": None, "frame_width": None, "grayscale": False}
     return settings.model_copy(update=screen)
@@ -91,6 +97,7 @@ SUITE = Suite(
     make=_make,
     packages=("gymnasium",),
     install=_INSTALL,
+    try_out=_try_out,
     frames_per_second=30.0,
     on_screen=_on_screen,
     reader=_reader,

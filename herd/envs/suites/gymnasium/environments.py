@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from herd.envs.api import FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
+from herd.envs.api import BrokenEnvironmentError, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
 from herd.envs.reading import FRAME, VECTOR, WORDS
 from herd.envs.suites.gymnasium.rows import make_rows
 
@@ -101,4 +101,4 @@ class GymnasiumEnvironments:
     def _refuse_non_finite(self, numbers: NDArray[Any], what: str) -> None:
         if not np.isfinite(numbers).all():
             [first, *_] = np.flatnonzero(~np.isfinite(numbers).reshape(self.num_environments, -1).all(axis=1))
-            raise RuntimeError(f"{self.spec.task_names[self.task_ids[first]]} returned a {what} that is not a finite number")
+            raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned a {what} that is not a finite number")

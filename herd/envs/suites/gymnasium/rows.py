@@ -5,10 +5,11 @@ Shapes: H W C one frame, D numbers of a vector, L words.
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import lru_cache
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, SupportsFloat, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat, cast
 
 import gymnasium
 import numpy as np
@@ -17,7 +18,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
 from herd.config.user_code import USER_CODE, UserCodeError, failure, load_user_code
-from herd.envs.api import UnknownTaskError
+from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
 from herd.envs.instructions import MAX_WORDS, NUM_BUCKETS, hash_instruction
 from herd.envs.reading import FRAME, VECTOR, WORDS
 
@@ -31,7 +32,13 @@ if TYPE_CHECKING:
 _UNDRAWN = "cannot be drawn: it must take render_mode, keep it as an attribute, and return a picture from render() (docs/extending.md)"
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue (ITU-R BT.601), as in the Atari suite's emulator."""
+_CHANNELS = (1, 3, 4)
+"""Grey, RGB, RGBA. Pictures with one of these numbers as their first axis are recognised as channels first."""
+_MASK = "action_mask"
+_NO_BOUND = 2**31 - 1
+"""Integers whose bounds are this far apart have none: they are the limits of a type."""
 _hashed = lru_cache(maxsize=1024)(hash_instruction)
+_log = logging.getLogger(__name__)
 
 
 class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
@@ -39,6 +46,7 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
 
     def __init__(self, environment: gymnasium.Env[Any, Any], settings: GymnasiumSettings, task: str) -> None:
         super().__init__(environment)
+        self._task = task
         self._action_repeat = settings.action_repeat
         actions = environment.action_space
         if not isinstance(actions, spaces.Discrete):
@@ -47,30 +55,89 @@ class Rows(gymnasium.Wrapper[dict[str, Any], int, Any, int]):
         """The environment's own number of action 0."""
         self.num_actions = int(actions.n)
         self._parts = _parts(environment.observation_space, settings, task)
-        self.shapes = {part: tuple(space.shape or ()) for part, (space, _) in self._parts.items()}
+        self.shapes = {name: tuple(part.space.shape or ()) for name, part in self._parts.items()}
+        self.notes = [f"{task}: {part.note}" for part in self._parts.values() if part.note]
+        """What a user may not expect of the conversion, one line each."""
+        if not _takes(environment.unwrapped.reset, "seed"):
+            self.notes.append(f"{task}: its reset() takes no seed, so its games cannot be repeated")
         # Gymnasium's own spaces do not exactly have the declared types of these attributes.
         self.action_space = cast("spaces.Space[int]", spaces.Discrete(self.num_actions))
-        self.observation_space = spaces.Dict({part: space for part, (space, _) in self._parts.items()})
+        self.observation_space = spaces.Dict({name: part.space for name, part in self._parts.items()})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `gymnasium.Env.reset`."""
-        observation, _ = self.env.reset(seed=seed, options=options)
-        return self.parts(observation), {}
+        """See `gymnasium.Env.reset`.
+
+        Raises:
+            BrokenEnvironmentError: the result is not that of an environment with this space.
+        """
+        result: Any = self.env.reset(seed=seed, options=options)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._broken(f"reset() returned {_told(result)}, not (observation, info); is it written for gym below 0.26?")
+        return self._read(result[0]), result[1]
 
     def step(self, action: int) -> tuple[dict[str, Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Repeat ``action`` until the game ends; return the sum of the rewards and the last observation."""
+        """Repeat ``action`` until the game ends; return the sum of the rewards and the last observation.
+
+        Raises:
+            BrokenEnvironmentError: the result is not that of an environment with this space, or the reward is not one number.
+        """
         total = 0.0
         for _ in range(self._action_repeat):
-            observation, reward, terminated, truncated, _ = self.env.step(self.first_action + int(action))
-            total += float(reward)
+            result: Any = self.env.step(self.first_action + int(action))
+            if not isinstance(result, tuple) or len(result) != 5:
+                said = "(observation, reward, terminated, truncated, info)"
+                raise self._broken(f"step() returned {_told(result)}, not {said}; is it written for gym below 0.26?")
+            observation, reward, terminated, truncated, _ = result
+            total += self._number(reward)
             if terminated or truncated:
                 break
         # The info dictionary is not used, and collecting it is slow in a vector environment.
-        return self.parts(observation), total, bool(terminated), bool(truncated), {}
+        return self._read(observation), total, bool(terminated), bool(truncated), {}
+
+    def close(self) -> None:
+        """Close the environment; an error of its own code is logged, because nothing depends on it."""
+        try:
+            super().close()
+        except Exception as error:
+            _warn_once(f"{self._task}: close() failed: {failure(error)}")
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
-        """Return the parts of one observation of the environment."""
-        return {part: convert(observation) for part, (_, convert) in self._parts.items()}
+        """Return the parts of one observation of the environment; any error if the observation is not of its space."""
+        return {name: part.convert(observation) for name, part in self._parts.items()}
+
+    def _read(self, observation: Any) -> dict[str, NDArray[Any]]:
+        try:
+            return self.parts(observation)
+        except Exception as error:  # any error of a space about an invalid observation
+            returned = _told(observation)
+            if isinstance(observation, dict | tuple):
+                returned += f" ({type(error).__name__}: {error})"
+            raise self._broken(f"returned {returned} as observation, but its observation_space is {self.env.observation_space}") from error
+
+    def _number(self, reward: Any) -> float:
+        if type(reward) is float:
+            return reward
+        array = np.asarray(reward)
+        if array.size == 1 and array.dtype.kind in "biufO":
+            try:
+                return float(array.item())
+            except TypeError:
+                pass
+        advice = ": return their weighted sum" if array.size > 1 and array.dtype.kind in "biuf" else ""
+        raise self._broken(f"returned the reward {reward!r}, not a number{advice}")
+
+    def _broken(self, problem: str) -> BrokenEnvironmentError:
+        return BrokenEnvironmentError(" ".join(f"{self._task}: {problem}".split()))
+
+
+class PlainReset(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose ``reset`` lacks gymnasium's ``seed`` or ``options``, which is called without them."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
+        """See `gymnasium.Env.reset`."""
+        reset: Callable[..., Any] = self.env.reset
+        result: tuple[Any, dict[str, Any]] = reset(seed=seed) if _takes(reset, "seed") else reset()
+        return result
 
 
 class RowsReader:
@@ -97,20 +164,61 @@ class RowsReader:
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
         """See `Reader`."""
         # Not `contains`, because environments that leave their own bounds can also be trained on and played.
-        refusal = f"expected an observation of {self._space}, not {_told(observation)}"
         try:
-            parts = self._rows.parts(observation)
+            return self._rows.parts(observation)
         except Exception as error:  # any error of a space about an invalid observation
-            raise ValueError(refusal) from error
-        if {name: part.shape for name, part in parts.items()} != self._rows.shapes:
-            raise ValueError(refusal)
-        return parts
+            raise ValueError(f"expected an observation of {self._space}, not {_told(observation)}") from error
 
 
-def _told(observation: Any) -> str:
-    if isinstance(observation, np.ndarray):
-        return f"an array of {observation.dtype} {observation.shape}"
-    return f"a {type(observation).__name__}"
+@lru_cache(maxsize=1024)
+def _warn_once(message: str) -> None:
+    """Log a warning that every environment of a batch would repeat."""
+    _log.warning(message)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} {value.shape}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def try_out(settings: GymnasiumSettings, task: str) -> list[str]:
+    """Reset an environment of ``task`` and take one step; return what its user may not expect, one line each.
+
+    Raises:
+        UnknownTaskError: its code raises an error, or what it returns cannot be learned from; one line.
+    """
+    rows = make_rows(settings, task)
+    notes = list(rows.notes)
+    try:
+        _, info = rows.reset(seed=0)
+        action, offered = _allowed_action(rows, info)
+        rows.step(action)
+    except BrokenEnvironmentError as error:
+        raise UnknownTaskError(f"env.tasks {error}") from error
+    except Exception as error:
+        raise UnknownTaskError(f"env.tasks {task}: {failure(error)}") from error
+    finally:
+        rows.close()
+    if offered is not None:
+        notes.append(f"{task}: {offered} is not obeyed: actions that it forbids are played too")
+    return notes
+
+
+def _allowed_action(rows: Rows, info: Any) -> tuple[int, str | None]:
+    """Return an action that is allowed now, and where the environment offers a mask of such actions; None if it does not."""
+    mask: Any = ()
+    offered = None
+    if isinstance(rows.env.observation_space, spaces.Dict) and _MASK in rows.env.observation_space.spaces:
+        offered = f"the entry {_MASK} of its observations"
+    if isinstance(info, dict) and _MASK in info:
+        mask, offered = info[_MASK], f'info["{_MASK}"]'
+    elif callable(masks := getattr(rows.unwrapped, "action_masks", None)):
+        mask, offered = masks(), "action_masks()"
+    allowed = np.flatnonzero(mask) if np.shape(mask) == (rows.num_actions,) else np.zeros(1)
+    return int(allowed[0]) if allowed.size else 0, offered
 
 
 def make_rows(settings: GymnasiumSettings, task: str) -> Rows:
@@ -141,9 +249,11 @@ def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
     kwargs = {"render_mode": "rgb_array", **settings.kwargs} if settings.render else settings.kwargs
     if re.fullmatch(USER_CODE, task):
         make = load_user_code(task, "env.tasks")
-        if settings.render and not _takes_render_mode(make):
+        if settings.render and not _takes(make, "render_mode"):
             raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
         environment: gymnasium.Env[Any, Any] = make(**kwargs)
+        if isinstance(environment, gymnasium.Env) and not (_takes(environment.reset, "seed") and _takes(environment.reset, "options")):
+            environment = PlainReset(environment)
         if settings.max_episode_steps is not None:
             environment = TimeLimit(environment, settings.max_episode_steps)
     else:
@@ -156,28 +266,37 @@ def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
     return environment
 
 
-def _takes_render_mode(make: Callable[..., object]) -> bool:
-    parameters = signature(make).parameters
-    return "render_mode" in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+def _takes(function: Callable[..., object], name: str) -> bool:
+    parameters = signature(function).parameters
+    return name in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
 
 
-_Part = tuple[spaces.Space[Any], "Callable[[Any], NDArray[Any]]"]
+class _Part(NamedTuple):
+    """One part of a row, and how it is read from an observation."""
+
+    space: spaces.Space[Any]
+    convert: Callable[[Any], NDArray[Any]]
+    """ValueError if the observation is not of the environment's space."""
+    note: str = ""
+    """What a user may not expect."""
 
 
 def _parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
-    """Return the parts of an observation: the space of each, and the function that extracts it."""
+    """Return the parts of an observation."""
     by_key = settings.image_key is not None or settings.vector_keys or settings.instruction_key is not None
     if by_key and not settings.render:
         return _keyed_parts(space, settings, task)
-    if _is_picture(space):
-        return {FRAME: _picture(space, settings)}
-    if isinstance(space, spaces.Dict | spaces.Tuple) and not settings.flatten:
+    if settings.flatten and not settings.render:
+        return {VECTOR: _vector(space, settings, task)}
+    if (picture := _as_picture(space, task)) is not None:
+        return {FRAME: _picture(picture, settings, task)}
+    if isinstance(space, spaces.Dict | spaces.Tuple):
         entries = f" with the entries {', '.join(space)}" if isinstance(space, spaces.Dict) else ""
         keys = "choose some with env.image_key, env.vector_keys and env.instruction_key, or " if entries else ""
         raise UnknownTaskError(
             f"env.tasks {task}: its observations are a {type(space).__name__}{entries}: {keys}set env.flatten to make them one vector"
         )
-    return {VECTOR: _vector(space, task)}
+    return {VECTOR: _vector(space, settings, task)}
 
 
 def _keyed_parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
@@ -189,58 +308,134 @@ def _keyed_parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: st
             raise UnknownTaskError(f"{setting}: the observations of {task} have no entry {key}; they have {', '.join(space)}")
     parts: dict[str, _Part] = {}
     if settings.image_key is not None:
-        if not _is_picture(space[settings.image_key]):
-            raise UnknownTaskError(f"env.image_key: {settings.image_key} of {task} is {space[settings.image_key]}, not a picture of uint8")
-        parts[FRAME] = _of_entry(settings.image_key, _picture(space[settings.image_key], settings))
+        picture = _as_picture(space[settings.image_key], task)
+        if picture is None:
+            raise UnknownTaskError(f"env.image_key: {settings.image_key} of {task} is {space[settings.image_key]}, not {_A_PICTURE}")
+        parts[FRAME] = _of_entry(settings.image_key, _picture(picture, settings, task))
     if settings.vector_keys:
-        entries = [_of_entry(key, _vector(space[key], task)) for key in settings.vector_keys]
-        size = sum(int(np.prod(entry.shape or ())) for entry, _ in entries)
-        parts[VECTOR] = (_numbers(size), lambda observation: np.concatenate([convert(observation) for _, convert in entries]))
+        entries = [_of_entry(key, _vector(space[key], settings, task)) for key in settings.vector_keys]
+        size = sum(int(np.prod(entry.space.shape or ())) for entry in entries)
+        parts[VECTOR] = _Part(
+            _numbers(size),
+            lambda observation: np.concatenate([entry.convert(observation) for entry in entries]),
+            "; ".join(entry.note for entry in entries if entry.note),
+        )
     if settings.instruction_key is not None:
         words = spaces.Box(0, NUM_BUCKETS - 1, (MAX_WORDS,), np.int64)
-        parts[WORDS] = _of_entry(settings.instruction_key, (words, lambda text: np.array(_hashed(str(text)), np.int64)))
+        parts[WORDS] = _of_entry(settings.instruction_key, _Part(words, lambda text: np.array(_hashed(str(text)), np.int64)))
     if parts.keys() == {WORDS}:
         raise UnknownTaskError("env.instruction_key alone is not an observation of the game: add env.image_key or env.vector_keys")
     return parts
 
 
 def _of_entry(key: str, part: _Part) -> _Part:
-    space, convert = part
-    return space, lambda observation: convert(observation[key])
+    return part._replace(convert=lambda observation: part.convert(observation[key]), note=part.note and f"{key}: {part.note}")
 
 
-def _is_picture(space: spaces.Space[Any]) -> bool:
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in {2, 3}
+_A_PICTURE = "a picture: two or three axes, uint8 in 0..255 or floats in [0, 1]"
 
 
-def _picture(space: spaces.Space[Any], settings: GymnasiumSettings) -> _Part:
-    """Convert [H, W] or [H, W, C] to [H', W', C']."""
-    assert space.shape is not None
-    height, width, *channels = space.shape
-    gray = settings.grayscale and channels == [3]
+class _Pixels(NamedTuple):
+    """The layout of an environment's pictures."""
+
+    box: spaces.Box
+    is_channels_first: bool
+    highest: float
+    """The value of white: 255, or 1 where pictures are floats."""
+
+
+def _as_picture(space: spaces.Space[Any], task: str) -> _Pixels | None:
+    """Return the layout of pictures, as bounds and shape say; None if the observations are something else.
+
+    Bytes with other bounds are boards, codes or counts. Floats in [0, 1] are pictures only if their shape has channels of colours.
+    """
+    if not isinstance(space, spaces.Box) or not np.all(space.low == 0):
+        return None
+    whole, is_byte = space.high.flat[0] if space.high.size else 0.0, space.dtype == np.uint8
+    if not np.all(space.high == whole) or whole != (255 if is_byte else 1) or not (is_byte or np.issubdtype(space.dtype, np.floating)):
+        return None
+    if len(space.shape) == 4 and is_byte:
+        raise UnknownTaskError(f"env.tasks {task}: {space} is a stack of pictures: leave stacking to env.frame_stack")
+    if len(space.shape) not in {2, 3}:
+        return None
+    first, *others = space.shape
+    is_channels_first = len(others) == 2 and first in _CHANNELS and others[1] not in _CHANNELS and 4 * first <= min(others)
+    has_colours = len(others) == 2 and (is_channels_first or others[1] in _CHANNELS)
+    return _Pixels(space, is_channels_first, float(whole)) if is_byte or has_colours else None
+
+
+def _picture(pixels: _Pixels, settings: GymnasiumSettings, task: str) -> _Part:
+    """Convert [H, W], [H, W, C] or [C, H, W] to uint8 [H', W', C']."""
+    box, is_first, highest = pixels
+    height, width, *channels = (*box.shape[1:], box.shape[0]) if is_first else box.shape
+    number = channels[0] if channels else 1
+    gray = settings.grayscale and number != 1
+    if gray and number not in _CHANNELS:
+        raise UnknownTaskError(f"env.grayscale: the pictures of {task} have {number} channels, not the 3 of RGB")
     size = (settings.frame_height or height, settings.frame_width or width)
-    shape = (*size, 1 if gray else channels[0] if channels else 1)
+    shape = (*size, 1 if gray else number)
     resized = size != (height, width)
 
-    def convert(picture: NDArray[Any]) -> NDArray[Any]:
+    def convert(value: Any) -> NDArray[Any]:
+        picture = np.asarray(value)
+        if picture.shape != box.shape or picture.dtype.kind not in ("iu" if highest > 1 else "f"):
+            raise ValueError(f"expected a picture of {box}")
+        if highest == 1:
+            picture = np.clip(picture * 255 + 0.5, 0, 255)
+        picture = picture.astype(np.uint8, copy=False)
+        if is_first:
+            picture = picture.transpose(1, 2, 0)
         if gray:
-            picture = (picture @ _LUMINANCE + 0.5).astype(np.uint8)
+            picture = (picture[..., :3] @ _LUMINANCE + 0.5).astype(np.uint8)
         if resized:
             import cv2  # noqa: PLC0415  only who resizes needs it
 
             picture = cv2.resize(picture, (size[1], size[0]), interpolation=cv2.INTER_AREA)
         return picture.reshape(shape)
 
-    return spaces.Box(0, 255, shape, np.uint8), convert
+    layout = f"pictures {list(box.shape)} are read as [C, H, W]" if is_first else ""
+    levels = "pictures in [0, 1] are rounded to 256 levels" if highest == 1 else ""
+    return _Part(spaces.Box(0, 255, shape, np.uint8), convert, "; ".join(filter(None, (layout, levels))))
 
 
-def _vector(space: spaces.Space[Any], task: str) -> _Part:
-    """Convert anything that gymnasium can flatten to numbers; a Discrete becomes one-hot."""
+def _vector(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> _Part:
+    """Convert anything that gymnasium can flatten to numbers; a Discrete becomes one-hot, and integers are scaled by their bounds."""
     try:
         size = spaces.flatdim(space)
     except (NotImplementedError, ValueError) as error:  # an unknown kind of space, or one without a fixed size
         raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be converted to a vector") from error
-    return _numbers(size), lambda value: np.asarray(spaces.flatten(space, value), np.float32)
+    if size == 0:
+        raise UnknownTaskError(f"env.tasks {task}: its observations, {space}, have no numbers; a constant such as [1.0] is enough")
+    lowest, factor = _integer_scale(space)
+    is_scaled = settings.scale_integers and not (np.all(lowest == 0) and np.all(factor == 1))
+
+    def convert(value: Any) -> NDArray[Any]:
+        if isinstance(space, spaces.Box):
+            numbers = np.asarray(value)
+            if numbers.shape != space.shape:
+                raise ValueError(f"expected {space}")
+            vector = numbers.astype(np.float32).reshape(-1)
+        else:
+            vector = np.asarray(spaces.flatten(space, value), np.float32)
+            if vector.shape != (size,):
+                raise ValueError(f"expected {space}")
+        return (vector - lowest) * factor if is_scaled else vector
+
+    return _Part(_numbers(size), convert, "integers are scaled by their bounds to [0, 1] (env.scale_integers)" if is_scaled else "")
+
+
+def _integer_scale(space: spaces.Space[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return what to subtract from a flattened observation and to multiply it with, [D] each: 0 and 1 for all but bounded integers."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        each = [_integer_scale(entry) for entry in (space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)]
+        return np.concatenate([lowest for lowest, _ in each]), np.concatenate([factor for _, factor in each])
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.integer):
+        size = spaces.flatdim(space)
+        return np.zeros(size, np.float32), np.ones(size, np.float32)
+    low, high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+    is_bounded = (high > low) & (high - low < _NO_BOUND)
+    factor = 1 / np.where(is_bounded, high - low, 1.0)
+    return np.where(is_bounded, low, 0.0).astype(np.float32), factor.astype(np.float32)
 
 
 def _numbers(size: int) -> spaces.Box:

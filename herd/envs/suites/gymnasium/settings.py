@@ -37,7 +37,10 @@ class GymnasiumSettings(SuiteSettings):
     instruction_key: str | None = None
     """For observations that are mappings: the entry that is a text. It is read if ``network.language`` is on."""
     flatten: bool = False
-    """Flatten the whole observation, a mapping or a tuple, into one vector."""
+    """Flatten the whole observation into one vector."""
+    scale_integers: bool = True
+    """Scale integers that have bounds to [0, 1] where they become part of the vector. Floats are used as they are. False: integers too, for
+    observations whose declared bounds are much wider than their values."""
     render: bool = False
     """Observe the picture that the environment renders (``rgb_array``) instead of its observation."""
     frame_stack: PositiveInt = 1
@@ -55,6 +58,7 @@ class GymnasiumSettings(SuiteSettings):
         "vector_keys",
         "instruction_key",
         "flatten",
+        "scale_integers",
         "render",
         "frame_stack",
         "frame_height",

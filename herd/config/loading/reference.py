@@ -1,16 +1,20 @@
-"""docs/configuration.md, generated: ``python -m herd.config.reference > docs/configuration.md``."""
+"""The list of settings: in ``--help``, and as docs/configuration.md (``make docs``)."""
 
 from __future__ import annotations
 
-import json
 import sys
+import textwrap
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from herd.config.keys import ENVIRONMENT_PREFIX, SettingKey, keys_by_variant, section_help, section_variants
+from herd.config.loading.keys import ENVIRONMENT_PREFIX, keys_by_variant, section_help, section_variants, setting_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _HEAD = f"""# Configuration
 
-Generated from the settings' own docstrings by `python -m herd.config.reference > docs/configuration.md`; do not edit by hand.
+Generated from the settings' own docstrings by `make docs`; do not edit by hand.
 
 The value of a setting comes from the last of these sources that gives one:
 
@@ -22,11 +26,24 @@ The value of a setting comes from the last of these sources that gives one:
 
 A section that comes in variants (`env`, `loss`, `value_scaling`, `auxiliary`, `optimizer`) has one table for each. The key that chooses
 the variant comes first; a setting of another variant is an error. If a source chooses a different variant than the sources before it,
-their values for this section are discarded.
+their values for this section are discarded. The name of a variant may stand for the whole section: `loss: dice`.
 
 An unknown name is an error in every source, including the environment. The only other variables with this prefix are
 `{ENVIRONMENT_PREFIX}CURVE_...`, which hold keys (`security`). `2e6` is accepted for integers.
 """
+
+
+def settings_help(columns: int, *, without: Collection[str] = ()) -> str:
+    """List every setting by section with its type, default and help, except those of the sections ``without``."""
+    lines = []
+    for section, keys in groupby(setting_keys(), key=lambda key: key.section):
+        if section in without:
+            continue
+        lines.append(f"\n{section or 'run'}: {section_help()[section]}")
+        for key in keys:
+            lines.append(f"  --{key.dotted} ({key.type_text}; default {key.default_text})")
+            lines.append(textwrap.indent(textwrap.fill(key.help.replace("``", ""), max(34, columns - 6)), " " * 6))
+    return "\n".join(lines)
 
 
 def reference_markdown() -> str:
@@ -36,22 +53,9 @@ def reference_markdown() -> str:
         chooser = f"{section}.{section_variants()[section].discriminator}" if variant else ""
         title = f"{section} ({chooser}: {variant})" if variant else section or "The run"
         parts.append(f"## {title}\n\n{section_help()[f'{section}.{variant}' if variant else section]}\n")
-        rows = [f"| `{key.dotted}` | {key.type_text} | `{default_text(key)}` | {_cell(key.help)} |" for key in keys]
+        rows = [f"| `{key.dotted}` | {key.type_text} | `{key.default_text}` | {_cell(key.help)} |" for key in keys]
         parts.append("\n".join(["| setting | type | default | meaning |", "| --- | --- | --- | --- |", *rows]) + "\n")
     return "\n".join(parts)
-
-
-def default_text(key: SettingKey) -> str:
-    """Return the default as a user would type it."""
-    if key.default is None:
-        return "null"
-    if isinstance(key.default, bool):
-        return str(key.default).lower()
-    if isinstance(key.default, dict):
-        return json.dumps(key.default)
-    if isinstance(key.default, tuple):
-        return ",".join(str(item) for item in key.default)
-    return str(key.default)
 
 
 def _cell(text: str) -> str:

@@ -1,21 +1,14 @@
-"""``python -m herd_learner.bench --config FILE --seconds N [--section.key value]``: the update alone, on made-up unrolls.
-
-The real `Trainer` on batches as large as the run's, with nothing before it (no queue, no wire) and nothing after (no publishing).
-"""
+"""The update alone, on synthetic unrolls: the real `Trainer`, without a queue or messages before it and without publishing after it."""
 
 from __future__ import annotations
 
 import itertools
-import sys
 from typing import TYPE_CHECKING
 
-from herd.bench.measurement import Measurement, measure
-from herd.bench.stages import split_stage_arguments
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.measurement import Measurement, measure
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec
-from herd.service.allocator import ensure_tuned_allocator
-from herd.service.startup import parse_settings
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -35,12 +28,12 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         RuntimeError: an update was skipped, so the measurement is invalid.
     """
     import torch  # noqa: PLC0415  bad settings are answered before loads torch
+    from herd_learner.learner import choose_device  # noqa: PLC0415
 
     from herd.learning.batch import Slab  # noqa: PLC0415
     from herd.learning.optimizers import Rates  # noqa: PLC0415
     from herd.learning.trainer import Trainer  # noqa: PLC0415
     from herd.service.hardware import usable_cpus  # noqa: PLC0415
-    from herd_learner.learner import choose_device  # noqa: PLC0415
 
     torch.set_num_threads(settings.learner.threads or usable_cpus())
     spec = environment_spec(settings.env)
@@ -67,16 +60,3 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return measure(step, seconds=seconds, warmup_seconds=warmup_seconds, device=name)
-
-
-def main() -> int:
-    """Print one measurement as JSON."""
-    _, seconds, rest = split_stage_arguments(sys.argv[1:])
-    settings = parse_settings("learner", rest)
-    ensure_tuned_allocator("herd_learner.bench")
-    print(measure_learner(settings, seconds=seconds).to_json())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,11 @@
 """The flat list of settings: one dotted key per leaf of ``RunSettings``, with its type, default and help.
 
-The command line, the environment, the help text and docs/configuration.md are all derived from this list.
+Every source of settings, the help text and docs/configuration.md are derived from this list.
 """
 
 from __future__ import annotations
 
+import difflib
 import types
 import typing
 from dataclasses import dataclass, replace
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from pydantic import BaseModel
 
+from herd.config.section import Variants, variants_of
 from herd.config.settings import RunSettings
-from herd.config.variants import Variants, variants_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pydantic.fields import FieldInfo
 
 ENVIRONMENT_PREFIX = "HERD_"
@@ -57,15 +60,22 @@ class SettingKey:
         """``HERD_LEARNER__BATCH_SIZE`` for ``learner.batch_size``."""
         return ENVIRONMENT_PREFIX + _SECTION_SEPARATOR.join(part.upper() for part in self.path)
 
+    @property
+    def default_text(self) -> str:
+        """The default as a user would type it."""
+        if self.default is None:
+            return "null"
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        if isinstance(self.default, dict):
+            return "{}"
+        return ",".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
+
 
 @cache
 def setting_keys() -> tuple[SettingKey, ...]:
     """Return every setting once, in the order of the model. A setting of several variants accepts what any of them accepts."""
-    merged: dict[tuple[str, ...], SettingKey] = {}
-    for key in keys_by_variant():
-        known = merged.get(key.path)
-        merged[key.path] = key if known is None else _either(known, key)
-    return tuple(merged.values())
+    return tuple(_by_path().values())
 
 
 @cache
@@ -76,53 +86,81 @@ def keys_by_variant() -> tuple[SettingKey, ...]:
 
 @cache
 def section_variants() -> dict[str, Variants]:
-    """Return the sections with variants, by name."""
-    found = ((name, variants_of(field)) for name, field in RunSettings.model_fields.items())
-    return {name: variants for name, variants in found if variants is not None}
+    """Return the sections with variants, by dotted name."""
+    return {name: section for name, section in _sections().items() if isinstance(section, Variants)}
 
 
 @cache
 def section_help() -> dict[str, str]:
     """Return the first docstring line of each section by name, of a variant as ``loss.impala``, and of the run under the empty name."""
-    sections = {"": _first_line(RunSettings)}
-    for name, field in RunSettings.model_fields.items():
-        model = _section_model(field.annotation)
-        if model is not None:
-            sections[name] = _first_line(model)
-    for name, variants in section_variants().items():
-        sections[name] = f"{name}.{variants.discriminator} chooses one of {', '.join(variants.models)}."
-        sections.update({f"{name}.{kind}": _first_line(model) for kind, model in variants.models.items()})
-    return sections
+    texts = {"": _first_line(RunSettings)}
+    for name, section in _sections().items():
+        if isinstance(section, Variants):
+            texts[name] = f"{name}.{section.discriminator} chooses one of {', '.join(section.models)}."
+            texts.update({f"{name}.{kind}": _first_line(model) for kind, model in section.models.items()})
+        else:
+            texts[name] = _first_line(section)
+    return texts
 
 
 def find_key(path: tuple[str, ...]) -> SettingKey | None:
-    """Return the setting at ``path``, or None if there is no such setting (a section is not a setting)."""
-    return _by_path().get(path)
+    """Return the setting at ``path``, or None if there is no such setting. The name of a section with variants is its discriminator."""
+    variants = section_variants().get(".".join(path))
+    return _by_path().get(path if variants is None else (*path, variants.discriminator))
 
 
 def is_section(path: tuple[str, ...]) -> bool:
     """Whether ``path`` names a section (the empty path is the whole run)."""
-    return any(key.path[: len(path)] == path and len(key.path) > len(path) for key in setting_keys())
+    return not path or ".".join(path) in _sections()
+
+
+def close_setting(dotted: str, *, prefix: str = "") -> str:
+    """As `close_match`, for a dotted key whose section may be missing or wrong. ``prefix`` is put before the suggestion."""
+    known = [key.dotted for key in setting_keys()]
+    matches = difflib.get_close_matches(dotted, known, n=1, cutoff=0.75)
+    matches = matches or [name for name in known if name.rpartition(".")[2] == dotted.rpartition(".")[2]][:1]
+    return f"; did you mean {prefix}{matches[0]}?" if matches else ""
 
 
 @cache
 def _by_path() -> dict[tuple[str, ...], SettingKey]:
-    return {key.path: key for key in setting_keys()}
+    merged: dict[tuple[str, ...], SettingKey] = {}
+    for key in keys_by_variant():
+        known = merged.get(key.path)
+        merged[key.path] = key if known is None else _either(known, key)
+    return merged
 
 
-def _leaves(model: type[BaseModel], prefix: tuple[str, ...]) -> list[SettingKey]:
-    leaves: list[SettingKey] = []
+@cache
+def _sections() -> dict[str, type[BaseModel] | Variants]:
+    def visit(model: type[BaseModel], prefix: tuple[str, ...]) -> Iterator[tuple[str, type[BaseModel] | Variants]]:
+        for name, field in model.model_fields.items():
+            path, section = (*prefix, name), _section_of(field)
+            if section is not None:
+                yield ".".join(path), section
+                for inner in section.models.values() if isinstance(section, Variants) else (section,):
+                    yield from visit(inner, path)
+
+    return dict(visit(RunSettings, ()))
+
+
+def _leaves(model: type[BaseModel], prefix: tuple[str, ...]) -> Iterator[SettingKey]:
     for name, field in model.model_fields.items():
-        section, variants = _section_model(field.annotation), variants_of(field)
-        if variants is not None:
-            for kind, variant in variants.models.items():
-                keys = [replace(key, variants=(kind,)) for key in _leaves(variant, (*prefix, name))]
-                leaves.extend(sorted(keys, key=lambda key: key.path[-1] != variants.discriminator))
-        elif section is not None:
-            leaves.extend(_leaves(section, (*prefix, name)))
+        path, section = (*prefix, name), _section_of(field)
+        if section is None:
+            yield _leaf(path, field)
+        elif isinstance(section, Variants):
+            for kind, variant in section.models.items():
+                keys = [replace(key, variants=(kind,)) for key in _leaves(variant, path)]
+                yield from sorted(keys, key=lambda key: key.path[-1] != section.discriminator)
         else:
-            leaves.append(_leaf((*prefix, name), field))
-    return leaves
+            yield from _leaves(section, path)
+
+
+def _section_of(field: FieldInfo) -> type[BaseModel] | Variants | None:
+    """Return the model or the variants of a field that is a section; None for a setting."""
+    annotation = field.annotation
+    return variants_of(field) or (annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None)
 
 
 def _either(one: SettingKey, other: SettingKey) -> SettingKey:
@@ -132,20 +170,13 @@ def _either(one: SettingKey, other: SettingKey) -> SettingKey:
 
 def _leaf(path: tuple[str, ...], field: FieldInfo) -> SettingKey:
     kinds, text = _describe(field.annotation)
-    bounds = _bounds(field.metadata)
-    if bounds:
-        text = f"{text} {bounds}"
     return SettingKey(
         path=path,
-        type_text=text,
+        type_text=f"{text} {_bounds(field.metadata)}".strip(),
         kinds=frozenset(kinds),
         default=field.get_default(call_default_factory=True),
         help=" ".join((field.description or "").split()),
     )
-
-
-def _section_model(annotation: object) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def _first_line(model: type[BaseModel]) -> str:
@@ -161,7 +192,8 @@ def _describe(annotation: Any) -> tuple[set[str], str]:
     if origin is Annotated:
         inner, *metadata = get_args(annotation)
         kinds, text = _describe(inner)
-        bounds = _bounds(_unwrap(metadata))
+        # Field(ge=0) inside Annotated carries its bounds in its own metadata.
+        bounds = _bounds(part for item in metadata for part in (getattr(item, "metadata", None) or [item]))
         return kinds, f"{text} {bounds}".strip()
     if origin in (Union, types.UnionType):
         described = [_describe(argument) for argument in get_args(annotation)]
@@ -176,11 +208,6 @@ def _describe(annotation: Any) -> tuple[set[str], str]:
     if kind is None:  # a type of another package's suite: described by its own name
         return {"string"}, getattr(annotation, "__name__", str(annotation))
     return {kind}, "path" if annotation is Path else kind
-
-
-def _unwrap(metadata: typing.Iterable[Any]) -> list[Any]:
-    """``Field(ge=0)`` inside ``Annotated`` carries its bounds in its own metadata."""
-    return [inner for item in metadata for inner in (getattr(item, "metadata", None) or [item])]
 
 
 def _bounds(metadata: typing.Iterable[Any]) -> str:

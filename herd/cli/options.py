@@ -7,7 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from herd.config.layers import SettingsError, close_match
+from herd.config.errors import SettingsError, close_match
 
 if TYPE_CHECKING:
     from collections.abc import Callable

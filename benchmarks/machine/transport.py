@@ -1,4 +1,4 @@
-"""``python -m herd.bench.transport --config FILE --seconds N``: measures the transport of unrolls, with both ends in this process.
+"""The transport of unrolls, measured with both ends in one process.
 
 The actor's end is the real client. The learner's end processes messages like the learner's I/O thread: header, credit, one checked copy
 into preallocated arrays, acknowledgement. There is no environment, network or queue.
@@ -6,13 +6,11 @@ into preallocated arrays, acknowledgement. There is no environment, network or q
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import TYPE_CHECKING
 
-from herd.bench.measurement import Measurement, measure
-from herd.bench.stages import split_stage_arguments
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.measurement import Measurement, measure
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.arrays import read_arrays
@@ -20,15 +18,14 @@ from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
 from herd.rpc.codec import decode_header, encode
-from herd.service.startup import parse_settings
-from herd.transport.tcp import Poller, Router, Waker, new_context
+from herd.transport import Limits, Peer
+from herd.transport.context import Context, Poller, Waker
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
     from herd.contract.unroll import UnrollLayout
     from herd.rpc.envelope import Message
     from herd.transport import Frame
-    from herd.transport.tcp import Context
 
 # On one machine an answer takes a millisecond. If the learner's end is silent this long, it has ended.
 ANSWER_SECONDS = 10.0
@@ -42,7 +39,7 @@ class LearnerEnd:
         self._arrays = layout.allocate(num_unrolls)
         # Two messages: one is copied while the next is on its way, as with a queue that is not full.
         self._credit = CreditPool(2 * num_unrolls, expires_seconds=3600.0)
-        self._router = Router(context, "tcp://127.0.0.1:*", max_frame_bytes=layout.max_frame_bytes(num_unrolls))
+        self._router = context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=layout.max_frame_bytes(num_unrolls)))
         self._waker = Waker()
         self._thread = threading.Thread(target=self._serve, name="learner-end", daemon=True)
         self._thread.start()
@@ -68,7 +65,7 @@ class LearnerEnd:
                     if answer is not None:
                         self._router.send(peer, encode(answer))
 
-    def _answer(self, peer: bytes, frames: list[memoryview]) -> Message | None:
+    def _answer(self, peer: Peer, frames: list[memoryview]) -> Message | None:
         message = decode_header(frames[0])
         payload: list[Frame] = list(frames[1:])
         match message:
@@ -100,7 +97,7 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
     arrays = synthetic_unrolls(layout, num_unrolls, seed=settings.seed)
     agent_steps = num_unrolls * layout.new_steps
     # A context for each end, as two processes have: with keys, one end encrypts while the other decrypts.
-    contexts = [new_context(settings.security) for _ in range(2)]
+    contexts = [Context(settings.security) for _ in range(2)]
     learner = LearnerEnd(contexts[0], layout, num_unrolls=num_unrolls)
     client = UnrollClient(
         contexts[1],
@@ -126,15 +123,4 @@ def measure_transport(settings: RunSettings, *, seconds: float, warmup_seconds: 
         client.close()
         learner.close()
         for context in contexts:
-            context.term()
-
-
-def main() -> int:
-    """Print one measurement as JSON."""
-    _, seconds, rest = split_stage_arguments(sys.argv[1:])
-    print(measure_transport(parse_settings("learner", rest), seconds=seconds).to_json())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            context.destroy()

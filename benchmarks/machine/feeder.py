@@ -1,4 +1,4 @@
-"""``python -m herd.bench.feeder --config FILE``: an actor without environments or policy, for measuring a learner at its limit.
+"""``python -m benchmarks.machine.feeder --config FILE``: an actor without environments or policy, for measuring a learner at its limit.
 
 Until SIGTERM it sends the same synthetic unrolls over the real links, with credit, acknowledgements and repetitions, as fast as the
 learner's shards accept them.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, shards_of_agent
 from herd.service.signals import StopRequest
 from herd.service.startup import parse_settings
-from herd.transport.tcp import new_context
+from herd.transport.context import Context
 
 CREDIT_SECONDS = 0.5
 """Longest single wait for credit, so that a signal is noticed."""
@@ -29,7 +29,7 @@ def main() -> int:
     layout = run_layout(settings, spec)
     arrays = synthetic_unrolls(layout, actor.environments, seed=settings.seed)
     num_frames = actor.environments * layout.new_steps * spec.action_repeat
-    context = new_context(settings.security)
+    context = Context(settings.security)
     index, agent = actor.index or 0, actor.agent or 0
     clients = [
         UnrollClient(
@@ -54,7 +54,7 @@ def main() -> int:
             print(f"the learner refused the feeder: {links.refused}", file=sys.stderr)
             return 2
     links.close()
-    context.term()
+    context.destroy()
     return 0
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from herd.bench.measurement import Measurement
-from herd.bench.stages import FREE_PORTS, StageError, stage_environment
+from benchmarks.machine.measurement import Measurement
+from benchmarks.machine.stages import FREE_PORTS, StageError, stage_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

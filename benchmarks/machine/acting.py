@@ -1,20 +1,13 @@
-"""``python -m herd_actor.bench --stage environment|inference --config FILE --seconds N [--section.key value]``.
-
-Measures the actor's two costs separately: stepping its environments, and computing actions.
-"""
+"""An actor's two costs, measured separately: stepping its environments, and computing actions."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.bench.measurement import Measurement, measure
-from herd.bench.stages import split_stage_arguments
+from benchmarks.machine.measurement import Measurement, measure
 from herd.envs.make import environment_spec, make_environments
-from herd.service.allocator import ensure_tuned_allocator
-from herd.service.startup import parse_settings
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -81,19 +74,3 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
         return num_environments
 
     return measure(step, seconds=seconds, warmup_seconds=warmup_seconds)
-
-
-STAGES = {"environment": measure_environment, "inference": measure_inference}
-
-
-def main() -> int:
-    """Print one measurement as JSON."""
-    stage, seconds, rest = split_stage_arguments(sys.argv[1:], stages=tuple(STAGES))
-    settings = parse_settings("actor", rest)
-    ensure_tuned_allocator("herd_actor.bench")
-    print(STAGES[stage](settings, seconds=seconds).to_json())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

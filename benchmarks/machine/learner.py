@@ -1,7 +1,7 @@
-"""``herd bench learner``: feeds real learner shards over the wire as fast as they accept unrolls, and measures the phases of an update.
+"""``python -m benchmarks.machine.learner [FILE]``: measures the phases of an update of real learner shards at their limit.
 
-The learner and the parameter server are the processes of ``herd train``. `herd.bench.feeder` processes replace the actors, so the learner
-never waits for a game.
+The learner and the parameter server are the processes of ``herd train``. `benchmarks.machine.feeder` processes replace the actors and send
+unrolls as fast as the shards accept them, so the learner never waits for a game.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from rich.console import Console
+from rich.table import Table
 
-from herd.bench.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, stage_environment
-from herd.config.arguments import split_arguments
+from benchmarks.machine.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, finish, stage_environment
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import SettingsError, dump_settings, load_settings
-from herd.config.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.config.loading.sources import split_arguments
 from herd.config.run_files import CONFIG
 from herd.service.machine import describe_hardware
 from herd.supervisor.plan import Start, held_run_ports, plan_children
@@ -33,7 +35,7 @@ from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from herd.config.settings import RunSettings
     from herd.supervisor.plan import ChildPlan
@@ -48,6 +50,17 @@ OVERRIDES = (
     *("--learner.max_policy_lag", "null", "--learner.checkpoint_interval_seconds", "1e9"),
     *FREE_PORTS,
 )
+MEANINGS = {
+    "wait": "for a batch in this shard's queue",
+    "agree": "for the other shards",
+    "replay": "for unrolls of the replay service",
+    "assemble": "from the queue's blocks and replay",
+    "host_to_device": "copy, or the start of one",
+    "forward_backward": "losses, gradients, sum over shards",
+    "optimizer": "clipping and step",
+    "publish": "weights encoded and handed on",
+    "other": "accounts, metrics, signals",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ class Repeat:
     """Mean over the shards."""
 
 
-def run(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """Measure and print.
 
     Raises:
@@ -72,8 +85,21 @@ def run(argv: Sequence[str]) -> None:
         StageError: a process failed.
 
     """
-    options, words = _parser().parse_known_args(argv)
-    settings = _settings(words)
+    parser = OneLineParser(
+        prog="python -m benchmarks.machine.learner",
+        usage="%(prog)s [options] [FILE] [--section.key value ...]",
+        description="Feeds the learner of a run over the wire with synthetic unrolls, as fast as it accepts them, and prints where "
+        f"the time of an update goes. Without FILE: {DEFAULT_EXPERIMENT}. --learner.shards N measures several; "
+        "--actor.count N is the number of feeding processes.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="seconds measured per repeat")
+    parser.add_argument("--warmup_seconds", type=POSITIVE, default=5.0, help="seconds of warm-up before the first repeat")
+    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats; the median is reported")
+    options, words = parser.parse_known_args(argv)
+    files, overrides = split_arguments(words)
+    settings = load_settings(files or [DEFAULT_EXPERIMENT], [*overrides, *OVERRIDES], os.environ)
+    check_measurable(settings)
     try:
         report = measure_learner(settings, seconds=options.seconds, warmup_seconds=options.warmup_seconds, repeats=options.repeats)
     except PortError as error:
@@ -81,9 +107,7 @@ def run(argv: Sequence[str]) -> None:
     if options.json:
         print(json.dumps(report))
     else:
-        from herd.bench.learner_table import print_learner  # noqa: PLC0415  rich is not needed for JSON
-
-        print_learner(report)
+        print_learner(report, Console())
 
 
 def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: float, repeats: int) -> dict[str, Any]:
@@ -135,6 +159,32 @@ def make_report(settings: RunSettings, measured: Sequence[Repeat], hardware: dic
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": settings.model_dump(mode="json"),
     }
+
+
+def print_learner(report: Mapping[str, Any], console: Console) -> None:
+    """Print the report of `benchmarks.machine.learner.make_report`."""
+    update = report["update_milliseconds"]
+    table = Table()
+    table.add_column("phase", no_wrap=True)
+    for heading in ("ms per\nupdate", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for phase, milliseconds in report["phase_milliseconds"].items():
+        table.add_row(phase, f"{milliseconds:,.2f}", f"{milliseconds / update:.0%}", f"[dim]{MEANINGS[phase]}[/dim]")
+    table.add_section()
+    table.add_row("update", f"{update:,.2f}", "100%", f"{report['updates_per_second']:,.1f} updates/s")
+    console.print(table)
+    low, high = report["frames_per_second_spread"]
+    settings, hardware = report["settings"], report["hardware"]
+    learner = settings["learner"]
+    for line in (
+        f"{report['frames_per_second']:,.0f} env frames/s ({low:,.0f} to {high:,.0f} in {report['repeats']} repeats), "
+        f"{report['agent_steps_per_second']:,.0f} agent steps/s",
+        f"{report['core_microseconds_per_agent_step']:,.1f} core-us of the learner's processes per agent step, ingest included",
+        f"{settings['network']['torso']}, batch {learner['batch_size']} over {learner['shards']} shard(s), "
+        f"{settings['actor']['count']} feeder(s); {hardware['processor']}; {report['date']}",
+    ):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +264,7 @@ def _started(plans: Sequence[ChildPlan], run_dir: Path) -> Iterator[dict[str, su
             for plan in plans:
                 command = plan.command(Start(0, 0.0))
                 if plan.service == "actor":
-                    command[command.index("herd_actor")] = "herd.bench.feeder"
+                    command[command.index("herd_actor")] = "benchmarks.machine.feeder"
                 log = stack.enter_context(_log(run_dir, plan.name).open("wb"))
                 # In a new session, so that Ctrl-C reaches only this process, which then ends the others.
                 processes[plan.name] = subprocess.Popen(
@@ -246,23 +296,5 @@ def _last_line(run_dir: Path, name: str) -> str:
     return lines[-1][:300] if lines else "(no output)"
 
 
-def _settings(words: Sequence[str]) -> RunSettings:
-    files, overrides = split_arguments(words)
-    settings = load_settings(files or [DEFAULT_EXPERIMENT], [*overrides, *OVERRIDES], os.environ)
-    check_measurable(settings)
-    return settings
-
-
-def _parser() -> OneLineParser:
-    parser = OneLineParser(
-        prog="herd bench learner",
-        usage="%(prog)s [options] [FILE] [--section.key value ...]",
-        description="Feeds the learner of a run over the wire with made-up unrolls, as fast as it takes them, and says where "
-        f"the time of an update goes. Without FILE: {DEFAULT_EXPERIMENT}. --learner.shards N measures several; "
-        "--actor.count N is the number of feeding processes.",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--seconds", type=POSITIVE, default=10.0, help="seconds measured per repeat")
-    parser.add_argument("--warmup_seconds", type=POSITIVE, default=5.0, help="seconds of warm-up before the first repeat")
-    parser.add_argument("--repeats", type=POSITIVE_WHOLE, default=3, help="number of repeats; the median is reported")
-    return parser
+if __name__ == "__main__":
+    finish(main)

@@ -1,1 +1,0 @@
-"""Measures each stage of a run alone, and the whole system, on this machine."""
