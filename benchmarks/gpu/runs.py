@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu.records import spread
-from herd.bench.learner import measure_learner
-from herd.bench.stages import FREE_PORTS, StageError, stage_environment
+from benchmarks.machine.learner import measure_learner
+from benchmarks.machine.stages import FREE_PORTS, StageError, stage_environment
 from herd.config.loading import load_settings
 from herd.supervisor.readings import metrics_url
 from herd.telemetry import metric_names as names

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu.networks import wait
 from benchmarks.gpu.records import seconds_per_step, spread
-from herd.bench.synthetic import synthetic_unrolls
+from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec
