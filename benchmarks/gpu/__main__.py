@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,7 +32,11 @@ ROOT = Path(__file__).parents[2]
 DEFAULT_OUTPUT = ROOT / "benchmarks" / "results" / "gpu"
 LIMIT_SECONDS = {"tests": 300, "networks": 180, "updates": 360, "learner": 240, "runs": 540}
 """Of each part on an H100 with 16 cores: twice its usual time, so that a part that hangs does not take the others' time."""
+STOP_SECONDS = 30.0
 TEST_PROCESSES = min(8, os.cpu_count() or 1)
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""Each test computes on the CPU too; several with as many threads as cores would take a minute each."""
 
 
 def main(words: list[str]) -> int:
@@ -52,18 +57,28 @@ def main(words: list[str]) -> int:
             measure(part, options.output, is_small=options.small)
             continue
         command = [sys.executable, "-m", "benchmarks.gpu", "--here", "--parts", part, "--output", str(options.output)]
-        try:
-            code = subprocess.run(
-                [*command, *(["--small"] if options.small else [])], cwd=ROOT, timeout=LIMIT_SECONDS[part], check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = 124
+        code = run_part([*command, *(["--small"] if options.small else [])], LIMIT_SECONDS[part])
         if code or not_whole(options.output / f"{part}.json"):
             failed.append(part)
     write_report(options.output)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def run_part(command: list[str], seconds: float) -> int:
+    """Run a part and return its exit code, 124 after ``seconds``. It is interrupted, so that it ends the processes that it started."""
+    process = subprocess.Popen(command, cwd=ROOT)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return 124
 
 
 def not_whole(file: Path) -> bool:
@@ -85,13 +100,13 @@ def measure(part: str, output: Path, *, is_small: bool) -> None:
         case "tests":
             cases = {"gpu": partial(run_tests, output)}
         case "networks":
-            cases = networks.cases(device, is_small=is_small, seconds=0.05 if is_small else 0.7)
+            cases = networks.cases(device, is_small=is_small, seconds=0.05 if is_small else 0.5)
         case "updates":
             cases = updates.cases(device, is_small=is_small, seconds=0.05 if is_small else 1.5)
         case "learner":
             cases = runs.learner_cases(is_small=is_small, seconds=3.0 if is_small else 9.0)
         case _:
-            cases = runs.run_cases_of(is_small=is_small, seconds=2.0 if is_small else 10.0, device=device.type)
+            cases = runs.run_cases_of(is_small=is_small, seconds=2.0 if is_small else 8.0, device=device.type)
     run_cases(output / f"{part}.json", cases, device=name)
 
 
@@ -103,7 +118,9 @@ def run_tests(output: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", str(TEST_PROCESSES), "--dist", "worksteal", "-p", "no:benchmark", "-q"]
     started = time.monotonic()
     with log.open("w") as file:
-        code = subprocess.run([*command, "--durations=15", "tests/gpu"], cwd=ROOT, stdout=file, stderr=file, check=False).returncode
+        code = subprocess.run(
+            [*command, "--durations=15", "tests/gpu"], cwd=ROOT, stdout=file, stderr=file, env={**os.environ, **ONE_THREAD}, check=False
+        ).returncode
     last = log.read_text().strip().splitlines()[-1]
     if code:
         raise RuntimeError(f"{last}; see {log}")

@@ -33,9 +33,10 @@ def run_cases(file: Path, cases: Cases, *, device: str | None = None) -> None:
             numbers = case()
         except Exception as error:
             numbers = {"error": f"{type(error).__name__}: {error}".strip()[:500]}
-        record["cases"][name] = {**numbers, "took_seconds": round(time.monotonic() - started, 1)}
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        record["cases"][name] = {**numbers, "date": date, "took_seconds": round(time.monotonic() - started, 1)}
         record |= {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "date": date,
             "command": " ".join(["python", "-m", "benchmarks.gpu", *sys.argv[1:]]),
             "hardware": {**describe_hardware(), "gpu": device},
         }

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from herd.config.auxiliary import PixelControlSettings
+from herd.networks.agent import AgentOutput
 from herd.networks.pixel_control import PixelControlHead
 
 if TYPE_CHECKING:
     from herd.config.auxiliary import AuxiliarySettings
     from herd.contract.spaces import EnvSpec
-    from herd.networks.agent import Agent, AgentOutput
+    from herd.networks.agent import Agent
 
 AUXILIARY = "auxiliary"
 """Name of the head's part of a checkpoint, and prefix of its parameters' names."""
@@ -32,7 +33,8 @@ class WithAuxiliary(nn.Module):
         output: AgentOutput
         output, core_state = self.agent(*inputs)
         if torch.is_grad_enabled():
-            output = output._replace(auxiliary=self.head(output.features))
+            # Not `_replace`, whose result torch.compile cannot return in every release.
+            output = AgentOutput(output.policy_logits, output.values, output.features, self.head(output.features))
         return output, core_state
 
 

@@ -35,4 +35,4 @@ def with_pixel_control(forward: Forward, loss: Loss, settings: PixelControlSetti
         "loss_pixel_control": Metric(terms.loss, rows, cost=settings.cost),
         "pixel_control_reward": Metric(terms.reward, rows),
     }
-    return output._replace(total=output.total + settings.cost * terms.loss, metrics=metrics)
+    return LossOutput(output.total + settings.cost * terms.loss, metrics, output.targets, output.accepted)
