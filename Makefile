@@ -36,7 +36,7 @@ test: lint typecheck imports  ## Run all checks and tests; about twenty minutes 
 test-slow: $(VENV)/.dev  ## Run the tests with half a core for each worker, as on a slow machine (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
 	$(BIN)/python -m pytest -p tests.slow_machine $(WORKERS) -m "$(ORDINARY)" $(TESTS)
 
-test-cluster: $(VENV)/.dev  ## Test the chart on the cluster of KUBECONFIG: install, scale, kill, upgrade, uninstall (CLUSTER_PROCESSES=0: without nodes).
+test-cluster: $(VENV)/.dev  ## Test the chart on the cluster of KUBECONFIG: install, scale, kill, upgrade, uninstall.
 	$(BIN)/python -m pytest -m cluster tests/cluster
 
 test-containers: $(VENV)/.dev  ## Build all images and train in them (needs root, podman, buildah, debootstrap; half an hour).

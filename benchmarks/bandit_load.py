@@ -33,7 +33,7 @@ import psutil
 
 from herd.config.loading import dump_settings
 from herd.config.run_contract import contract_digest
-from herd.config.settings import BanditSettings, RunSettings
+from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import decode_header, encode
@@ -210,7 +210,7 @@ class Load:
 
     def __init__(self, clients: int, workers: int, directory: Path, deadline: float) -> None:
         self.deadline = deadline
-        settings = RunSettings(name=RUN, run_dir=directory, bandit=BanditSettings(port=0))
+        settings = RunSettings(name=RUN, run_dir=directory)
         contract = contract_digest(settings, environment_spec(settings.env))
         config = directory / "config.yaml"
         config.write_text(dump_settings(settings))

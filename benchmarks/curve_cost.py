@@ -33,7 +33,7 @@ from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.envs.make import environment_spec
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.transport import Client, Limits
 from herd.transport.context import Context, Poller, Waker
 

@@ -12,8 +12,8 @@ import torch
 
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.health import watched_layers
 from herd.networks.agent import agent_of
+from herd.training.diagnostics import watched_layers
 
 SETTINGS = (
     (),
@@ -44,7 +44,7 @@ def random_frames(words: list[str]) -> torch.Tensor:
     """Return stacks of random play, uint8 [N, C, H, W]."""
     settings = load_settings([], words, {})
     environments = make_environments(settings.env, num_environments=ENVIRONMENTS, first_slot=0, seed=3, num_threads=1)
-    num_actions, random = environment_spec(settings.env).num_actions, np.random.default_rng(0)
+    num_actions, random = environment_spec(settings.env).actions.num_actions, np.random.default_rng(0)
     environments.reset()
     stacks = []
     for step in range(STEPS):

@@ -28,9 +28,8 @@ from herd.acting.temperatures import Temperatures
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.optimizers import rates_at
-from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
+from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +95,7 @@ def train(settings: RunSettings) -> dict[str, Any]:
         for unrolls in _batches(queue, settings):
             env_frames += sum(unroll.num_frames for unroll in unrolls)
             batch = batches.assemble(unrolls, with_replayed=batches.wait_for_replayed())
-            done = trainer(batch, rates_at(settings.optimizer, env_frames=env_frames, learner_updates=len(losses)))
+            done = trainer(batch, settings.optimizer.rates(env_frames=env_frames, learner_updates=len(losses)))
             measured = {name.removeprefix("loss_"): measured.value for name, measured in done.losses.items()}
             losses.append({name: value.hex() for name, value in {**measured, "norm": done.gradient_norm}.items()})
             if len(losses) % DIGEST_EVERY == 0:

@@ -16,7 +16,7 @@ import psutil
 from benchmarks.machine.stages import stage_environment
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.transport.connections import MAX_CONNECTIONS, SPARE_DESCRIPTORS
 
 if TYPE_CHECKING:

@@ -44,11 +44,13 @@ from benchmarks.fan import (
     wait,
 )
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.config.addresses import local_host, tcp_address
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest, run_layout
 from herd.envs.make import environment_spec
+from herd.launch.ports import held_ports
 from herd.protocols.unrolls.client import UnrollClient
-from herd.supervisor.ports import held_ports, local_address
+from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import scrape, total
 from herd.telemetry.telemetry import Telemetry
 from herd.transport.context import Context
@@ -106,6 +108,7 @@ class Crowd:
         layout = run_layout(settings, spec)
         unrolls = settings.actor.environments
         arrays = synthetic_unrolls(layout, unrolls, seed=settings.seed)
+        address = tcp_address(local_host(settings.placement.host), settings.placement.ports["learner"])
         self._epoll = select.epoll()
         self._by_descriptor: dict[int, Actor] = {}
         for place in range(count):
@@ -113,7 +116,7 @@ class Crowd:
                 context = Context(settings.security)
             client = UnrollClient(
                 context,
-                settings.actor.learner[0],
+                address,
                 layout=layout,
                 run_id=settings.name,
                 contract=contract_digest(settings, spec),
@@ -207,8 +210,17 @@ class Receiver:
         )
         contract = contract_digest(settings, spec)
         context = Context(settings.security)
+        listen = Endpoint(settings.placement.host, settings.placement.ports["learner"])
         self.io = IoThread(
-            context, settings, contract=contract, layout=layout, spec=spec, ledger=self._ledger, queue=self._queue, meters=meters
+            context,
+            settings,
+            Identity(listen=listen, addresses={"paramserver": ("tcp://127.0.0.1:7200",)}),
+            contract=contract,
+            layout=layout,
+            spec=spec,
+            ledger=self._ledger,
+            queue=self._queue,
+            meters=meters,
         )
         self.metrics_port = telemetry.serve("127.0.0.1", 0)
         self._batch_size = settings.num_online_unrolls
@@ -290,15 +302,13 @@ def finished(crowds: list[Child], deadline: float) -> list[Line]:
 def measure(settings: RunSettings, options: argparse.Namespace) -> dict[str, Any]:
     """Run simulated actors against the real ingest; return the report, ready for JSON."""
     allow_connections(options.actors, servers=1, processes=options.processes)
-    with held_ports({"learner.port": (settings.learner.host, 0)}) as ports:
-        return measure_at(settings, options, ports["learner.port"])
+    with held_ports({"learner": (settings.placement.host, 0)}) as ports:
+        return measure_at(settings, options, ports["learner"])
 
 
 def measure_at(settings: RunSettings, options: argparse.Namespace, port: int) -> dict[str, Any]:
     """Run them, with the ingest at ``port``."""
-    learner = settings.learner.model_copy(update={"port": port})
-    actor = settings.actor.model_copy(update={"learner": (local_address(settings.learner.host, port),)})
-    settings = settings.model_copy(update={"learner": learner, "actor": actor})
+    settings = settings.model_copy(update={"placement": settings.placement.model_copy(update={"ports": {"learner": port}})})
     with tempfile.TemporaryDirectory(prefix="herd-fan-in-") as directory, ExitStack() as started:
         config = Path(directory) / "config.yaml"
         config.write_text(dump_settings(settings))

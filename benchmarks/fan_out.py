@@ -37,11 +37,13 @@ from benchmarks.fan import (
     shares,
     wait,
 )
+from herd.config.addresses import local_host, tcp_address
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
+from herd.launch.ports import held_ports
 from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame, WeightsPublisher
-from herd.supervisor.ports import held_ports, local_address
+from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import scrape, total
 from herd.transport.context import Context
 
@@ -184,13 +186,14 @@ class Server:
     """One ``herd_paramserver``."""
 
     def __init__(self, settings: RunSettings, directory: Path, started: ExitStack, *, index: int, upstream: str | None) -> None:
-        host = settings.paramserver.host
-        port = started.enter_context(held_ports({"paramserver.port": (host, 0)}))["paramserver.port"]
-        own = settings.paramserver.model_copy(update={"port": port, "metrics_port": 0, "index": index, "upstream": upstream})
+        host = settings.placement.host
+        port = started.enter_context(held_ports({"paramserver": (host, 0)}))["paramserver"]
+        addresses = {} if upstream is None else {"paramserver": (upstream,)}
+        identity = Identity(index=index, listen=Endpoint(host, port), addresses=addresses)
         config = directory / f"paramserver-{index}.yaml"
-        config.write_text(dump_settings(settings.model_copy(update={"paramserver": own, "run_dir": directory})))
-        self.endpoint = local_address(host, port)
-        self.child = started.enter_context(Child("herd_paramserver", "--config", config))
+        config.write_text(dump_settings(settings.model_copy(update={"run_dir": directory})))
+        self.endpoint = tcp_address(local_host(host), port)
+        self.child = started.enter_context(Child("herd_paramserver", "--config", config, *identity.words()))
         announcement = directory / "processes" / f"paramserver-{index}.json"
         while not announcement.exists():
             wait(0.02, self.child.check)

@@ -23,7 +23,7 @@ import yaml
 from benchmarks.machine.system import measure_system
 from herd.config.loading import dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import ScrapeError, scrape, total
 

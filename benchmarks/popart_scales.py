@@ -29,7 +29,7 @@ from benchmarks.popart_picture import draw
 from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import make_environments
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,9 +112,8 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
     from benchmarks.self_play import SelfPlay  # noqa: PLC0415
     from herd.acting.policy import LocalPolicy  # noqa: PLC0415
     from herd.config.run_contract import run_layout  # noqa: PLC0415
-    from herd.learning.batch import Slab  # noqa: PLC0415
-    from herd.learning.optimizers import rates_at  # noqa: PLC0415
-    from herd.learning.trainer import Trainer  # noqa: PLC0415
+    from herd.training.batch import Slab  # noqa: PLC0415
+    from herd.training.trainer import Trainer  # noqa: PLC0415
 
     torch.set_num_threads(1)
     settings = settings_of(variant, seed, env_frames, learning_rate)
@@ -135,7 +134,7 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
         for name, target in slab.arrays.items():
             if name in unrolls:
                 target[...] = unrolls[name]
-        trainer(slab, rates_at(settings.optimizer, env_frames=frames, learner_updates=updates))
+        trainer(slab, settings.optimizer.rates(env_frames=frames, learner_updates=updates))
         updates += 1
         policy.load(trainer.weights(), (1, updates))
     return _run_of(variant, seed, np.array(games), env_frames, time.monotonic() - started)

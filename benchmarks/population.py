@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks.intervals import Estimate, estimate, estimates_as_json, print_estimates, windowed
 from benchmarks.whole_runs import train_missing
 from herd.config.loading import load_settings
-from herd.config.run_files import agent_directories
-from herd.plots.history import read_run
-from herd.service.machine import describe_hardware
+from herd.run.paths import agent_directories
+from herd.service.host import describe_hardware
+from herd.view.plots.history import read_run
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 STRATEGIES = ("pbt", "none")

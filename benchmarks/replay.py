@@ -35,7 +35,7 @@ from herd.envs.make import environment_spec, make_environments
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.samples import SampledUnrolls
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.telemetry.scrape import scrape, total
 from herd.transport.context import Context
 
@@ -62,9 +62,9 @@ def play(settings: RunSettings, layout: UnrollLayout, num_environments: int, num
         builder.begin(layout.allocate(num_environments), observation)
         for _ in range(layout.new_steps):
             state.rows(observation)
-            actions = random.integers(0, spec.num_actions, num_environments).astype(np.int32)
-            logits = random.normal(size=(num_environments, spec.num_actions)).astype(np.float32)
-            step = PolicyStep(actions, logits, np.zeros((num_environments, 1), np.float32), state.core_state, (1, number))
+            actions = random.integers(0, spec.actions.num_actions, num_environments).astype(np.int32)
+            parameters = random.normal(size=(num_environments, spec.actions.num_actions)).astype(np.float32)
+            step = PolicyStep(actions, parameters, np.zeros((num_environments, 1), np.float32), state.core_state, (1, number))
             transition = environments.step(actions)
             state.advance(step, transition)
             builder.add(step, transition)

@@ -21,10 +21,10 @@ import yaml
 from benchmarks.intervals import Estimate, estimate, estimates_as_json, print_estimates
 from benchmarks.whole_runs import train_missing
 from herd.config.loading import load_settings
-from herd.config.run_files import agent_directories
-from herd.plots.history import read_run
-from herd.service.machine import describe_hardware
+from herd.run.paths import agent_directories
+from herd.service.host import describe_hardware
 from herd.sweeps.summary import final_return
+from herd.view.plots.history import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,11 +23,10 @@ from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.batch import Slab
-from herd.learning.optimizers import rates_at
-from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +53,7 @@ def play_and_train(settings: RunSettings, trainer: Trainer, num_updates: int) ->
         env_frames += layout.new_steps * num_environments * spec.action_repeat
         write(slab, unrolls[-1], 0, num_environments)
         slab.hold(num_environments, 0)
-        trainer(slab, rates_at(settings.optimizer, env_frames=env_frames, learner_updates=update))
+        trainer(slab, settings.optimizer.rates(env_frames=env_frames, learner_updates=update))
     environments.close()
     return unrolls
 

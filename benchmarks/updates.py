@@ -79,12 +79,12 @@ def serve(seconds: float) -> None:
     from herd_learner.learner import choose_device  # noqa: PLC0415
 
     from benchmarks.machine.synthetic import synthetic_unrolls  # noqa: PLC0415
+    from herd.components.optimizers import Rates  # noqa: PLC0415
     from herd.config.loading import load_settings  # noqa: PLC0415
     from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415
-    from herd.learning.batch import Slab  # noqa: PLC0415
-    from herd.learning.optimizers import Rates  # noqa: PLC0415
-    from herd.learning.trainer import Trainer  # noqa: PLC0415
+    from herd.training.batch import Slab  # noqa: PLC0415
+    from herd.training.trainer import Trainer  # noqa: PLC0415
 
     torch.set_num_threads(1)
     made = {}

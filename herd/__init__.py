@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from herd.api.debugging import debug
-    from herd.api.errors import RunError
     from herd.api.playing import load_policy
-    from herd.api.runs import Run, load_run
+    from herd.api.runs import Run, RunError, load_run
     from herd.api.training import train
     from herd.config.errors import SettingsError
     from herd.evaluation.policy import TrainedPolicy
@@ -28,7 +27,7 @@ __all__ = ["Run", "RunError", "SettingsError", "TrainedPolicy", "__version__", "
 
 _MODULES = {
     "Run": "herd.api.runs",
-    "RunError": "herd.api.errors",
+    "RunError": "herd.api.runs",
     "SettingsError": "herd.config.errors",
     "TrainedPolicy": "herd.evaluation.policy",
     "debug": "herd.api.debugging",

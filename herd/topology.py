@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from herd.config.addresses import ServerName, ServiceName
     from herd.config.curve_keys import Role
     from herd.config.settings import RunSettings
 
-ServiceName = Literal["paramserver", "bandit", "replay", "population", "inference", "learner", "actor", "evaluator"]
 METRICS_PORT = 9400
 """Port of metrics and probes in every container."""
 
@@ -28,7 +28,7 @@ class Service:
 
     name: ServiceName
     port: int | None = None
-    """Port of the socket that it binds, in containers and by default; None: it has no clients."""
+    """Port of the socket that it binds, in containers and on several machines; None: it has no clients."""
     group_port: int | None = None
     """Port of the rendezvous of its own processes, in containers."""
     packages: Literal["", "actor", "learner", "replay"] = ""
@@ -37,6 +37,10 @@ class Service:
     """Whether its processes import torch, with the tuned allocator."""
     section_name: str | None = None
     """Name of its section of settings, if it differs from the service's name."""
+    has_agent: bool = False
+    """Whether each of its processes belongs to one agent of the run."""
+    has_index: bool = False
+    """Whether its processes are numbered."""
     moves_weights: bool = False
     """Whether it makes, serves or uses the network's weights."""
     niceness: int = 0
@@ -56,8 +60,8 @@ class Service:
 class Asks(NamedTuple):
     """A connection that a component makes."""
 
-    setting: str
-    """Key of the address, in the section of its own service."""
+    service: ServerName
+    """The service behind the address; also the name of the option that gives it."""
     components: tuple[str, ...]
     """Components that may be behind the address: on one machine, the first of these that the run has."""
     of_all: bool = False
@@ -82,20 +86,21 @@ class Component:
         return (*server, *client)
 
 
-PARAMSERVER = Service(name="paramserver", port=7200, moves_weights=True)
+PARAMSERVER = Service(name="paramserver", port=7200, has_index=True, moves_weights=True)
 BANDIT = Service(name="bandit", port=7300)
-REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service")
+REPLAY = Service(name="replay", port=7400, packages="replay", section_name="replay_service", has_index=True)
 POPULATION = Service(name="population", port=7500)
 INFERENCE = Service(
     name="inference",
     port=7600,
     packages="learner",
     has_torch=True,
+    has_index=True,
     moves_weights=True,
     niceness=5,  # as the actors that it acts for
 )
-LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, moves_weights=True)
-ACTOR = Service(name="actor", packages="actor", has_torch=True, moves_weights=True, niceness=5)
+LEARNER = Service(name="learner", port=7100, group_port=29500, packages="learner", has_torch=True, has_agent=True, moves_weights=True)
+ACTOR = Service(name="actor", packages="actor", has_torch=True, has_agent=True, has_index=True, moves_weights=True, niceness=5)
 """The learner goes first. With equal shares of a laptop's cores the queue fills up and every unroll ages in it (lag 15 instead of 8 updates
 on two cores); this way actors use what is left, and credit keeps them from running ahead."""
 EVALUATOR = Service(
@@ -114,7 +119,7 @@ COMPONENTS = (
         service=PARAMSERVER,
         name="paramserver-replica",
         count=lambda settings: settings.paramserver.replicas,
-        asks=(Asks("upstream", ("paramserver",)),),
+        asks=(Asks("paramserver", ("paramserver",)),),
     ),
     Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.loss.draws_temperatures)),
     Component(
@@ -143,7 +148,7 @@ COMPONENTS = (
             Asks("learner", ("learner",), of_all=True),
             Asks("paramserver", ("paramserver-replica", "paramserver")),
             Asks("bandit", ("bandit",)),
-            Asks("inference_service", ("inference",)),
+            Asks("inference", ("inference",)),
         ),
     ),
     Component(
@@ -160,8 +165,6 @@ SERVERS = tuple(service for service in SERVICES if service.port is not None)
 """Services that others connect to."""
 
 
-def component_of(service: str, settings: RunSettings) -> Component:
-    """Return the component of a process of ``service`` with these ``settings``: a parameter server with a parent is a replica."""
-    is_replica = service == PARAMSERVER.name and settings.paramserver.upstream is not None
-    name = "paramserver-replica" if is_replica else service
-    return next(component for component in COMPONENTS if component.name == name)
+def service_of(name: str) -> Service:
+    """Return the service with this name."""
+    return next(service for service in SERVICES if service.name == name)

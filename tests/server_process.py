@@ -17,25 +17,28 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Message
+from herd.service.identity import Identity
 from herd.telemetry.scrape import Samples, scrape, total
 from herd.transport import Limits
 from herd.transport.context import Context
 from tests.patience import patient
 
 ANSWER_SECONDS = patient(60.0)
+ANYWHERE = Identity()
+"""Any free port of this machine."""
 
 
 class ServerProcess:
     """Runs ``python -m herd_<service>`` with ``settings``; ready when it listens. As a context manager, it kills the process at the end."""
 
-    def __init__(self, service: str, settings: RunSettings) -> None:
+    def __init__(self, service: str, settings: RunSettings, identity: Identity = ANYWHERE) -> None:
         self.settings = settings
         self.contract = contract_digest(settings, environment_spec(settings.env))
         settings.directory.mkdir(parents=True, exist_ok=True)
         config = settings.directory / "config.yaml"
         config.write_text(dump_settings(settings))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"herd_{service}", "--config", str(config)], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", f"herd_{service}", "--config", str(config), *identity.words()], stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
         self.before: list[str] = []

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fuzz import decoder, sockets
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 
 TARGETS_EACH = 3
 """Number of in-process targets in a slice."""

@@ -50,7 +50,7 @@ def child(target: str, arguments: list[str]) -> None:
     import atheris  # noqa: PLC0415  an extra of its own
 
     own = [
-        *("herd.checkpoints", "herd.protocols", "herd.rpc", "herd.transport"),
+        *("herd.protocols", "herd.rpc", "herd.run", "herd.transport"),
         *("herd_bandit", "herd_inference", "herd_learner", "herd_paramserver", "herd_population"),
     ]
     with atheris.instrument_imports(include=[*own, "herd_replay", "msgpack"]):
@@ -114,7 +114,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if find_spec("atheris") is None:
         parser.error("needs atheris: pip install 'herd-rl[fuzz]'")
-    from herd.service.machine import describe_hardware  # noqa: PLC0415  see above
+    from herd.service.host import describe_hardware  # noqa: PLC0415  see above
 
     report: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks.fuzz.decoder", *sys.argv[1:]]),

@@ -66,7 +66,7 @@ class Insider:
             "array truncated": self._truncated,
             "array missing": self._missing,
             "non-finite reward": lambda: self._with("rewards", self._random.choice([np.nan, np.inf, -np.inf])),
-            "non-finite logits": lambda: self._with("behaviour_logits", np.nan),
+            "non-finite parameters": lambda: self._with("behaviour_parameters", np.nan),
             "action out of range": lambda: self._with("actions", self._random.choice([-1, 2**31 - 1])),
             "no boolean": self._no_boolean,
             "decompression bomb": self._bomb,

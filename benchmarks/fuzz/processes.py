@@ -41,9 +41,10 @@ class Process:
         self.port = port
         self._announcement = run_dir / "processes" / f"{service}-{number}.json"
         self._output = run_dir / f"{name}.out"
+        listen = [] if port is None else ["--listen", f"127.0.0.1:{port}"]
         with self._output.open("w") as output:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", f"herd_{service}", "--config", str(CATCH), "--run_dir", str(run_dir), *words],
+                [sys.executable, "-m", f"herd_{service}", "--config", str(CATCH), "--run_dir", str(run_dir), *listen, *words],
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -126,28 +127,21 @@ class CatchRun:
         parent, leaf = f"tcp://127.0.0.1:{root}", f"tcp://127.0.0.1:{replica}"
         endless = ["--stop.env_frames", "null", "--optimizer.schedule", "constant"]
         try:
-            self._start("paramserver", "paramserver", 0, root, ["--paramserver.port", str(root)])
-            upstream = ["--paramserver.upstream", parent, "--paramserver.index", "1"]
-            self._start("replica", "paramserver", 1, replica, ["--paramserver.port", str(replica), *upstream])
-            self._start("bandit", "bandit", 0, bandit, ["--bandit.port", str(bandit)])
+            self._start("paramserver", "paramserver", 0, root, [])
+            self._start("replica", "paramserver", 1, replica, ["--paramserver", parent, "--index", "1"])
+            self._start("bandit", "bandit", 0, bandit, [])
             # Only attackers send requests to it.
-            self._start(
-                "replay",
-                "replay",
-                0,
-                replay,
-                ["--replay_service.port", str(replay), "--replay.kind", "shared", "--actor.environments", "4"],
-            )
+            self._start("replay", "replay", 0, replay, ["--replay.kind", "shared", "--actor.environments", "4"])
             members = ["--agents", "2", "--sweep", '{"loss.entropy_cost": [0.01, 0.02]}', "--population.strategy", "pbt"]
-            members += ["--population.fitness", "episode_return", "--population.port", str(population)]
+            members += ["--population.fitness", "episode_return"]
             self._start("population", "population", 0, population, members)
-            acting = ["--inference.port", str(inference), "--inference.paramserver", parent, "--actor.inference", "remote"]
+            acting = ["--paramserver", parent, "--actor.inference", "remote"]
             self._start("inference", "inference", 0, inference, acting)
-            words = ["--learner.port", str(learner), "--learner.paramserver", parent, "--learner.threads", "1", *endless]
+            words = ["--paramserver", parent, "--learner.threads", "1", *endless]
             # A server returns free memory every half minute, a learner after each checkpoint, by default every five minutes.
             words += ["--learner.checkpoint_interval_seconds", "30"]
             self._start("learner", "learner", 0, learner, words)
-            to_learner = ["--actor.learner", f"tcp://127.0.0.1:{learner}", "--actor.paramserver", leaf, "--actor.index", "0"]
+            to_learner = ["--learner", f"tcp://127.0.0.1:{learner}", "--paramserver", leaf, "--index", "0"]
             self._start("actor", "actor", 0, None, to_learner)
             self.until(lambda: all(process.metrics_port for process in self.processes.values()), "every process serves metrics")
             self.until(lambda: self.updates() >= 20, "twenty updates")

@@ -19,8 +19,7 @@ from herd_population.controller import Controller
 from herd_population.exchange import report_of
 
 from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, golden, join, split, weights_seeds
-from herd.config.population import PopulationSettings
-from herd.config.settings import BanditSettings
+from herd.config.services import BanditSettings, PopulationSettings
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 from herd.protocols.population.messages import MemberAnswer, MemberReport, OwnSetting
 from herd.protocols.unrolls.arrays import encode_arrays
@@ -152,7 +151,7 @@ def bandit_seeds() -> list[bytes]:
 def fuzz_population(data: bytes) -> None:
     """Report as two members of a population: the journal accepts every event, and every order can be sent."""
     rules = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=1, burn_in_env_frames=0)
-    run = ServedRun("population", "learner.population", RUN, CONTRACT, 2)
+    run = ServedRun("population", "--population", RUN, CONTRACT, 2)
     controller = Controller(rules, num_members=2, seed=1, is_allowed=lambda values: values.keys() == {RATE})
     for head, payloads in messages_of(data):
         try:

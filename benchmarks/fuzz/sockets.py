@@ -25,7 +25,7 @@ from benchmarks.fuzz.flood import Flood
 from benchmarks.fuzz.processes import CatchRun
 from benchmarks.fuzz.siege import besiege
 from herd.service.allocator import RETURN_SECONDS
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 from herd.telemetry.scrape import total
 
 TURNS = 20

@@ -23,6 +23,7 @@ from herd_replay.segments import SegmentLog
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.inference.messages import Act, Acted
 from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from random import Random
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "wire" / "golden" / f"v{PROTOCOL_VERSION}"
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), discrete(3), 3, state_size=4, instruction_length=2)
 """Number of unrolls in the golden message."""
 ACTING = ActingLayout(LAYOUT)
 MAX_UNROLLS = 4

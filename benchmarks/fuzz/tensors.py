@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.weights import decode_weights, encode_weights
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.tensors import decode_weights, encode_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

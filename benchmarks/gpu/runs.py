@@ -22,7 +22,7 @@ from benchmarks.gpu.records import spread
 from benchmarks.machine.learner import measure_learner
 from benchmarks.machine.stages import FREE_PORTS, StageError, stage_environment
 from herd.config.loading import load_settings
-from herd.supervisor.readings import metrics_url
+from herd.launch.readings import metrics_url
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import ScrapeError, scrape, total
 

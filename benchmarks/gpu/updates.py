@@ -13,12 +13,12 @@ import torch
 from benchmarks.gpu.networks import wait
 from benchmarks.gpu.records import seconds_per_step, spread
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.optimizers import Rates
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from benchmarks.gpu.records import Cases, Numbers

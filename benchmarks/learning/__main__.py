@@ -28,8 +28,8 @@ from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
 from herd.config.loading import load_settings
 from herd.envs.suites.atari import atari_scores
-from herd.plots.history import read_run
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware
+from herd.view.plots.history import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,8 +23,7 @@ from benchmarks.machine.system import measure_system
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
-from herd.service.hardware import usable_cpus
-from herd.service.machine import describe_hardware
+from herd.service.host import describe_hardware, usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

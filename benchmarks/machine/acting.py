@@ -27,7 +27,7 @@ def measure_environment(settings: RunSettings, *, seconds: float, warmup_seconds
         num_threads=settings.actor.environment_threads,
     )
     random = np.random.default_rng(settings.seed)
-    actions = random.integers(0, environments.spec.num_actions, (NUM_DRAWN_ACTIONS, num_environments), dtype=np.int32)
+    actions = random.integers(0, environments.spec.actions.num_actions, (NUM_DRAWN_ACTIONS, num_environments), dtype=np.int32)
     num_steps = 0
 
     def step() -> int:

@@ -14,7 +14,7 @@ from herd.envs.make import environment_spec
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, shards_of_agent
 from herd.service.signals import StopRequest
-from herd.service.startup import parse_settings
+from herd.service.startup import parse_command_line
 from herd.transport.context import Context
 
 CREDIT_SECONDS = 0.5
@@ -24,13 +24,13 @@ CREDIT_SECONDS = 0.5
 def main() -> int:
     """Feed the learner until a signal; return the exit code."""
     stop = StopRequest()
-    settings = parse_settings("actor", sys.argv[1:])
+    settings, identity = parse_command_line("actor", sys.argv[1:])
     actor, spec = settings.actor, environment_spec(settings.env)
     layout = run_layout(settings, spec)
     arrays = synthetic_unrolls(layout, actor.environments, seed=settings.seed)
     num_frames = actor.environments * layout.new_steps * spec.action_repeat
     context = Context(settings.security)
-    index, agent = actor.index or 0, actor.agent or 0
+    index, agent = identity.number, identity.agent or 0
     clients = [
         UnrollClient(
             context,
@@ -43,7 +43,7 @@ def main() -> int:
             max_unrolls=actor.environments,
             compression=actor.compression,
         )
-        for endpoint in choose_shards(shards_of_agent(actor.learner, settings.agents, agent), actor.links, index)
+        for endpoint in choose_shards(shards_of_agent(identity.addresses["learner"], settings.agents, agent), actor.links, index)
     ]
     links = UnrollLinks(clients)
     while not stop:

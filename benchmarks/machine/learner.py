@@ -22,15 +22,15 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine.stages import DEFAULT_EXPERIMENT, FREE_PORTS, StageError, check_measurable, finish, stage_environment
+from benchmarks.machine.stages import DEFAULT_EXPERIMENT, StageError, check_measurable, finish, stage_environment
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
-from herd.config.run_files import CONFIG
-from herd.service.machine import describe_hardware
-from herd.supervisor.plan import Start, held_run_ports, plan_children
-from herd.supervisor.ports import PortError
-from herd.supervisor.readings import metrics_url
+from herd.launch.plan import Start, placed_here, plan_children
+from herd.launch.ports import PortError
+from herd.launch.readings import metrics_url
+from herd.run.paths import CONFIG
+from herd.service.host import describe_hardware
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from herd.config.settings import RunSettings
-    from herd.supervisor.plan import ChildPlan
+    from herd.launch.plan import ChildPlan
 
 START_SECONDS = 180.0
 """Time for imports of torch, the rendezvous, a first update, and compilation."""
@@ -48,7 +48,6 @@ POLL_SECONDS = 0.1
 OVERRIDES = (
     *("--stop.env_frames", "null", "--stop.wall_seconds", "null", "--resume", "false"),
     *("--learner.max_policy_lag", "null", "--learner.checkpoint_interval_seconds", "1e9"),
-    *FREE_PORTS,
 )
 MEANINGS = {
     "wait": "for a batch in this shard's queue",
@@ -118,11 +117,11 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         StageError: a process ended, or the learner did not start training.
     """
     hardware = describe_hardware()
-    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory, held_run_ports(settings) as ports:
+    with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory, placed_here(settings) as placed:
         run_dir = Path(directory) / "run"
         run_dir.mkdir()
         (run_dir / CONFIG).write_text(dump_settings(settings))
-        plans = plan_children(settings, run_dir, ports, stage_environment())
+        plans = plan_children(settings, run_dir, placed, stage_environment())
         with _started(plans, run_dir) as processes:
             shards = [plan.name for plan in plans if plan.service == "learner"]
             _until(processes, run_dir, lambda: all(_updates(run_dir, shard) > 0 for shard in shards))

@@ -17,31 +17,25 @@ from typing import TYPE_CHECKING, NoReturn
 from benchmarks.machine.measurement import Measurement
 from herd.config.curve_keys import CURVE_VARIABLES, EVERY_ROLE, check_curve_keys
 from herd.config.errors import SettingsError
+from herd.config.loading import load_settings
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
+from herd.config.loading.sources import split_arguments
 from herd.envs.make import environment_spec, what_is_missing
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT, ensure_tuned_allocator
 from herd.service.signals import STOPPING
-from herd.service.startup import parse_settings
-from herd.topology import SERVERS, SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.config.settings import RunSettings
 
-# Stage -> its function, the service whose settings it reads, and options. One thread each, so that the result is a cost per core.
+# Stage -> its function and options. One thread each, so that the result is a cost per core.
 STAGES = {
-    "environment": ("benchmarks.machine.acting:measure_environment", "actor", ("--actor.environment_threads", "1")),
-    "inference": ("benchmarks.machine.acting:measure_inference", "actor", ("--actor.inference_threads", "1")),
-    "learner": ("benchmarks.machine.training:measure_learner", "learner", ("--learner.threads", "1")),
-    "transport": ("benchmarks.machine.transport:measure_transport", "learner", ()),
+    "environment": ("benchmarks.machine.acting:measure_environment", ("--actor.environment_threads", "1")),
+    "inference": ("benchmarks.machine.acting:measure_inference", ("--actor.inference_threads", "1")),
+    "learner": ("benchmarks.machine.training:measure_learner", ("--learner.threads", "1")),
+    "transport": ("benchmarks.machine.transport:measure_transport", ()),
 }
-FREE_PORTS = tuple(
-    word
-    for key in (*(f"{server.section}.port" for server in SERVERS), *(f"{service.section}.metrics_port" for service in SERVICES))
-    for word in (f"--{key}", "0")
-)
-"""Free ports for a benchmark's own run, because another run may be using those of the settings file."""
 # Time for imports, compilation, the warm-up and a slow last step. A stage that takes longer hangs.
 GRACE_SECONDS = 120.0
 DEFAULT_EXPERIMENT = Path("breakout")
@@ -110,7 +104,7 @@ def run_stage(stage: str, config: Path, *, seconds: float) -> Measurement:
     command = [sys.executable, "-m", "benchmarks.machine.stages", stage, "--seconds", str(seconds), "--config", str(config)]
     try:
         done = subprocess.run(
-            [*command, *STAGES[stage][2]],
+            [*command, *STAGES[stage][1]],
             env=stage_environment(),
             capture_output=True,
             text=True,
@@ -138,8 +132,9 @@ def main() -> int:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--seconds", type=float, default=5.0)
     options, words = parser.parse_known_args()
-    function, service, _ = STAGES[options.stage]
-    settings = parse_settings(service, words)
+    function, _ = STAGES[options.stage]
+    files, overrides = split_arguments(words, file_option="--config")
+    settings = load_settings(files, overrides, os.environ)
     ensure_tuned_allocator("benchmarks.machine.stages")
     module, name = function.split(":")
     measured: Measurement = getattr(import_module(module), name)(settings, seconds=options.seconds)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.contract.spaces import NO_ACTION
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -32,15 +30,15 @@ def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> d
     if "observations" in arrays:
         arrays["observations"][...] = random.standard_normal(arrays["observations"].shape)
     steps = arrays["actions"].shape
-    arrays["actions"][...] = random.integers(0, layout.num_actions, steps)
+    arrays["actions"][...] = random.integers(0, layout.actions.num_actions, steps)
     arrays["rewards"][...] = random.random(steps) < REWARD_PROBABILITY
     arrays["terminated"][...] = random.random(steps) < TERMINATION_PROBABILITY
     arrays["core_reset"][:, 1:] = arrays["terminated"]
     arrays["row_valid"][...] = True
-    arrays["behaviour_logits"][...] = random.standard_normal(arrays["behaviour_logits"].shape)
+    arrays["behaviour_parameters"][...] = random.standard_normal(arrays["behaviour_parameters"].shape)
     arrays["inverse_temperature"][...] = 1.0
     arrays["environment_slot"][...] = np.arange(num_unrolls)
-    arrays["last_action"][...] = random.integers(NO_ACTION, layout.num_actions, num_unrolls)
+    arrays["last_action"][...] = random.integers(0, layout.actions.num_actions, num_unrolls)
     return arrays
 
 

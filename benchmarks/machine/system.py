@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from benchmarks.machine.measurement import Measurement
-from benchmarks.machine.stages import FREE_PORTS, StageError, stage_environment
+from benchmarks.machine.stages import StageError, stage_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,6 @@ def measure_system(config: Path, run_dir: Path, *, seconds: float, warmup_second
     log_file = run_dir.with_suffix(".log")  # next to it, because the run creates the directory
     command = [*TRAIN, str(config), "--run_dir", str(run_dir), "--resume", "false", "--learner.log_interval_seconds", "1"]
     command += ["--stop.env_frames", "null", "--stop.wall_seconds", "null"]
-    # Free ports, because another run may be using those of the file.
-    command += FREE_PORTS
     with log_file.open("wb") as log, _started(command, log.fileno()) as process:
         points = _points(process, run_dir / "metrics.jsonl", log_file)
         first = next(points)

@@ -30,10 +30,10 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     import torch  # noqa: PLC0415  bad settings are answered before loads torch
     from herd_learner.learner import choose_device  # noqa: PLC0415
 
-    from herd.learning.batch import Slab  # noqa: PLC0415
-    from herd.learning.optimizers import Rates  # noqa: PLC0415
-    from herd.learning.trainer import Trainer  # noqa: PLC0415
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415
+    from herd.components.optimizers import Rates  # noqa: PLC0415
+    from herd.service.host import usable_cpus  # noqa: PLC0415
+    from herd.training.batch import Slab  # noqa: PLC0415
+    from herd.training.trainer import Trainer  # noqa: PLC0415
 
     torch.set_num_threads(settings.learner.threads or usable_cpus())
     spec = environment_spec(settings.env)

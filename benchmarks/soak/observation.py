@@ -13,8 +13,9 @@ import psutil
 from herd.config.loading import load_settings
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
+from herd.launch.readings import metrics_url
 from herd.protocols.weights.client import WeightsClient
-from herd.supervisor.readings import METRICS, metrics_url, newest_point
+from herd.run.journals import newest_point
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from herd.transport.context import Context
@@ -202,4 +203,4 @@ def residents(run: ProxiedRun) -> list[Resident]:
 
 def curve_point(run: ProxiedRun) -> dict[str, Any]:
     """Return the newest point of the first agent's learning curve; empty before the first."""
-    return newest_point(run.agent_directories[0] / METRICS)
+    return newest_point(run.agent_directories[0])

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.soak.proxy import HOST, Proxy
 from benchmarks.soak.supervised import LINKS, WIRING, write_json
-from benchmarks.soak.wiring import Link
-from herd.config.run_files import AGENTS
-from herd.service.announcement import PROCESSES
-from herd.supervisor.child import Child, last_lines
-from herd.supervisor.ports import held_ports
+from benchmarks.soak.wiring import LISTEN, Link
+from herd.launch.child import Child, last_lines
+from herd.launch.ports import held_ports
+from herd.run.paths import AGENTS, PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +78,6 @@ class ProxiedRun:
         """Links by name, without those of the observer."""
         self.ports: dict[str, int] = dict(contents["ports"])
         """The port of each server, now or after its next start."""
-        self._options: dict[str, str] = contents["options"]
         self.num_agents: int = contents["num_agents"]
         self._onlooking = [Link(ONLOOKER, "", name) for name in self.paramservers]
         for link in (*self.links.values(), *self._onlooking) if self.network is None else ():
@@ -188,7 +186,7 @@ class ProxiedRun:
             addresses.setdefault((link.client, link.option), []).append(self._address(link))
         wiring: dict[str, dict[str, str]] = {name: {} for name in self.children}
         for (client, option), found in addresses.items():
-            wiring[client][option] = found[0] if len(found) == 1 else json.dumps(found)
+            wiring[client][option] = ",".join(found)
         for server, port in self.ports.items():
-            wiring[server][self._options[server]] = str(port)
+            wiring[server][LISTEN] = f"{HOST}:{port}"
         write_json(self.folder / WIRING, wiring)

@@ -24,7 +24,6 @@ from benchmarks.soak.proxied_run import ProxiedRun, RunEndedError
 from benchmarks.soak.report import Circumstances, as_text, exit_code, make_report, write_report
 from benchmarks.soak.soak import Plan, Soak
 from herd.config.loading import load_settings
-from herd.topology import SERVERS
 from herd.transport.tcp import SILENCE_MILLISECONDS
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ MEMORY_MINUTES = 30.0
 def main(argv: Sequence[str]) -> int:
     """Run a soak; return 0 if every promise was kept, 1 if not, 2 if the arguments are invalid."""
     arguments, words = _parse(argv)
-    hosts = [(f"--{service.section}.host", NEAR) for service in SERVERS] if arguments.network else []
+    hosts = [("--placement.host", NEAR)] if arguments.network else []
     words = [str(arguments.file), *(word for pair in (*OWN_SETTINGS, *hosts) for word in pair), *words]
     folder: Path = arguments.output
     if folder.exists() and any(folder.iterdir()):

@@ -20,10 +20,11 @@ from rich.console import Console
 from benchmarks.soak.wiring import read_wiring, rewired
 from herd.cli.preflight import check_installed
 from herd.cli.train import read_settings
-from herd.supervisor.plan import held_run_ports, plan_children
-from herd.supervisor.run_directory import claim_run_directory, hold_run_directory
-from herd.supervisor.supervisor import Supervisor
-from herd.supervisor.view import make_view
+from herd.launch.plan import placed_here, plan_children
+from herd.launch.run_directory import claim_run_directory, hold_run_directory
+from herd.launch.supervisor import Supervisor
+from herd.run.paths import planned_agent_directories
+from herd.view.terminal import make_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +42,16 @@ def main(argv: Sequence[str]) -> int:
     settings = read_settings(words, os.environ)
     check_installed(settings)
     console = Console()
-    with held_run_ports(settings) as ports, hold_run_directory(settings := claim_run_directory(settings)) as run_dir:
-        plans = plan_children(settings, run_dir, ports, os.environ)
+    with placed_here(settings) as placed, hold_run_directory(settings := claim_run_directory(settings)) as run_dir:
+        plans = plan_children(settings, run_dir, placed, os.environ)
         wiring = read_wiring(plans)
-        links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports, "options": wiring.options}
+        links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports}
         write_json(folder / LINKS, {"children": [plan.name for plan in plans], "num_agents": settings.agents, **links})
         wait_for(folder / WIRING)
-        view = make_view(console, settings.name)
+        agents = planned_agent_directories(settings)
+        view = make_view(console, settings.name, settings.stop, plans, agents)
         try:
             led = [rewired(plan, lambda: json.loads((folder / WIRING).read_text())) for plan in plans]
-            agents = settings.agent_directories
             outcome = Supervisor(led, run_dir, settings.stop, view, agent_directories=agents, started=started).run()
         finally:
             view.close()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from herd.supervisor.plan import ChildPlan, Start
-from herd.topology import SERVICES
+from herd.launch.plan import ChildPlan, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     """Option of a command line -> its value."""
 
 _SCHEME = "tcp://"
+LISTEN = "--listen"
+"""Option of a server's command line with its port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Link:
 
     client: str
     option: str
-    """Option of the client's command line with the address, or a list of addresses: ``--actor.learner``."""
+    """Option of the client's command line with the address, or several separated by commas: ``--learner``."""
     server: str
 
     @property
@@ -41,8 +41,6 @@ class Wiring:
     links: tuple[Link, ...]
     ports: Mapping[str, int]
     """Server -> port."""
-    options: Mapping[str, str]
-    """Server -> the option of its command line with that port."""
 
 
 def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
@@ -51,12 +49,10 @@ def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
     Raises:
         ValueError: no process listens on an address.
     """
-    commands = {plan.name: (plan.service, options(plan.command(Start(0, 0.0)))) for plan in plans}
-    sections: dict[str, str] = {service.name: service.section for service in SERVICES}
-    ports = {name: (option := f"--{sections[service]}.port", words.get(option)) for name, (service, words) in commands.items()}
-    listening = {int(port): name for name, (_, port) in ports.items() if port is not None}
+    commands = {plan.name: options(plan.command(Start(0, 0.0))) for plan in plans}
+    listening = {int(words[LISTEN].rpartition(":")[2]): name for name, words in commands.items() if LISTEN in words}
     links = []
-    for name, (_, words) in commands.items():
+    for name, words in commands.items():
         for option, value in words.items():
             for address in _addresses(value):
                 port = int(address.rpartition(":")[2])
@@ -66,13 +62,11 @@ def read_wiring(plans: Iterable[ChildPlan]) -> Wiring:
     return Wiring(
         links=tuple(links),
         ports={name: port for port, name in listening.items()},
-        options={name: option for name, (option, port) in ports.items() if port is not None},
     )
 
 
 def _addresses(value: str) -> list[str]:
-    found = json.loads(value) if value.startswith(f'["{_SCHEME}') else [value]
-    return [address for address in found if address.startswith(_SCHEME)]
+    return [address for address in value.split(",") if address.startswith(_SCHEME)]
 
 
 def rewired(plan: ChildPlan, changes: Callable[[], Mapping[str, Mapping[str, str]]]) -> ChildPlan:

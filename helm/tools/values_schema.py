@@ -14,6 +14,7 @@ import yaml
 
 from helm.tools.values_comments import Value, read_values
 from herd.config.loading import settings_json_schema
+from herd.config.loading.keys import section_variants
 
 EXPERIMENT = "experiment"
 DEFAULTS = "defaults"
@@ -104,14 +105,11 @@ def _definitions() -> dict[str, Any]:
     schema = settings_json_schema()
     definitions = schema.pop("$defs")
     del schema["$schema"]
-    # Every section of a run file may be empty.
+    # Every section of a run file may be empty, and the name of a variant stands for a section.
     for name, field in schema["properties"].items():
         if "$ref" in field or "oneOf" in field:
-            schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
-    # A single address may be given without a list.
-    actor = definitions["ActorSettings"]["properties"]
-    about = {name: actor["learner"].pop(name) for name in ("title", "description") if name in actor["learner"]}
-    actor["learner"] = {"anyOf": [{"type": "string"}, actor["learner"]], **about}
+            names = [{"enum": list(section_variants()[name].models)}] if name in section_variants() else []
+            schema["properties"][name] = {"anyOf": [field, *names, {"type": "null"}]}
     return {name: _draft_07(_whole_as_text(content)) for name, content in {"RunSettings": schema, **definitions}.items()}
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from herd.service.hardware import choose_precision, cpu_gains_from_bfloat16
+from herd.service.host import choose_precision, cpu_gains_from_bfloat16
 from herd.service.startup import BadInputError
 
 if TYPE_CHECKING:
-    from herd.service.hardware import Precision
+    from herd.service.host import Precision
 
 
 def device_of(wanted: str, key: str) -> torch.device:

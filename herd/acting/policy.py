@@ -1,6 +1,7 @@
 """The policy interface. Requests and answers are separate steps, so that other environments can be stepped in between.
 
-E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
+E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an
+instruction, P parameters of an action distribution.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import torch
 
 from herd.acting.device import precision_of
 from herd.algorithms.rewards import clip_last_rewards
-from herd.algorithms.sampling import sample_actions
-from herd.checkpoints.weights import load_into
+from herd.run.tensors import load_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
+    from herd.contract.unroll import Array
     from herd.networks.agent import Agent
 
 
@@ -39,12 +40,12 @@ class Rows(NamedTuple):
     """[E]: whether the core's state is set to its initial one before this row."""
     core_state: NDArray[np.float32]
     """[E, S] before this row."""
-    last_actions: NDArray[np.int32]
-    """[E], NO_ACTION for none."""
+    last_actions: Array
+    """[E, *shape]; ignored where ``core_reset`` is true, as there is none."""
     last_rewards: NDArray[np.float32]
     """[E], raw."""
     inverse_temperatures: NDArray[np.float32] | None
-    """[E]: 1/tau, by which the logits are multiplied before sampling; None: tau is 1."""
+    """[E]: 1/tau, of the policy that acts; None: tau is 1."""
 
 
 Version = tuple[int, int]
@@ -54,10 +55,10 @@ Version = tuple[int, int]
 class PolicyStep(NamedTuple):
     """The policy's answer for one row."""
 
-    actions: NDArray[np.int32]
-    """[E]."""
-    behaviour_logits: NDArray[np.float32]
-    """[E, A], before any temperature."""
+    actions: Array
+    """[E, *shape], as in the space of the actions."""
+    behaviour_parameters: NDArray[np.float32]
+    """[E, P] of the distribution that the actions were drawn from, before any temperature."""
     values: NDArray[np.float32]
     """[E, K]: values of shaped and discounted future rewards, one for all tasks or one for each. [E, 0] if the policy returns none."""
     core_state: NDArray[np.float32]
@@ -95,6 +96,7 @@ class LocalPolicy:
     def __init__(self, agent: Agent, *, seed: int, precision: torch.dtype, greedy: bool = False) -> None:
         """Copy ``agent`` for inference in ``precision``; ``seed`` is the random seed of the sampling."""
         self._agent = agent.for_inference(precision)
+        self._action_dtype = np.dtype(agent.distribution.space.dtype)
         self._generator = torch.Generator().manual_seed(seed)
         self._greedy = greedy
         self._version = (0, 0)
@@ -115,20 +117,21 @@ class LocalPolicy:
             _row(rows.frames),
             _row(rows.core_reset),
             torch.from_numpy(rows.core_state),
-            _row(rows.last_actions.astype(np.int64)),
+            _row(rows.last_actions),
             clip_last_rewards(torch.from_numpy(rows.last_rewards)).unsqueeze(0),
             _row(rows.instructions),
             _row(rows.vectors),
         )
-        logits = output.policy_logits[0]
+        parameters, distribution = output.parameters[0], self._agent.distribution
         if self._greedy:
-            actions = logits.argmax(dim=-1)
+            actions = distribution.at(parameters).mode()
         else:
             inverse = rows.inverse_temperatures
-            actions = sample_actions(logits, self._generator, None if inverse is None else torch.from_numpy(inverse))
+            temperature = None if inverse is None else torch.from_numpy(inverse)
+            actions = distribution.at(parameters, inverse_temperature=temperature).sample(self._generator)
         # An empty state is returned unchanged; wrapping it again at every row would create an endless chain.
         after = core_state.numpy() if rows.core_state.size else rows.core_state
-        return PolicyStep(actions.numpy().astype(np.int32), logits.numpy(), output.values[0].numpy(), after, self._version)
+        return PolicyStep(actions.numpy().astype(self._action_dtype), parameters.numpy(), output.values[0].numpy(), after, self._version)
 
     def collect(self, ticket: PolicyStep) -> PolicyStep:
         """See `Policy`."""

@@ -88,7 +88,7 @@ class RemotePolicy:
         acted = answer.rows
         # Copies, because received arrays are read-only, and the state is sent in requests again.
         values = np.zeros((len(acted.actions), 0), np.float32)
-        return PolicyStep(acted.actions.copy(), acted.behaviour_logits, values, acted.core_state.copy(), answer.version)
+        return PolicyStep(acted.actions.copy(), acted.behaviour_parameters, values, acted.core_state.copy(), answer.version)
 
     def close(self) -> None:
         """Close the connection at once."""
@@ -99,10 +99,10 @@ def _fields(rows: Rows) -> dict[str, Any]:
     num_environments = len(rows.core_reset)
     inverse = rows.inverse_temperatures
     return {
-        "last_actions": rows.last_actions,
-        "last_rewards": rows.last_rewards,
-        "inverse_temperatures": np.ones(num_environments, np.float32) if inverse is None else inverse.copy(),
-        "vectors": rows.vectors,
+        "last_action": rows.last_actions,
+        "last_reward": rows.last_rewards,
+        "inverse_temperature": np.ones(num_environments, np.float32) if inverse is None else inverse.copy(),
+        "observations": rows.vectors,
         "instructions": rows.instructions,
         "game_reset": rows.game_reset,
         "core_reset": rows.core_reset,

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from herd.acting.policy import Rows
-from herd.contract.spaces import NO_ACTION
 from herd.networks.frame_stack import RollingStack
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from herd.acting.temperatures import Temperatures
     from herd.config.settings import NetworkSettings
     from herd.contract.spaces import EnvSpec
+    from herd.contract.unroll import Array
     from herd.envs.api import Observation, Transition
 
 
@@ -40,8 +40,8 @@ class RowState:
         """[E, S] before the row."""
         self.core_reset: NDArray[np.bool_] = np.ones(num_environments, np.bool_)
         """[E]: whether the core is reset before the row."""
-        self.last_actions: NDArray[np.int32] = np.full(num_environments, NO_ACTION, np.int32)
-        """[E]: NO_ACTION where the core is reset."""
+        self.last_actions: Array = np.zeros((num_environments, *spec.actions.shape), spec.actions.dtype)
+        """[E, *shape]: 0 where the core is reset, as there is none."""
         self.last_rewards: NDArray[np.float32] = np.zeros(num_environments, np.float32)
         """[E], raw; 0 where the core is reset."""
         self.inverse_temperatures: NDArray[np.float32] | None = None
@@ -73,7 +73,8 @@ class RowState:
         # A new training episode starts after a termination (possibly a lost life) and at the start of a game.
         # After a truncation the next row is the final observation: its value bootstraps, so its state must not reset.
         self.core_reset = transition.terminated | game_reset
-        self.last_actions = np.where(self.core_reset, NO_ACTION, step.actions).astype(np.int32)
+        self.last_actions = step.actions.copy()
+        self.last_actions[self.core_reset] = 0
         self.last_rewards = np.where(self.core_reset, np.float32(0), transition.rewards)
         self.episode_ids = self.episode_ids + game_reset
         self.index_in_episode = np.where(game_reset, 0, self.index_in_episode + 1).astype(np.int32)

@@ -1,6 +1,6 @@
 """The actor-critic loss: IMPALA (arXiv:1802.01561), section 4.2, over any correction of section 5.2.2.
 
-T agent steps of B unrolls, A actions, time-major. Row t holds ``x_t``, the action taken there and what that step returned; the
+T agent steps of B unrolls, time-major. Row t holds ``x_t``, the action taken there and what that step returned; the
 values have one row more, ``V(x_T)``, to bootstrap from.
 """
 
@@ -15,6 +15,7 @@ from herd.algorithms.corrections import Correction, corrected_targets
 from herd.algorithms.trust_region import Gate, gate
 
 if TYPE_CHECKING:
+    from herd.algorithms.distributions import Applied
     from herd.algorithms.trust_region import TrustRegion
     from herd.algorithms.vtrace import QEstimate
 
@@ -108,9 +109,9 @@ class LossTerms(NamedTuple):
 
 def actor_critic_loss(
     *,
-    target_logits: Tensor,
+    target: Applied,
+    behaviour: Applied,
     values: Tensor,
-    behaviour_logits: Tensor,
     actions: Tensor,
     rewards: Tensor,
     terminated: Tensor,
@@ -123,10 +124,10 @@ def actor_critic_loss(
     """Compute the policy gradient and value regression over the accepted rows, and an entropy bonus over those of them that have it.
 
     Args:
-        target_logits: of the policy being trained, ``[T, B, A]`` float32 with gradient (float64 throughout works too).
+        target: the policy being trained, ``[T, B]`` float32 with gradient (float64 throughout works too).
+        behaviour: the policy that the actions were drawn from, ``[T, B]``.
         values: ``V(x_0) .. V(x_T)``, ``[T + 1, B]`` with gradient; as targets and baselines they are constants.
-        behaviour_logits: that the actions were sampled from, ``[T, B, A]``.
-        actions: ``[T, B]`` int64.
+        actions: ``[T, B, ...]``, as the policies take them.
         rewards: already shaped, ``[T, B]``.
         terminated: ``[T, B]`` bool; nothing after such a step counts for it. A truncated step is no special case: its discount stays,
             the next row holds the final observation, whose value bootstraps, and is itself invalid, which cuts the trace.
@@ -141,15 +142,15 @@ def actor_critic_loss(
         ValueError: a shape or dtype does not fit, or a setting is unknown.
 
     """
-    _check_shapes(target_logits, values, behaviour_logits, actions=actions, rewards=rewards, terminated=terminated, row_valid=row_valid)
+    _check_shapes(values, rewards=rewards, terminated=terminated, row_valid=row_valid)
     for name, tensor in (("terminated", terminated), ("row_valid", row_valid)):
         # ~ on a uint8 is not a logical not.
         if tensor.dtype != torch.bool:
             raise ValueError(f"{name} must be bool, got {tensor.dtype}")
 
     corrected = correct(
-        target_logits=target_logits,
-        behaviour_logits=behaviour_logits,
+        target=target,
+        behaviour=behaviour,
         actions=actions,
         rewards=rewards,
         values=values,
@@ -157,7 +158,7 @@ def actor_critic_loss(
         row_valid=row_valid,
         algorithm=algorithm,
     )
-    target_log_policy, target_log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
+    target_log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
     accepted = gated.accepted
 
     errors = vs - values[:-1]
@@ -176,8 +177,7 @@ def actor_critic_loss(
     # At a row that is not accepted the advantage is 0 and v = V(x), so the first two sums are masked already.
     policy = -(pg_advantages * policy_log_probs).sum()
     value = 0.5 * errors.square().sum()
-    row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
-    entropy = row_entropy.masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
+    entropy = target.entropy().masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
     total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
 
     rhos = log_ratios.exp().clamp(max=algorithm.clip_rho_threshold)
@@ -185,10 +185,8 @@ def actor_critic_loss(
 
 
 class Corrected(NamedTuple):
-    """The common input of all losses with an off-policy correction; [T, B] except for the first."""
+    """The common input of all losses with an off-policy correction; [T, B]."""
 
-    target_log_policy: Tensor
-    """[T, B, A], with gradient."""
     target_log_probs: Tensor
     """Log-probabilities of the actions taken, with gradient."""
     behaviour_log_probs: Tensor
@@ -202,8 +200,8 @@ class Corrected(NamedTuple):
 
 def correct(
     *,
-    target_logits: Tensor,
-    behaviour_logits: Tensor,
+    target: Applied,
+    behaviour: Applied,
     actions: Tensor,
     rewards: Tensor,
     values: Tensor,
@@ -215,14 +213,11 @@ def correct(
 
     ``values`` are [T + 1, B] and treated as constants.
     """
-    target_log_policy = target_logits.log_softmax(dim=-1)
-    target_log_probs = target_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    behaviour_log_policy = behaviour_logits.log_softmax(dim=-1)
-    behaviour_log_probs = behaviour_log_policy.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    target_log_probs, behaviour_log_probs = target.log_prob(actions), behaviour.log_prob(actions)
     gated = gate(
         algorithm.trust_region,
-        target_log_policy=target_log_policy,
-        behaviour_log_policy=behaviour_log_policy,
+        target=target,
+        behaviour=behaviour,
         row_valid=row_valid,
         threshold=algorithm.trust_region_threshold,
         clip_rho_threshold=algorithm.clip_rho_threshold,
@@ -244,7 +239,7 @@ def correct(
         q_estimate=algorithm.q_estimate,
         log_epsilon=algorithm.log_epsilon,
     )
-    return Corrected(target_log_policy, target_log_probs, behaviour_log_probs, gated, *targets)
+    return Corrected(target_log_probs, behaviour_log_probs, gated, *targets)
 
 
 def normalised_advantages(weighted: Tensor, weights: Tensor, accepted: Tensor) -> Tensor:
@@ -271,12 +266,10 @@ def clipped_advantages(pg_advantages: Tensor, ratios: Tensor, epsilon: float) ->
     return pg_advantages.masked_fill(is_beyond, 0.0)
 
 
-def _check_shapes(target_logits: Tensor, values: Tensor, behaviour_logits: Tensor, **rows: Tensor) -> None:
-    if target_logits.ndim != 3:
-        raise ValueError(f"target_logits must be [T, B, A], got {list(target_logits.shape)}")
-    num_steps, batch_size, num_actions = target_logits.shape
-    expected = {"values": [num_steps + 1, batch_size], "behaviour_logits": [num_steps, batch_size, num_actions]}
-    for name, tensor in {"values": values, "behaviour_logits": behaviour_logits, **rows}.items():
-        shape = expected.get(name, [num_steps, batch_size])
-        if list(tensor.shape) != shape:
-            raise ValueError(f"{name} must be {shape} beside target_logits {list(target_logits.shape)}, got {list(tensor.shape)}")
+def _check_shapes(values: Tensor, **rows: Tensor) -> None:
+    if values.ndim != 2 or len(values) < 2:
+        raise ValueError(f"values must be [T + 1, B] with T >= 1, got {list(values.shape)}")
+    expected = [len(values) - 1, values.shape[1]]
+    for name, tensor in rows.items():
+        if list(tensor.shape) != expected:
+            raise ValueError(f"{name} must be {expected} beside values {list(values.shape)}, got {list(tensor.shape)}")

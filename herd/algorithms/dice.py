@@ -22,9 +22,9 @@ from torch import Tensor
 
 from herd.algorithms.actor_critic import CorrectedSettings, correct
 from herd.algorithms.retrace import retrace
-from herd.algorithms.sampling import tempered
 
 if TYPE_CHECKING:
+    from herd.algorithms.distributions import AppliedCategorical
     from herd.algorithms.retrace import RetraceBootstrap
     from herd.algorithms.trust_region import Gate
 
@@ -79,18 +79,17 @@ class DiceTerms(NamedTuple):
     """Which rows are accepted, and how far policies are apart; both at the row's temperature."""
 
 
-def policy_surrogate(advantages: Tensor, actions: Tensor, inverse_temperature: Tensor) -> Tensor:
-    """``A_a - sum_b stop_gradient(pi_b) A_b`` with ``pi = softmax(A / tau)``: its gradient is ``tau * grad log pi(a)``.
+def policy_surrogate(advantages: Tensor, actions: Tensor, policy: Tensor) -> Tensor:
+    """``A_a - sum_b pi_b A_b`` with constant pi: its gradient is ``tau * grad log pi(a)`` for ``pi = softmax(A / tau)``.
 
     Section 3.2's ``(1 - pi) grad v`` with ``v = A``. Unlike ``log pi`` times tau it is finite for every tau, infinite ones included.
 
     Args:
         advantages: ``[..., A]`` with gradient.
         actions: int64 ``[...]``.
-        inverse_temperature: 1/tau, ``[...]``.
+        policy: pi, ``[..., A]``, without gradient.
 
     """
-    policy = tempered(advantages.detach(), inverse_temperature).softmax(dim=-1)
     taken = advantages.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
     return taken - (policy * advantages).sum(dim=-1)
 
@@ -98,9 +97,10 @@ def policy_surrogate(advantages: Tensor, actions: Tensor, inverse_temperature: T
 def dice_loss(
     *,
     advantages: Tensor,
+    target: AppliedCategorical,
+    next_target: AppliedCategorical,
+    behaviour: AppliedCategorical,
     values: Tensor,
-    behaviour_logits: Tensor,
-    inverse_temperature: Tensor,
     actions: Tensor,
     rewards: Tensor,
     terminated: Tensor,
@@ -116,11 +116,12 @@ def dice_loss(
     Args:
         advantages: ``A(x_0, .) .. A(x_T, .)`` of the network being trained, ``[T + 1, B, A]`` float32 with gradient (float64
             throughout works too).
+        target: ``softmax(A / tau)`` of rows 0..T-1, ``[T, B]``, at the temperature that each row's action was drawn with, so that ratios
+            compare like with like.
+        next_target: of rows 1..T, each at the temperature of the step that led to it.
+        behaviour: the policy that acted, ``[T, B]``.
         values: ``V(x_0) .. V(x_T)``, ``[T + 1, B]`` with gradient.
-        behaviour_logits: the acting network's advantages, before the temperature, ``[T, B, A]``.
-        inverse_temperature: 1/tau that each row's action was sampled with, ``[T, B]``, 0 for uniform. The target policy is taken at the
-            same temperature, so that ratios compare like with like.
-        actions: ``[T, B]`` int64.
+        actions: ``[T, B]``.
         rewards: already shaped, ``[T, B]``.
         terminated: ``[T, B]`` bool; nothing after such a step counts for it. A truncated step is no special case, as in
             `actor_critic_loss`.
@@ -136,20 +137,19 @@ def dice_loss(
     _check(
         advantages,
         values=values,
-        behaviour_logits=behaviour_logits,
-        inverse_temperature=inverse_temperature,
         actions=actions,
         rewards=rewards,
         terminated=terminated,
         row_valid=row_valid,
     )
+    actions = actions.long()
     if algorithm.ablation not in ("dice", "baseline", "random", "entropy"):
         raise ValueError(f"ablation must be dice, baseline, random or entropy, got {algorithm.ablation!r}")
 
     discounts = discount * (~terminated).to(values.dtype)
     corrected = correct(
-        target_logits=tempered(advantages[:-1], inverse_temperature),
-        behaviour_logits=tempered(behaviour_logits, inverse_temperature),
+        target=target,
+        behaviour=behaviour,
         actions=actions,
         rewards=rewards,
         values=values,
@@ -157,7 +157,7 @@ def dice_loss(
         row_valid=row_valid,
         algorithm=algorithm,
     )
-    target_log_policy, log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
+    log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
     target_log_probs = log_probs.detach()  # pi is a factor of the policy gradient; its own gradient is the surrogate's
     accepted = gated.accepted
     # 1, but for the epsilon correction: the gradient of log(pi + epsilon) is pi / (pi + epsilon) times that of log pi.
@@ -171,7 +171,7 @@ def dice_loss(
         discounts=discounts,
         rewards=rewards,
         q_values=q_values.detach(),
-        next_values=_next_values(advantages, values, inverse_temperature),
+        next_values=_next_values(advantages, values, next_target),
         trace_mask=accepted,
         clip_c_threshold=algorithm.clip_c_threshold if corrects_values else 1.0,
         lambda_=algorithm.lambda_,
@@ -179,11 +179,10 @@ def dice_loss(
     )
 
     # At a row that is not accepted the weight is 0 and each target is what the network says, so the first three sums are masked already.
-    policy = -(pg_advantages * policy_surrogate(advantages[:-1], actions, inverse_temperature)).sum()
+    policy = -(pg_advantages * policy_surrogate(advantages[:-1], actions, target.probabilities().detach())).sum()
     value = 0.5 * (vs - values[:-1]).square().sum()
     q = 0.5 * (q_targets - q_values).square().sum()
-    row_entropy = -(target_log_policy.exp() * target_log_policy).sum(dim=-1)
-    entropy = row_entropy.masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
+    entropy = target.entropy().masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
     total = algorithm.policy_cost * policy + algorithm.baseline_cost * value + algorithm.q_cost * q
     if algorithm.ablation == "entropy":
         total = total - ENTROPY_ABLATION_COST * entropy
@@ -194,22 +193,17 @@ def dice_loss(
 
 
 @torch.no_grad()
-def _next_values(advantages: Tensor, values: Tensor, inverse_temperature: Tensor) -> Tensor:
-    """``E_pi Q(x_{t+1}, .)``, ``[T, B]``, under the temperature of step t.
-
-    That is also step t + 1's, but for a truncated game's final observation: its row may hold the next game's temperature already.
-    """
-    policy = tempered(advantages[1:], inverse_temperature).softmax(dim=-1)
-    return values[1:] + (policy * advantages[1:]).sum(dim=-1)
+def _next_values(advantages: Tensor, values: Tensor, next_target: AppliedCategorical) -> Tensor:
+    """``E_pi Q(x_{t+1}, .)``, ``[T, B]``."""
+    return values[1:] + (next_target.probabilities() * advantages[1:]).sum(dim=-1)
 
 
 def _check(advantages: Tensor, **tensors: Tensor) -> None:
     if advantages.ndim != 3 or advantages.shape[0] < 2:
         raise ValueError(f"advantages must be [T + 1, B, A] with T >= 1, got {list(advantages.shape)}")
-    rows, batch_size, num_actions = advantages.shape
-    expected = {"values": [rows, batch_size], "behaviour_logits": [rows - 1, batch_size, num_actions]}
+    rows, batch_size, _ = advantages.shape
     for name, tensor in tensors.items():
-        shape = expected.get(name, [rows - 1, batch_size])
+        shape = [rows - (name != "values"), batch_size]
         if list(tensor.shape) != shape:
             raise ValueError(f"{name} must be {shape} beside advantages {list(advantages.shape)}, got {list(tensor.shape)}")
     for name in ("terminated", "row_valid"):

@@ -7,17 +7,16 @@ divergence stays below a threshold; eq. (8) ends the trace at any other, and no 
 The gate uses whole distributions, never the action that was taken, which would bias the accepted steps (section 4.3). It also applies to
 online steps, as in Algorithm 1, whose mask covers the whole batch. Online steps come from actors that are a few updates behind, so nearly
 all of them pass. If policies change so fast that they do not, their bias is the same as that of replayed steps.
-
-A actions, the last axis of all log-probabilities.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from herd.algorithms.distributions import Applied, AppliedCategorical
 
 TrustRegion = Literal["none", "implied", "behaviour"]
 """Reference of the divergence: none, the implied policy (section 4.3), or the policy that acted (as printed in Algorithm 1)."""
@@ -32,23 +31,12 @@ class Gate(NamedTuple):
     """[T, B] in nats, 0 at invalid steps; None without a trust region."""
 
 
-def implied_log_policy(target_log_policy: Tensor, behaviour_log_policy: Tensor, clip_rho_threshold: float) -> Tensor:
-    """Return the logarithm of eq. (3), ``min(rho-bar mu, pi) / sum_b min(rho-bar mu, pi)``, [..., A], from two log-policies."""
-    unnormalised = torch.minimum(behaviour_log_policy + math.log(clip_rho_threshold), target_log_policy)
-    return unnormalised.log_softmax(dim=-1)
-
-
-def kl_divergence(log_policy: Tensor, other_log_policy: Tensor) -> Tensor:
-    """Return ``KL(p || q)`` in nats, [...], from log-probabilities [..., A]. It is never below 0, even with rounding errors."""
-    return (log_policy.exp() * (log_policy - other_log_policy)).sum(dim=-1).clamp(min=0.0)
-
-
 @torch.no_grad()
 def gate(
     trust_region: TrustRegion,
     *,
-    target_log_policy: Tensor,
-    behaviour_log_policy: Tensor,
+    target: Applied,
+    behaviour: Applied,
     row_valid: Tensor,
     threshold: float,
     clip_rho_threshold: float,
@@ -57,22 +45,24 @@ def gate(
 
     Args:
         trust_region: which divergence; ``none`` accepts every valid step.
-        target_log_policy: ``log pi(.|x_t)``, ``[T, B, A]``, at the temperature of the row where there is one.
-        behaviour_log_policy: ``log mu(.|x_t)``, ``[T, B, A]``, at the same temperature.
+        target: ``pi(.|x_t)``, ``[T, B]``, at the temperature of the row where there is one.
+        behaviour: ``mu(.|x_t)``, ``[T, B]``, at the same temperature.
         row_valid: ``[T, B]`` bool; the contents of an invalid row may not be finite.
         threshold: b, in nats; a divergence of exactly b is rejected.
         clip_rho_threshold: rho-bar of eq. (3).
 
     Raises:
-        ValueError: ``trust_region`` is unknown.
+        ValueError: ``trust_region`` is unknown, or ``implied`` without one categorical: only this has a closed form.
 
     """
     if trust_region not in ("none", "implied", "behaviour"):
         raise ValueError(f"trust_region must be none, implied or behaviour, got {trust_region!r}")
     if trust_region == "none":
         return Gate(row_valid, None)
-    reference = behaviour_log_policy
+    reference = behaviour
     if trust_region == "implied":
-        reference = implied_log_policy(target_log_policy, behaviour_log_policy, clip_rho_threshold)
-    divergence = kl_divergence(target_log_policy, reference).masked_fill(~row_valid, 0.0)
+        if not isinstance(target, AppliedCategorical) or not isinstance(behaviour, AppliedCategorical):
+            raise ValueError("trust_region implied needs one discrete action")
+        reference = target.implied(behaviour, clip_rho_threshold)
+    divergence = target.kl(reference).masked_fill(~row_valid, 0.0)
     return Gate(row_valid & (divergence < threshold), divergence)

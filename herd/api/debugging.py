@@ -13,18 +13,17 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from herd.api.errors import RunError
-from herd.api.runs import Run
+from herd.api.runs import Run, RunError
 from herd.api.training import resolve_settings
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
-from herd.config.loading.sources import split_arguments
+from herd.launch.child import Child, last_lines
+from herd.launch.plan import Start, placed_here, plan_children
+from herd.launch.ports import PortError
+from herd.launch.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
+from herd.run.paths import LOGS
 from herd.service.startup import BadInputError, LostAtEndError
-from herd.supervisor.child import Child, last_lines
-from herd.supervisor.plan import Start, held_run_ports, plan_children
-from herd.supervisor.ports import PortError
-from herd.supervisor.run_directory import LOGS, RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
 
     from herd.api.training import Source
     from herd.config.settings import RunSettings
-    from herd.supervisor.plan import ChildPlan
+    from herd.launch.plan import ChildPlan
+    from herd.service.identity import Identity
 
 _HERE = ("learner", "actor")
 """Services that run in this thread."""
@@ -70,20 +70,20 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
     resolved = debug_settings(resolve_settings(settings, overrides))
     try:
         with ExitStack() as running:
-            ports = running.enter_context(held_run_ports(resolved))
+            placed = running.enter_context(placed_here(resolved))
             resolved = claim_run_directory(resolved)
             run_dir = running.enter_context(hold_run_directory(resolved))
             environ = dict(os.environ)
             if not resolved.security.curve:
                 environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
                 running.enter_context(_variable(RUN_TOKEN_VARIABLE, environ[RUN_TOKEN_VARIABLE]))
-            plans = plan_children(resolved, run_dir, ports, environ)
+            plans = plan_children(resolved, run_dir, placed, environ)
             services = _Services([plan for plan in plans if plan.service not in _HERE], run_dir)
             running.callback(services.stop)
             services.start()
-            learner, actor = (_settings_of(next(plan for plan in plans if plan.service == name)) for name in _HERE)
+            learner, actor = (next(each.identity for each in placed if each.place.service == name) for name in _HERE)
             running.enter_context(_own_log())
-            _take_turns(learner, actor, services)
+            _take_turns(resolved, learner, actor, services)
     except (PortError, RunDirectoryError) as error:
         raise RunError(str(error)) from error
     except BadInputError as error:
@@ -108,9 +108,9 @@ def debug_settings(settings: RunSettings) -> RunSettings:
     return load_settings([], [], {}, base=settings.model_dump(mode="json"), given={**_ALONE, **in_this_process})
 
 
-def _take_turns(learner: RunSettings, actor: RunSettings, services: _Services) -> None:
+def _take_turns(settings: RunSettings, learner: Identity, actor: Identity, services: _Services) -> None:
     # Imported by name, because the library must not import services.
-    playing = import_module("herd_actor.actor").acting(actor, stop=services)
+    playing = import_module("herd_actor.actor").acting(settings, actor, stop=services)
 
     def play() -> None:
         acted = next(playing, None)
@@ -118,17 +118,10 @@ def _take_turns(learner: RunSettings, actor: RunSettings, services: _Services) -
             acted.wait_until_received()
 
     try:
-        import_module("herd_learner.learner").run(learner, stop=services, play=play)
+        import_module("herd_learner.learner").run(settings, learner, stop=services, play=play)
     finally:
         playing.close()
     services.check()
-
-
-def _settings_of(plan: ChildPlan) -> RunSettings:
-    """Return the settings that the process of ``plan`` would read from its command line."""
-    words = plan.command(Start(0, 0.0))
-    files, overrides = split_arguments(words[words.index("--config") :], file_option="--config")
-    return load_settings(files, overrides, {})
 
 
 class _Services:

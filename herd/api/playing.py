@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from herd.api.errors import RunError
-from herd.api.runs import Run, locate
-from herd.evaluation.errors import EvaluationError
+from herd.api.runs import Run, RunError, locate
 from herd.evaluation.policy import TrainedPolicy
-from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import load_trained_run
+from herd.evaluation.protocols import EvaluationError
+from herd.evaluation.trained_run import best_temperatures, load_trained_run
 
 
 def load_policy(

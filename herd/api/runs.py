@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.api.errors import RunError
-from herd.config.foreign_files import read_json
 from herd.config.loading import SettingsError, load_settings
-from herd.config.run_files import agent_directories, config_file
-from herd.plots.history import PlotError, read_points
+from herd.files import JournalError, read_json
+from herd.run.checkpoints.manifest import MANIFEST
+from herd.run.journals import METRICS, read_points
+from herd.run.paths import CHECKPOINTS, REPORT, agent_directories, checkpoint_folders, config_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.config.settings import RunSettings
 
+
+class RunError(Exception):
+    """A run cannot be opened, played or trained to its end; one line."""
+
+
 RUNS = Path("runs")
 """Folder in which ``herd train`` creates runs, and in which runs are found by name."""
-CHECKPOINTS = "checkpoints"
-_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,12 @@ class Run:
             RunError: the file is damaged.
 
         """
-        path = self.directory / "metrics.jsonl"
+        path = self.directory / METRICS
         if not path.is_file() or path.stat().st_size == 0:
             return []
         try:
             return read_points(self.directory)
-        except PlotError as error:
+        except JournalError as error:
             raise RunError(str(error)) from error
 
     def array(self, key: str) -> NDArray[np.float64]:
@@ -87,7 +90,7 @@ class Run:
             RunError: there is no report, because the run is still running or did not reach its end.
 
         """
-        path = self.directory / "report.json"
+        path = self.directory / REPORT
         try:
             report: dict[str, Any] = read_json(path)
         except FileNotFoundError as error:
@@ -99,7 +102,7 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """Folders of the stored checkpoints, oldest first; `load_policy` accepts them."""
-        return sorted(path for path in (self.directory / CHECKPOINTS).glob("[0-9]" * 12) if path.is_dir())
+        return checkpoint_folders(self.directory)
 
     @property
     def agents(self) -> list[Run]:
@@ -129,7 +132,7 @@ def locate(place: Path | str) -> tuple[Run, Path | None]:
         path = RUNS / path
     if not path.is_dir():
         raise RunError(f"{place}: no such run")
-    checkpoint = path.resolve() if (path / _MANIFEST).is_file() and path.resolve().parent.name == CHECKPOINTS else None
+    checkpoint = path.resolve() if (path / MANIFEST).is_file() and path.resolve().parent.name == CHECKPOINTS else None
     directory = path if checkpoint is None else checkpoint.parents[1]
     if not config_file(directory).is_file():
         raise RunError(f"{place}: not a run: it contains no config.yaml")

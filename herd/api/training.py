@@ -12,19 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from herd.api.errors import RunError
-from herd.api.runs import Run
+from herd.api.runs import Run, RunError
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
-from herd.config.run_files import CONFIG
 from herd.config.settings import RunSettings
-from herd.supervisor.program import start_training, stop_training
-from herd.supervisor.run_directory import RunDirectoryError, claim_run_directory
+from herd.launch.program import start_training, stop_training
+from herd.launch.run_directory import RunDirectoryError, claim_run_directory
+from herd.run.paths import CONFIG
+from herd.service.exit_codes import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     Source = RunSettings | Mapping[str, object] | Path | str | Sequence[Path | str]
-
-_EXIT_BAD_INPUT = 2
 
 
 def train(settings: Source | None = None, /, *, progress: bool = True, **overrides: object) -> Run:
@@ -53,7 +51,7 @@ def train(settings: Source | None = None, /, *, progress: bool = True, **overrid
     except RunDirectoryError as error:
         raise RunError(str(error)) from error
     code, said = _run(resolved, progress=progress)
-    if code == _EXIT_BAD_INPUT:
+    if code == EXIT_BAD_INPUT:
         if fresh:
             with suppress(OSError):  # not empty
                 resolved.directory.rmdir()

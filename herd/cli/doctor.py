@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.options import OneLineParser
+from herd.config.suites import DEFAULT_SUITE, installed_suites
+from herd.envs.make import missing_packages
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.service.host import available_memory, cpu_gains_from_bfloat16, usable_cpus
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from herd.cli.checks import Check
+    from herd.envs.suite import Suite
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -27,7 +40,6 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Check this machine; returns 1 if something required is missing."""
     options = _parser().parse_args(argv)
-    from herd.cli.checks import all_checks  # noqa: PLC0415  not needed for --help
 
     checks = all_checks()
     missing = [check for check in checks if check.required and not check.ok]
@@ -42,7 +54,7 @@ def _print_table(checks: Sequence[Check], missing: Sequence[Check]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     table = Table("", "what", "found", "what to do", box=None, pad_edge=False)
     for check in checks:
@@ -54,3 +66,171 @@ def _print_table(checks: Sequence[Check], missing: Sequence[Check]) -> None:
     console.print(table, highlight=False)
     verdict = "nothing that training needs is missing" if not missing else f"missing: {', '.join(check.name for check in missing)}"
     console.print(f"\n{verdict}", highlight=False)
+
+
+_GIB = 2**30
+_NEEDED_MEMORY = 3 * _GIB
+"""The learner with torch takes about 1.2 GiB at the default batch, each of two actors 0.6 GiB, the parameter server 0.1 GiB."""
+_NEEDED_DISK = 1 * _GIB
+"""A run takes two checkpoints of up to 60 MB, logs and a curve; the rest is for several runs."""
+_NEEDED_FILES = 1024
+"""One descriptor per connection of an actor, and about 100 for libraries and logs."""
+_COMMAND_SECONDS = 10.0
+
+# Package -> (needed by `herd train`, how to get it).
+_PACKAGES = {
+    "numpy": (True, "pip install herd-rl"),
+    "pyzmq": (True, "pip install herd-rl"),
+    "msgpack": (True, "pip install herd-rl"),
+    "pydantic": (True, "pip install herd-rl"),
+    "prometheus-client": (True, "pip install herd-rl"),
+    "structlog": (True, "pip install herd-rl"),
+    "torch": (True, "pip install 'herd-rl[learner]'"),
+    "lz4": (False, "actor.compression lz4: pip install 'herd-rl[learner]'"),
+    "zstandard": (False, "actor.compression zstd: pip install 'herd-rl[learner]'"),
+    "matplotlib": (False, "curves: pip install 'herd-rl[plot]'"),
+    "imageio": (False, "videos: pip install 'herd-rl[plot]'"),
+    "imageio-ffmpeg": (False, "mp4 videos: pip install 'herd-rl[plot]'"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+    """What to do if it is not ok."""
+    required: bool = True
+    """Whether ``herd train`` needs this with its default settings."""
+
+
+def all_checks() -> list[Check]:
+    """Run every check, the machine first."""
+    machine: tuple[Callable[[], Check], ...] = (check_python, check_cpus, check_bfloat16, check_memory, check_disk, check_gpu)
+    system: tuple[Callable[[], Check], ...] = (check_compiler, check_open_files, check_allocator)
+    return [*(check() for check in machine), *check_packages(), *check_suites(), *(check() for check in system)]
+
+
+def check_python() -> Check:
+    """Python 3.11 or newer."""
+    return Check(
+        "python", sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}", "install Python 3.11 or newer"
+    )
+
+
+def check_cpus() -> Check:
+    """CPUs within affinity and container limits: at least one for the learner and one for actors."""
+    cpus, present = usable_cpus(), os.cpu_count()
+    return Check("CPUs", cpus >= 2, f"{cpus} usable of {present}", "training is slow: give the container at least two CPUs", required=False)
+
+
+def check_bfloat16() -> Check:
+    """Whether bfloat16 is faster than float32 on this CPU; otherwise everything runs in float32."""
+    has = cpu_gains_from_bfloat16()
+    return Check("fast bfloat16", has, "yes" if has else "no", "nothing: float32 is used, which is up to 1.6 times slower", required=False)
+
+
+def check_memory() -> Check:
+    """Memory that is available to new processes."""
+    free = available_memory()
+    return Check(
+        "memory", free >= _NEEDED_MEMORY, f"{free / _GIB:.1f} GiB available", f"free {_NEEDED_MEMORY / _GIB:.0f} GiB, or lower actor.count"
+    )
+
+
+def check_disk() -> Check:
+    """Disk space in the folder of runs/."""
+    free = shutil.disk_usage(Path.cwd()).free
+    return Check("disk", free >= _NEEDED_DISK, f"{free / _GIB:.1f} GiB free here", "free some space, or use --run_dir elsewhere")
+
+
+def check_gpu() -> Check:
+    """A GPU that both the driver and torch can see."""
+    advice = "nothing: the learner runs on the CPU"
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return Check("GPU", ok=False, found="no nvidia-smi", advice=advice, required=False)
+    names = _output([program, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    if not names:
+        return Check("GPU", ok=False, found="nvidia-smi finds none", advice=advice, required=False)
+    found = "; ".join(names.splitlines())
+    if find_spec("torch") is None:
+        return Check("GPU", ok=False, found=found, advice="torch is not installed", required=False)
+    import torch  # noqa: PLC0415  takes a second, so only if there is a GPU
+
+    usable = torch.cuda.is_available()
+    return Check("GPU", usable, found, f"torch {torch.__version__} cannot use it: install a CUDA build", required=False)
+
+
+def check_packages() -> list[Check]:
+    """Every package that a part of a run uses, with its version."""
+    checks = []
+    for package, (required, advice) in _PACKAGES.items():
+        try:
+            found, ok = version(package), True
+        except PackageNotFoundError:
+            found, ok = "not installed", False
+        checks.append(Check(package, ok, found, advice, required))
+    return checks
+
+
+def check_suites() -> list[Check]:
+    """Every installed suite of environments with the packages that it needs, and the suites that cannot be loaded."""
+    suites = installed_suites()
+    usable = [_check_suite(name, suite) for name, suite in suites.usable.items()]
+    return usable + [
+        Check(f"suite {name}", ok=False, found="broken", advice=reason, required=False) for name, reason in suites.broken.items()
+    ]
+
+
+def _check_suite(name: str, suite: Suite) -> Check:
+    required = name == DEFAULT_SUITE
+    if (missing := missing_packages(suite)) is not None:
+        return Check(f"suite {name}", ok=False, found="packages are missing", advice=missing, required=required)
+    complete, contents = (True, "") if suite.inspect is None else suite.inspect()
+    versions = [f"{package} {_version_of(package)}" for package in suite.packages]
+    found = ", ".join([*versions, *([contents] if contents else [])]) or "needs no packages"
+    return Check(f"suite {name}", complete, found, f"incomplete: {suite.install}", required)
+
+
+def _version_of(module: str) -> str:
+    distributions = packages_distributions().get(module, [module])
+    try:
+        return version(distributions[0])
+    except PackageNotFoundError:
+        return "unknown version"
+
+
+def check_compiler() -> Check:
+    """A C++ compiler, which only torch.compile needs."""
+    program = shutil.which("g++")
+    found = (_output([program, "-dumpfullversion"]) or program).strip() if program else "none"
+    return Check("g++", program is not None, found, "nothing: only torch.compile (learner.compile) needs it", required=False)
+
+
+def check_open_files() -> Check:
+    """One descriptor per connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Check("open-file limit", soft >= _NEEDED_FILES, f"{soft} (hard {hard})", f"ulimit -n {_NEEDED_FILES} or more", required=False)
+
+
+def check_allocator() -> Check:
+    """The environment variables that make glibc keep large blocks. ``herd train`` sets them for its children."""
+    library, number = platform.libc_ver()
+    if library != "glibc":
+        return Check(
+            "malloc tuning", ok=False, found=library or "not glibc", advice="on glibc the learner is up to twice as fast", required=False
+        )
+    here = all(os.environ.get(name) == value for name, value in ALLOCATOR_ENVIRONMENT.items())
+    return Check("malloc tuning", ok=True, found=f"glibc {number}; {'set here' if here else 'set by herd for its processes'}")
+
+
+def _output(command: list[str]) -> str:
+    """Return the standard output of a short command; empty if it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

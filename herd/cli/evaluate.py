@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
 from herd.config.loading.sources import take_section
@@ -65,11 +64,10 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
     from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
-    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  loads numpy
-    from herd.evaluation.protocols import protocol_named  # noqa: PLC0415
-    from herd.evaluation.table import print_report  # noqa: PLC0415
+    from herd.evaluation.protocols import EvaluationError, protocol_named  # noqa: PLC0415
+    from herd.evaluation.report import print_report  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     try:
         of_training = options.protocol is not None and protocol_named(options.protocol).training is not None
@@ -159,8 +157,8 @@ def _default_stem(run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
 
 def _write(report: EvaluationReport, stem: Path) -> list[Path]:
     """Write STEM.json, STEM.csv and, if there is something to compare, STEM.png."""
-    from herd.plots.history import PlotError  # noqa: PLC0415  not needed for --help
-    from herd.plots.scores import Bar, draw_scores  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415  not needed for --help
+    from herd.view.plots.scores import Bar, draw_scores  # noqa: PLC0415
 
     paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".csv")]
     try:
@@ -179,7 +177,7 @@ def _write(report: EvaluationReport, stem: Path) -> list[Path]:
     try:
         require("matplotlib")
         draw_scores(bars, picture, title=title, lines={"median": report.summary["median"].score})
-    except (CommandError, PlotError) as error:
+    except (CommandError, JournalError) as error:
         print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return paths
     return [*paths, picture]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import OneLineParser
+from herd.cli.options import CommandError, OneLineParser
 from herd.config.errors import close_match
 from herd.config.experiments import describe, shipped_experiments, suite_presets
 

@@ -1,4 +1,4 @@
-"""``herd export``: writes a run's policy as TorchScript or ONNX, and compares it with the network while playing games."""
+"""``herd export``: writes a run's policy in the format of torch.export or as ONNX, and compares it with the network while playing games."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import run_with_checkpoint
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from herd.export.network import ExportedPolicy
     from herd.export.parity import Parity
 
-_FORMATS = ("torchscript", "onnx")
+_FORMATS = ("torch", "onnx")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,9 +30,9 @@ def _parser() -> argparse.ArgumentParser:
         "the network while the network plays. FILE.json, next to FILE, describes the inputs and outputs.",
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
-    parser.add_argument("--format", choices=_FORMATS, default="torchscript", help="format of the file")
+    parser.add_argument("--format", choices=_FORMATS, default="torch", help="format of the file: that of torch.export, or ONNX")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: RUN_DIR/policy-<updates>.pt or .onnx")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: RUN_DIR/policy-<updates>.pt2 or .onnx")
     parser.add_argument(
         "--steps", type=POSITIVE_WHOLE, default=200, metavar="N", help="number of steps of each environment in the comparison"
     )
@@ -59,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     run_with_checkpoint(options.run_dir)
     require("torch", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
     from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
-    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415
+    from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415
     from herd.evaluation.trained_run import load_trained_run  # noqa: PLC0415
 
     try:

@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.cli.errors import CommandError
-from herd.cli.options import OneLineParser
+from herd.cli.options import CommandError, OneLineParser
 from herd.config.curve_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
 from herd.config.settings import CLIENT_NAME, SecuritySettings
 from herd.topology import SERVERS

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 # Command -> (module with `run(argv) -> exit code`, what it does). Only the chosen module is imported.
 COMMANDS = {
     "train": ("herd.cli.train", "train on this machine: start, show and supervise all processes of a run"),
+    "place": ("herd.cli.place", "print the processes of a run on several hosts, for a Slurm job"),
     "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare the runs"),
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),
-    "export": ("herd.cli.export", "write the policy of a run as TorchScript or ONNX"),
+    "export": ("herd.cli.export", "write the policy of a run for torch or as ONNX"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
     "report": ("herd.cli.report", "write one HTML page about a run"),
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
@@ -38,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
-    from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415
+    from herd.cli.options import CommandError  # noqa: PLC0415
     from herd.config.errors import SettingsError  # noqa: PLC0415
+    from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
     try:
         code = _answer(words)
@@ -62,8 +64,9 @@ def usage() -> str:
 
 
 def _answer(words: list[str]) -> int:
-    from herd.cli.errors import EXIT_BAD_INPUT, CommandError  # noqa: PLC0415  see _main
+    from herd.cli.options import CommandError  # noqa: PLC0415  see _main
     from herd.config.errors import close_match  # noqa: PLC0415
+    from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())

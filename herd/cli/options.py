@@ -1,4 +1,4 @@
-"""Options of commands that are not settings. Errors are one line, as for settings."""
+"""Options of commands that are not settings, and the errors of commands, which are one line, as for settings."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ _INVALID = re.compile(r"argument (?P<name>\S+): invalid (?P<kind>.+) value: (?P<
 _CHOICE = re.compile(r"argument (?P<name>\S+): invalid choice: (?P<value>.*) \(choose from (?P<choices>.*)\)", re.DOTALL)
 _MISSING = re.compile(r"argument (?P<name>\S+): expected one argument")
 _UNKNOWN = "unrecognized arguments: "
+
+
+class CommandError(Exception):
+    """An error of the user, which ends the command with exit code 2; the message is one line."""
 
 
 class _Defaults(argparse.ArgumentDefaultsHelpFormatter):

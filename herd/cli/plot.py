@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
-from herd.config.run_files import agent_directories
+from herd.run.paths import agent_directories
 
 if TYPE_CHECKING:
     import argparse
@@ -61,69 +60,62 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     for directory in options.run_dirs:
         existing_run(directory)
-    if options.bandit and not options.population:
-        return _plot_bandit(options)
-    if options.population:
-        return _plot_population(options)
-    if options.x == "episodes" or options.task is not None:
-        raise CommandError("--x episodes and --task need --bandit")
+    if (problem := _objection(options)) is not None:
+        raise CommandError(problem)
     require("matplotlib")
+    from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
+
+    draw = _bandit if options.bandit else _population if options.population else _curves
+    try:
+        print(draw(options, options.run_dirs[0]))
+    except JournalError as error:
+        raise CommandError(str(error)) from error
+    return 0
+
+
+def _objection(options: argparse.Namespace) -> str | None:
+    several = len(options.run_dirs) > 1
+    if options.population and (options.bandit or several or options.x != "env_frames"):
+        return "--population takes one run and --x env_frames, and cannot be combined with --bandit"
+    if options.bandit and several:
+        return "--bandit takes one run; choose its task and agent with --task and --agent"
+    if options.bandit and options.x == "wall_seconds":
+        return "--bandit needs --x env_frames or episodes"
+    if not options.bandit and (options.x == "episodes" or options.task is not None):
+        return "--x episodes and --task need --bandit"
+    return None
+
+
+def _curves(options: argparse.Namespace, run_dir: Path) -> Path:
     from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.curves import plot_runs  # noqa: PLC0415
-    from herd.plots.history import PlotError  # noqa: PLC0415
+    from herd.view.plots.curves import plot_runs  # noqa: PLC0415
 
-    output = options.output
-    if output is None:
-        of_one, of_several = ("curve.png", "curves.png") if options.panels == "returns" else ("learning.png", "learning.png")
-        output = options.run_dirs[0] / of_one if len(options.run_dirs) == 1 else Path(of_several)
-    try:
-        plot_runs(
-            [agent for directory in options.run_dirs for agent in agent_directories(directory)],
-            output,
-            x=options.x,
-            smooth=options.smooth,
-            group=options.group,
-            reference_scores=reference_scores,
-            data=options.data,
-            panels=options.panels,
-        )
-    except PlotError as error:
-        raise CommandError(str(error)) from error
-    print(output)
-    return 0
+    of_one, of_several = ("curve.png", "curves.png") if options.panels == "returns" else ("learning.png", "learning.png")
+    output: Path = options.output or (run_dir / of_one if len(options.run_dirs) == 1 else Path(of_several))
+    plot_runs(
+        [agent for directory in options.run_dirs for agent in agent_directories(directory)],
+        output,
+        x=options.x,
+        smooth=options.smooth,
+        group=options.group,
+        reference_scores=reference_scores,
+        data=options.data,
+        panels=options.panels,
+    )
+    return output
 
 
-def _plot_bandit(options: argparse.Namespace) -> int:
-    if len(options.run_dirs) > 1:
-        raise CommandError("--bandit takes one run; choose its task and agent with --task and --agent")
-    if options.x == "wall_seconds":
-        raise CommandError("--bandit needs --x env_frames or episodes")
-    require("matplotlib")
-    from herd.plots.bandit import plot_bandit  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.history import PlotError  # noqa: PLC0415
+def _bandit(options: argparse.Namespace, run_dir: Path) -> Path:
+    from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  loads numpy; not needed for --help
 
-    [run_dir] = options.run_dirs
-    output = options.output or run_dir / ("bandit.png" if options.task is None else f"bandit-{options.task}.png")
-    try:
-        plot_bandit(run_dir, output, task=options.task, agent=options.agent, x=options.x, data=options.data)
-    except PlotError as error:
-        raise CommandError(str(error)) from error
-    print(output)
-    return 0
+    output: Path = options.output or run_dir / ("bandit.png" if options.task is None else f"bandit-{options.task}.png")
+    plot_bandit(run_dir, output, task=options.task, agent=options.agent, x=options.x, data=options.data)
+    return output
 
 
-def _plot_population(options: argparse.Namespace) -> int:
-    if options.bandit or len(options.run_dirs) > 1 or options.x != "env_frames":
-        raise CommandError("--population takes one run and --x env_frames, and cannot be combined with --bandit")
-    require("matplotlib")
-    from herd.plots.history import PlotError  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.population import plot_population  # noqa: PLC0415
+def _population(options: argparse.Namespace, run_dir: Path) -> Path:
+    from herd.view.plots.population import plot_population  # noqa: PLC0415  loads numpy; not needed for --help
 
-    [run_dir] = options.run_dirs
-    output = options.output or run_dir / "population.png"
-    try:
-        plot_population(run_dir, output, data=options.data)
-    except PlotError as error:
-        raise CommandError(str(error)) from error
-    print(output)
-    return 0
+    output: Path = options.output or run_dir / "population.png"
+    plot_population(run_dir, output, data=options.data)
+    return output

@@ -7,9 +7,9 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
+from herd.components.user_code import UserCodeError
 from herd.config.settings import TORSOS
-from herd.config.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
@@ -53,8 +53,11 @@ def require(*packages: str) -> None:
         raise CommandError(f"needs {', '.join(missing)}: pip install 'herd-rl[{extras}]'")
 
 
-def check_before_start(settings: RunSettings) -> list[str]:
+def check_before_start(settings: RunSettings, *, plays_tasks: bool = True) -> list[str]:
     """Run all checks; returns warnings to print at the start.
+
+    ``plays_tasks``: whether a user's own environments are tried out. In a debugger they are not, because the user's breakpoints would stop
+    this trial instead of the training.
 
     Raises:
         CommandError: one line that names the setting or the resource.
@@ -68,13 +71,14 @@ def check_before_start(settings: RunSettings) -> list[str]:
     check_disk(settings)
     check_user_code(settings)
     uneven = check_dealing(settings)
-    return [*check_tasks(settings), *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
+    tried = check_tasks(settings) if plays_tasks else ()
+    return [*tried, *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
 
 
 def check_installed(settings: RunSettings) -> None:
     """Check that the packages and data of all processes are installed; CommandError names what is missing."""
+    from herd.components.trackers.publishing import what_is_missing as viewers_lack  # noqa: PLC0415
     from herd.envs.make import what_is_missing  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.tracking.trackers import what_is_missing as viewers_lack  # noqa: PLC0415
 
     require("torch", *{"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression])
     missing = what_is_missing(settings.env) or viewers_lack(settings.logging)
@@ -109,7 +113,7 @@ def check_descriptors() -> None:
 
 def check_processes(settings: RunSettings) -> None:
     """Check that the machine is not asked for an absurd number of processes or threads; CommandError names the setting."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
+    from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     counts = {component.name: component.count(settings) for component in COMPONENTS}
     cpus = usable_cpus()
@@ -151,7 +155,7 @@ def check_memory(settings: RunSettings) -> None:
     """
     from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.service.limits import available_memory  # noqa: PLC0415
+    from herd.service.host import available_memory  # noqa: PLC0415
 
     learner, actor = settings.learner, settings.actor
     replayed = settings.replay.capacity_unrolls if settings.replay.kind == "uniform" else 0
@@ -200,10 +204,7 @@ def check_user_code(settings: RunSettings) -> None:
             from herd.networks.torsos import build_torso  # noqa: PLC0415
 
             build_torso(spec, settings.network)
-        if settings.loss.kind == "custom":
-            from herd.learning.losses.custom import imported_loss  # noqa: PLC0415
-
-            imported_loss(settings.loss)
+        settings.loss.check()
     except (UserCodeError, ValueError) as error:
         raise CommandError(str(error)) from error
 
@@ -236,7 +237,7 @@ def check_dealing(settings: RunSettings) -> str | None:
 
 def crowded(settings: RunSettings) -> str | None:
     """Return a warning if many actors share each CPU."""
-    from herd.service.hardware import usable_cpus  # noqa: PLC0415  not needed for --help
+    from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     cpus = usable_cpus()
     if settings.actor.count <= MANY_ACTORS_PER_CPU * cpus:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import OneLineParser
+from herd.cli.options import CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from herd.report.game import Game
+    from herd.view.report.game import Game
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,8 +33,8 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     existing_run(options.run_dir)
     from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.history import PlotError  # noqa: PLC0415  as above
-    from herd.report.page import PAGE, write_page  # noqa: PLC0415  as above
+    from herd.files import JournalError  # noqa: PLC0415  as above
+    from herd.view.report.page import PAGE, write_page  # noqa: PLC0415  as above
 
     output = options.output if options.output is not None else options.run_dir / PAGE
     if output.suffix.lower() != ".html":
@@ -44,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         game, no_game = (None, "Playing a game was switched off (--no_game).") if options.no_game else _play(options.run_dir)
         page = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
-    except PlotError as error:
+    except JournalError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"{error.filename or output}: {error.strerror or error}") from error
@@ -55,13 +54,13 @@ def run(argv: Sequence[str]) -> int:
 
 def _play(run_dir: Path) -> tuple[Game | None, str | None]:
     """Play a game with the best agent. Returns the game, or why there is none; the page is written in either case."""
-    from herd.report.facts import read_facts  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.report.game import play_game  # noqa: PLC0415  as above
+    from herd.view.report.facts import read_facts  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.view.report.game import play_game  # noqa: PLC0415  as above
 
     best = read_facts(run_dir).agents[0]
     try:
         from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415  as above
-        from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  as above
+        from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  as above
     except ImportError as error:
         return None, f"No game: playing needs {error.name}."
     try:

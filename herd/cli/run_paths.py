@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.config.errors import close_match
-from herd.config.foreign_files import read_json
-from herd.config.run_files import AGENTS, CONFIG, agent_directories, config_file
-from herd.supervisor.summary import CHECKPOINTS
+from herd.files import read_json
+from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
 if TYPE_CHECKING:
-    from herd.config.origin import Origin
     from herd.config.settings import RunSettings
+    from herd.run.provenance import Origin
 
 RUNS = Path("runs")
 
@@ -44,7 +43,7 @@ def run_with_checkpoint(directory: Path) -> Path:
     agents = agent_directories(directory)
     if len(agents) > 1:
         raise CommandError(f"{directory}: this run has {len(agents)} agents; name one of them: {directory / AGENTS / '0'}")
-    if not any((directory / CHECKPOINTS).glob("[0-9]" * 12)):
+    if not checkpoint_folders(directory):
         raise CommandError(f"{directory}: contains no checkpoint yet")
     return directory
 
@@ -70,15 +69,15 @@ def check_resumable(settings: RunSettings) -> str:
         CommandError: there is no such run, or every checkpoint belongs to another network, environment or run.
 
     """
-    from herd.config.origin import Origin  # noqa: PLC0415  loads numpy with the spec; not needed for --help
     from herd.envs.make import environment_spec  # noqa: PLC0415  as above
+    from herd.run.provenance import Origin  # noqa: PLC0415  loads numpy with the spec; not needed for --help
 
     if not settings.directory.is_dir():
         raise CommandError(f"{settings.directory}: no such run to resume")
     origin = Origin.of(settings, environment_spec(settings.env))
-    for directory in settings.agent_directories:
+    for directory in planned_agent_directories(settings):
         _check_checkpoints(directory, settings.directory / CONFIG, origin)
-    newest = [max(directory.glob(f"{CHECKPOINTS}/{'[0-9]' * 12}"), default=None) for directory in settings.agent_directories]
+    newest = [next(reversed(checkpoint_folders(directory)), None) for directory in planned_agent_directories(settings)]
     found = [checkpoint for checkpoint in newest if checkpoint is not None]
     if not found:
         return f"{settings.directory} contains no checkpoint: training starts at 0 updates"
@@ -88,7 +87,7 @@ def check_resumable(settings: RunSettings) -> str:
 
 def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:
     refusal: str | None = None
-    for checkpoint in sorted((directory / CHECKPOINTS).glob("[0-9]" * 12), reverse=True):
+    for checkpoint in reversed(checkpoint_folders(directory)):
         try:
             objection = origin.objection(read_json(checkpoint / "state.json"))
         except (OSError, ValueError, AttributeError):

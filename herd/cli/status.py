@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.cluster_options import CLUSTER_OPTIONS, add_cluster_options
-from herd.cli.errors import CommandError
-from herd.cli.options import OneLineParser, number
+from herd.cli.options import CommandError, OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
-from herd.config.foreign_files import read_json
-from herd.config.run_files import agent_directories
+from herd.files import read_json
+from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
 
 if TYPE_CHECKING:
     import argparse
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 
 SECONDS = number("number from 0 to 600", lambda value: 0 <= value <= 600)
-ACTORS = number("whole number from 0 to 1000", lambda value: 0 <= value <= 1000, kind=int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class RunStatus:
 
     run_dir: str
     state: str
-    """running, finished, stopped, crashed, killed or ended; see `herd.supervisor.session`."""
+    """running, finished, stopped, crashed, killed or ended; see `herd.run.processes`."""
     message: str
     """Why the run crashed or was killed; empty otherwise."""
     processes: dict[str, str]
@@ -63,19 +60,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd status",
         description="Shows the runs of this machine: processes, progress, newest checkpoint. "
-        "With --release: a release in a cluster, its pods, policy versions, speed, returns, and the bottleneck: actors or learner.",
+        "With --release: a release in a cluster, its pods, speed, policy lag, returns, restarts, and what is not ready.",
     )
     parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--release", metavar="R", help="show this Helm release in a cluster instead")
-    add_cluster_options(parser)
+    parser.add_argument("-n", "--namespace", metavar="N", help="with --release: its namespace; default: that of the context")
+    parser.add_argument("--context", metavar="C", help="with --release: context of the kubeconfig; default: its current context")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="with --release: default: KUBECONFIG, then ~/.kube/config, then the service account of this pod",
+    )
     parser.add_argument(
         "--seconds", type=SECONDS, metavar="S", help="with --release: seconds over which rates are measured; default: 5; 0: no rates"
     )
-    parser.add_argument(
-        "--actors", type=ACTORS, metavar="N", help="with --release: largest number of actors to read metrics from; default: 16"
-    )
-    parser.add_argument("--all", action="store_true", help="with --release: show every pod")
+    parser.add_argument("--all", action="store_true", help="with --release: list every pod, not only those in trouble")
     return parser
 
 
@@ -83,10 +84,10 @@ def run(argv: Sequence[str]) -> int:
     """Print the state of runs; returns the exit code."""
     options = _parser().parse_args(argv)
     if options.release is not None:
-        from herd.cli.release_status import show_release  # noqa: PLC0415  local runs do without
+        from herd.cli.release import show_release  # noqa: PLC0415  local runs do without
 
         return show_release(options)
-    for name in (*CLUSTER_OPTIONS, "seconds", "actors", "all"):
+    for name in ("namespace", "context", "kubeconfig", "seconds", "all"):
         value = getattr(options, name)
         if value is not None and value is not False:
             raise CommandError(f"--{name} needs --release (see herd status --help)")
@@ -110,24 +111,22 @@ def run(argv: Sequence[str]) -> int:
 
 def read_status(run_dir: Path) -> RunStatus:
     """Read a run's files and check whether its processes answer."""
-    from herd.service.announcement import PROCESSES  # noqa: PLC0415
-    from herd.supervisor.readings import METRICS, newest_point  # noqa: PLC0415  not needed for --help
-    from herd.supervisor.session import standing  # noqa: PLC0415
-    from herd.supervisor.summary import CHECKPOINTS  # noqa: PLC0415
+    from herd.run.journals import newest_point  # noqa: PLC0415  not needed for --help
+    from herd.run.processes import run_state  # noqa: PLC0415
 
     found = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
     processes = {name: state for name, (state, _) in found.items()}
     pids = {name: pid for name, (_, pid) in found.items() if pid is not None}
-    stands = standing(run_dir, has_processes=bool(pids))
+    state = run_state(run_dir, has_processes=bool(pids))
 
     def of(directory: Path, own: dict[str, str]) -> RunStatus:
-        point = newest_point(directory / METRICS)
-        checkpoint, problem = _newest_checkpoint(directory / CHECKPOINTS)
+        point = newest_point(directory)
+        checkpoint, problem = _newest_checkpoint(directory)
         running = any(state != "gone" for state in own.values())
         return RunStatus(
             run_dir=str(directory),
-            state=stands.state if directory == run_dir or stands.state != "running" or running else "ended",
-            message=stands.message if directory == run_dir else "",
+            state=state.state if directory == run_dir or state.state != "running" or running else "ended",
+            message=state.message if directory == run_dir else "",
             processes=own,
             pids={name: pid for name, pid in pids.items() if name in own},
             env_frames=point.get("env_frames"),
@@ -151,8 +150,8 @@ def read_status(run_dir: Path) -> RunStatus:
     )
     return RunStatus(
         run_dir=str(run_dir),
-        state=stands.state,
-        message=stands.message,
+        state=state.state,
+        message=state.message,
         processes=processes,
         pids=pids,
         env_frames=sum(agent.env_frames or 0 for agent in agents),
@@ -166,12 +165,12 @@ def read_status(run_dir: Path) -> RunStatus:
     )
 
 
-def _newest_checkpoint(folder: Path) -> tuple[str | None, str | None]:
+def _newest_checkpoint(directory: Path) -> tuple[str | None, str | None]:
     """Return the name of the newest checkpoint and what is wrong with it. Every byte is verified, as when it is used."""
-    from herd.checkpoints.errors import CheckpointError  # noqa: PLC0415  not needed for --help
-    from herd.checkpoints.manifest import verified_contents  # noqa: PLC0415
+    from herd.run.checkpoints.manifest import CheckpointError, verified_contents  # noqa: PLC0415  not needed for --help
 
-    while (newest := max(folder.glob("[0-9]" * 12), default=None)) is not None:
+    while folders := checkpoint_folders(directory):
+        newest = folders[-1]
         try:
             verified_contents(newest)
         except CheckpointError as error:
@@ -184,21 +183,17 @@ def _newest_checkpoint(folder: Path) -> tuple[str | None, str | None]:
 
 def _process_state(announcement: Path) -> tuple[str, int | None]:
     """Return ready, not ready or gone, and the id of the process if it is alive."""
-    import psutil  # noqa: PLC0415  not needed for --help
-
-    from herd.service.announcement import metrics_address  # noqa: PLC0415
+    from herd.run.processes import lives, metrics_address  # noqa: PLC0415  loads psutil; not needed for --help
     from herd.telemetry.scrape import probe  # noqa: PLC0415
 
     try:
         said = read_json(announcement)
-        process = psutil.Process(int(said["pid"]))
-        # Process ids are reused: the process that wrote the file started before the file was written.
-        if process.create_time() > announcement.stat().st_mtime + 1 or process.status() == psutil.STATUS_ZOMBIE:
-            return "gone", None
-        address = metrics_address(said)
-    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        address, pid, written = metrics_address(said), int(said["pid"]), announcement.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError):
         return "gone", None
-    return "ready" if probe(f"{address}/readyz", timeout=0.5) else "not ready", process.pid
+    if not lives(pid, written):
+        return "gone", None
+    return "ready" if probe(f"{address}/readyz", timeout=0.5) else "not ready", pid
 
 
 def _returns(status: RunStatus) -> str:
@@ -224,7 +219,7 @@ def _name_within_run(agent: RunStatus) -> str:
 def _print_processes(status: RunStatus) -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     table = Table("process", "state", "pid", box=None, pad_edge=False, title_justify="left")
     for name, state in status.processes.items():
@@ -236,8 +231,7 @@ def _print_processes(status: RunStatus) -> None:
 def _print_table(statuses: Sequence[RunStatus]) -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
-    from herd.supervisor.view import count  # noqa: PLC0415
+    from herd.view.terminal import count, table_console  # noqa: PLC0415
 
     table = Table("run", "state", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
     rows = ((name, each) for run in statuses for name, each in [(run.run_dir, run), *((_name_within_run(own), own) for own in run.agents)])

@@ -10,30 +10,27 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from herd.cli.errors import CommandError
-from herd.cli.options import POSITIVE_WHOLE, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
-from herd.config.run_files import AGENTS, CONFIG
+from herd.run.paths import AGENTS, CONFIG
 from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
-from herd.sweeps.whole_runs import Trial, train_all
+from herd.sweeps.whole_runs import ClaimedError, Trial, check_unclaimed, train_all
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
     from herd.config.settings import RunSettings
-    from herd.plots.history import RunHistory
     from herd.sweeps.summary import Estimate, RunScore
     from herd.sweeps.whole_runs import WholeRun
+    from herd.view.plots.history import RunHistory
 
-_OWN = frozenset({"run_dir", "resume"})
-"""Settings that are not compared with those of an existing run."""
-_PORTS = frozenset({"port", "metrics_port"})
-"""Names of settings, in any section, that change nothing about what a run learns."""
+_OWN = frozenset({"run_dir", "resume", "placement"})
+"""Settings that are not compared with those of an existing run, because they change nothing about what it learns."""
 _LARGE = 1000.0
 """Results of this size are printed without decimals."""
 
@@ -88,9 +85,12 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError("stop.env_frames: the runs of a sweep must end; set this or stop.wall_seconds")
     output = options.output or Path("runs") / f"{settings.name}-sweep"
     trials, cells = _plan(output, common, grid, range(options.first_seed, options.first_seed + options.seeds), together=options.together)
-    missing = _checked(trials)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the runs under way
-    failed = _train(missing, len(trials), options.parallel)
+    try:
+        missing = _checked(trials)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the runs in flight
+        failed = _train(missing, len(trials), options.parallel)
+    except ClaimedError as error:
+        raise CommandError(str(error)) from error
     present = [cell for cell in cells if (cell.directory / "metrics.jsonl").is_file()]
     if present:
         _tell(output, grid, present, {"files": [str(file) for file in files], "overrides": overrides, "together": options.together})
@@ -142,6 +142,7 @@ def _checked(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that are not finished. Check that they can be trained, and that finished ones have the same settings.
 
     Raises:
+        ClaimedError: another sweep trains one of them.
         CommandError: a trial cannot be trained, or a finished one has other settings.
         SettingsError: see ``read_settings``.
 
@@ -151,6 +152,7 @@ def _checked(trials: Sequence[Trial]) -> list[Trial]:
     for trial in trials:
         settings = read_settings(trial.words, os.environ)
         if not trial.directory.is_dir():
+            check_unclaimed(trial)
             notes.update(dict.fromkeys(check_before_start(settings)))
             missing.append(trial)
         elif (key := _difference(settings, trial.directory)) is not None:
@@ -175,7 +177,7 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: 
     for name in dict.fromkeys([*one, *other]):
         key = f"{prefix}{name}"
         left, right = one.get(name), other.get(name)
-        if left == right or key in _OWN or name in _PORTS:
+        if left == right or key in _OWN:
             continue
         if not (isinstance(left, dict) and isinstance(right, dict)):
             return key
@@ -204,8 +206,9 @@ def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun
 def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object]) -> None:
     """Write and print the results."""
     from herd.config.suites import installed_suites  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.history import PlotError, read_run  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415
     from herd.sweeps.summary import RunScore, estimates, final_return, write_csv, write_json  # noqa: PLC0415
+    from herd.view.plots.history import read_run  # noqa: PLC0415
 
     def score(cell: _Cell, history: RunHistory) -> RunScore:
         reached = {task: final_return(history.env_frames, returns) for task, returns in history.episode_returns.items()}
@@ -221,7 +224,7 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
         files = [output / "sweep.json", output / "sweep.csv"]
         write_json(files[0], grid, scores, found, **about)
         write_csv(files[1], grid, scores)
-    except PlotError as error:
+    except JournalError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
@@ -234,7 +237,7 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
 def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None:
     from rich.table import Table  # noqa: PLC0415  not needed for --help
 
-    from herd.cli.consoles import table_console  # noqa: PLC0415
+    from herd.view.terminal import table_console  # noqa: PLC0415
 
     several = len({each.what for each in found}) > 1
     table = Table(box=None, pad_edge=False, title="return at the end of training", title_justify="left")
@@ -263,8 +266,8 @@ def _numbers(found: Estimate) -> list[str]:
 
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:
-    from herd.plots.history import PlotError  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.plots.sweep import Row, draw_sweep  # noqa: PLC0415
+    from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.view.plots.scores import Row, draw_sweep  # noqa: PLC0415
 
     panels: dict[str, list[Row]] = {}
     for each in found:
@@ -273,7 +276,7 @@ def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) ->
     try:
         require("matplotlib")
         draw_sweep(panels, path, title=f"{path.parent.name}: return at the end of training")
-    except (CommandError, PlotError) as error:
+    except (CommandError, JournalError) as error:
         print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return None
     return path

@@ -10,22 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable
+from herd.components.settings import TRUE_WORDS
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
 from herd.config.loading import load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import read_arguments, split_arguments
-from herd.config.section import TRUE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.config.settings import RunSettings
-    from herd.supervisor.plan import RunPorts
-    from herd.supervisor.signals import SignalInbox
-    from herd.supervisor.supervisor import Outcome
+    from herd.launch.placement import Placed
+    from herd.launch.signals import SignalInbox
+    from herd.launch.supervisor import Outcome
 
 _HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
 
@@ -59,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if _DEBUG in argv:
         return _debug([word for word in argv if word != _DEBUG])
-    from herd.supervisor.signals import SignalInbox  # noqa: PLC0415  not needed for --help
+    from herd.launch.signals import SignalInbox  # noqa: PLC0415  not needed for --help
 
     # From here on, a request to stop ends the run cleanly with exit code 0.
     with SignalInbox() as inbox:
@@ -77,9 +77,9 @@ def _debug(argv: Sequence[str]) -> int:
     if settings.resume:
         check_resumable(settings)
     from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  not needed for --help
-    from herd.api.errors import RunError  # noqa: PLC0415
+    from herd.api.runs import RunError  # noqa: PLC0415
 
-    for note in check_before_start(debug_settings(settings)):
+    for note in check_before_start(debug_settings(settings), plays_tasks=False):
         print(f"herd: {note}", file=sys.stderr)
     print(_inputs(settings))
     try:
@@ -111,10 +111,6 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
             if not files[0].is_file():
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
-    if settings.paramserver.upstream is not None:
-        raise CommandError(
-            "paramserver.upstream is only for parameter servers that are started by hand; with herd train use paramserver.replicas"
-        )
     check_curve_keys(settings.security, environ, EVERY_ROLE)
     from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
@@ -122,8 +118,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         spec = environment_spec(settings.env)
     except ValueError as error:  # UnknownTaskError is one
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
-    if (objection := settings.auxiliary.objection(spec)) is not None:
-        raise CommandError(objection)
+    for section in (settings.loss, settings.auxiliary):
+        if (objection := section.objection(spec)) is not None:
+            raise CommandError(objection)
     if settings.evaluation.protocol is not None:
         from herd.evaluation.protocols import PROTOCOLS  # noqa: PLC0415  few runs have one
 
@@ -133,14 +130,14 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
+    from herd.launch.plan import placed_here  # noqa: PLC0415
+    from herd.launch.ports import PortError  # noqa: PLC0415
+    from herd.launch.run_directory import RunDirectoryError  # noqa: PLC0415
     from herd.service.startup import let_go_of_output  # noqa: PLC0415  not needed for --help
-    from herd.supervisor.plan import held_run_ports  # noqa: PLC0415
-    from herd.supervisor.ports import PortError  # noqa: PLC0415
-    from herd.supervisor.run_directory import RunDirectoryError  # noqa: PLC0415
 
     try:
-        with held_run_ports(settings) as ports:  # before anything is created, so that a refused run leaves no files
-            outcome = _supervise(settings, ports, started, inbox)
+        with placed_here(settings) as placed:  # before anything is created, so that a refused run leaves no files
+            outcome = _supervise(settings, placed, started, inbox)
     except (PortError, RunDirectoryError) as error:
         raise CommandError(str(error)) from error
     with suppress(OSError):  # the terminal may be gone
@@ -152,15 +149,16 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
     return outcome.exit_code
 
 
-def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: SignalInbox) -> Outcome:
-    from herd.service.run_settings import changed_settings  # noqa: PLC0415
-    from herd.supervisor.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
-    from herd.supervisor.plan import plan_children  # noqa: PLC0415
-    from herd.supervisor.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
-    from herd.supervisor.session import begin_session, end_session  # noqa: PLC0415
-    from herd.supervisor.summary import draw_curve, print_summary  # noqa: PLC0415
-    from herd.supervisor.supervisor import Outcome, Supervisor  # noqa: PLC0415
-    from herd.supervisor.view import RunConsole, make_view  # noqa: PLC0415
+def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, inbox: SignalInbox) -> Outcome:
+    from herd.launch.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
+    from herd.launch.plan import plan_children  # noqa: PLC0415
+    from herd.launch.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
+    from herd.launch.supervisor import Outcome, Supervisor  # noqa: PLC0415
+    from herd.run.paths import planned_agent_directories  # noqa: PLC0415
+    from herd.run.processes import begin_session, end_session  # noqa: PLC0415
+    from herd.run.settings import changed_settings  # noqa: PLC0415
+    from herd.view.summary import draw_curve, print_summary  # noqa: PLC0415
+    from herd.view.terminal import RunConsole, make_view  # noqa: PLC0415
 
     console = RunConsole()
     if inbox.asked:
@@ -172,17 +170,16 @@ def _supervise(settings: RunSettings, ports: RunPorts, started: float, inbox: Si
         for line in (f"run directory: {run_dir}", _inputs(settings), *changed):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         begin_session(run_dir)
-        view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}")
+        environ = dict(os.environ)
+        if not settings.security.curve:
+            environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
+        plans = plan_children(settings, run_dir, placed, environ)
+        agents = planned_agent_directories(settings)
+        view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}", settings.stop, plans, agents)
         try:
-            environ = dict(os.environ)
-            if not settings.security.curve:
-                environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
-            plans = plan_children(settings, run_dir, ports, environ)
-            agents = settings.agent_directories
             outcome = Supervisor(plans, run_dir, settings.stop, view, agent_directories=agents, started=started).run(inbox)
         finally:
-            with suppress(OSError):
-                view.close()
+            view.close()
         end_session(run_dir, exit_code=outcome.exit_code, was_asked=inbox.asked, message=outcome.message)
         if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
             evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))

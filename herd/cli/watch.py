@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.errors import CommandError
-from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, OneLineParser
+from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
 
@@ -49,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError(f"{output}: the name of a recording must end in .gif or .mp4")
     require("torch", "imageio")
     from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415
-    from herd.evaluation.errors import EvaluationError  # noqa: PLC0415  not needed for --help
+    from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  not needed for --help
     from herd.evaluation.watch import record_episode  # noqa: PLC0415  loads torch
 
     try:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Annotated
+from typing import Literal
 from urllib.parse import urlsplit
-
-from pydantic import AfterValidator
 
 BOTH_VERSIONS = frozenset({"*", "", "::"})
 """Every interface, over IPv6 and IPv4."""
 ANY_INTERFACE = BOTH_VERSIONS | {"0.0.0.0"}  # noqa: S104  names that mean every interface; nothing is bound by this
 LOOPBACK = "127.0.0.1"
+ServerName = Literal["paramserver", "bandit", "replay", "population", "inference", "learner"]
+"""The services that others connect to."""
+ServiceName = Literal[ServerName, "actor", "evaluator"]
 
 
 def bare(host: str) -> str:
@@ -79,7 +80,8 @@ def accept_both_versions(made: socket.socket) -> None:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
 
 
-def _checked(address: str) -> str:
+def checked(address: str) -> str:
+    """Return an address of a service; ValueError if it is none."""
     try:
         parts = urlsplit(address)
         usable = parts.scheme == "tcp" and bool(parts.hostname) and bool(parts.port) and not parts.path
@@ -88,7 +90,3 @@ def _checked(address: str) -> str:
     if not usable:
         raise ValueError("should be tcp://HOST:PORT, with an IPv6 address in brackets")
     return address
-
-
-Address = Annotated[str, AfterValidator(_checked)]
-"""Address of a service that a process asks."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from herd.config.section import PositiveFloat, Section
+from herd.components.settings import PositiveFloat, Section
 
 if TYPE_CHECKING:
     from random import Random

@@ -30,16 +30,16 @@ def max_weights_bytes(settings: RunSettings, spec: EnvSpec) -> int:
     if ":" in network.torso:
         return OWN_TORSO_BYTES
     features, count = _torso(network, spec)
-    beside = (64 if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
+    beside = (64 if network.language else 0) + (spec.actions.num_actions + 1 if network.last_action_and_reward else 0)
     # The word embeddings and the LSTM that reads them.
-    count += 1001 * 20 + 4 * 64 * (20 + 64) if network.language else 0
+    count += spec.num_words * 20 + 4 * 64 * (20 + 64) if network.language else 0
     if network.core == "lstm":
         inputs, features = features + beside, network.core_size
         count += 4 * features * (inputs + features)
     elif beside:
         inputs, features = features + beside, 256
         count += inputs * features
-    count += features * (spec.num_actions + settings.value_scaling.num_values(len(spec.task_names)))
+    count += features * (spec.actions.num_actions + settings.value_scaling.num_values(len(spec.task_names)))
     return LEAST_BYTES + int(MARGIN * BYTES_PER_PARAMETER * count)
 
 

@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from herd.config.actions import action_settings
 from herd.contract.unroll import UnrollLayout
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
         burn_in=settings.algorithm.burn_in,
         frame_stack=spec.frame_stack,
         frame_shape=spec.frame_shape,
-        num_actions=spec.num_actions,
+        actions=spec.actions,
+        num_parameters=action_settings(spec.actions).num_parameters(spec.actions),
         state_size=settings.network.state_size,
         vector_size=spec.vector_size,
         instruction_length=spec.instruction_length,
@@ -46,7 +48,7 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
         *(["instruction"] if settings.network.language else []),
         *(["last action", "last reward clipped to [-1, 1]"] if settings.network.last_action_and_reward else []),
     ]
-    return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.num_actions} discrete"
+    return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.actions}"
 
 
 def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:

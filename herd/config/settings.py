@@ -9,39 +9,53 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from herd.config.addresses import Address, tcp_address
-from herd.config.auxiliary import AuxiliarySettings, NoAuxiliarySettings
-from herd.config.evaluation import EvaluationSettings
-from herd.config.inference import InferenceSettings
-from herd.config.losses import ImpalaSettings, LossSettings
-from herd.config.optimizers import OptimizerSettings, RMSPropSettings
-from herd.config.population import PopulationSettings
-from herd.config.replay import NoReplay, ReplaySettings
-from herd.config.replay_service import ReplayServiceSettings
-from herd.config.run_files import AGENTS
-from herd.config.section import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.auxiliary import AUXILIARIES
+from herd.components.losses import LOSSES
+from herd.components.optimizers import OPTIMIZERS
+from herd.components.replay import REPLAYS
+from herd.components.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from herd.components.trackers import LoggingSettings
+from herd.components.user_code import USER_CODE
+from herd.components.value_scaling import VALUE_SCALINGS
+from herd.config.services import (
+    ActorSettings,
+    BanditSettings,
+    EvaluationSettings,
+    InferenceSettings,
+    LearnerSettings,
+    ParamserverSettings,
+    PlacementSettings,
+    PopulationSettings,
+    ReplayServiceSettings,
+)
 from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
-from herd.config.trackers import LoggingSettings
-from herd.config.user_code import USER_CODE
-from herd.config.value_scaling import NoValueScaling, PopArtSettings, ValueScalingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from herd.components.auxiliary import AuxiliarySettings
+    from herd.components.losses import LossSettings
+    from herd.components.optimizers import OptimizerSettings
+    from herd.components.replay.none import NoReplay
+    from herd.components.replay.shared import SharedReplay
+    from herd.components.replay.uniform import UniformReplay
+    from herd.components.value_scaling import ValueScalingSettings
     from herd.config.draws import Value
 
     EnvSettings = SuiteSettings
+    ReplaySettings = NoReplay | UniformReplay | SharedReplay
 else:
     EnvSettings = suite_union()
-
-
-def _one_or_several(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+    AuxiliarySettings = AUXILIARIES.union()
+    LossSettings = LOSSES.union()
+    OptimizerSettings = OPTIMIZERS.union()
+    ReplaySettings = REPLAYS.union()
+    ValueScalingSettings = VALUE_SCALINGS.union()
 
 
 def _known_torso(name: str) -> str:
@@ -57,8 +71,6 @@ Torso = Annotated[
 ]
 CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """A client's name: valid in the name of a key file and as a key of a Kubernetes Secret."""
-MAX_TILES = 400
-"""Largest number of tiles of a bandit: ten times the default; 1/tau is then resolved to 1 %."""
 MAX_AGENTS = 256
 """Largest number of agents in a run: ten times the paper's population of 24."""
 
@@ -128,227 +140,6 @@ class AlgorithmSettings(Section):
         return self
 
 
-class ActorSettings(Section):
-    """One actor process."""
-
-    count: PositiveInt = 2
-    """Number of actor processes that ``herd train`` starts on this machine."""
-    agent: NonNegativeInt | None = None
-    """Agent of the run that this actor plays for. Null: it is leased together with the index. Set it only if the index is set."""
-    index: NonNegativeInt | None = None
-    """Index of this actor. It determines seeds and tasks. Null: it is leased from the parameter server. In a run of several agents with
-    ``agent`` null, both are leased in any case, and this only numbers the process."""
-    environments: PositiveInt = 32
-    """Number of environments that are stepped together (E)."""
-    environment_threads: PositiveInt = 1
-    """Number of threads that step the environments. Two processes with one thread each are faster than one process with two."""
-    inference_threads: PositiveInt = 1
-    """Number of torch threads for the policy."""
-    pin_to_cpu: bool = False
-    """Pin each actor to one CPU, round-robin by index. Use it on a machine of its own with one actor per CPU: environments and policy take
-    turns, and on one CPU they share a cache."""
-    inference_precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the policy's network. ``auto``: bfloat16 if the CPU is faster with it. The learner corrects with the logits that actions
-    were sampled from."""
-    lockstep: bool = False
-    """Batched A2C: wait for the policy that has learned from the last unrolls before the next unrolls start."""
-    credit: Literal["at_send", "before_unroll"] = "at_send"
-    """When an actor waits for credit, which is permission to send unrolls. ``at_send``: before it sends, as in the papers.
-    ``before_unroll``: before an unroll starts, which bounds the policy lag (docs/messaging.md)."""
-    compression: Literal["none", "lz4", "zstd"] = "none"
-    """Compression of frames on the wire."""
-    pull_interval_steps: PositiveInt | None = None
-    """Number of agent steps between two requests for newer weights, at any step of an unroll and without waiting for the answer (DiCE: 64).
-    Null: at the start of each unroll."""
-    weights_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for the parameter server at the start of an unroll, in seconds. After it the actor continues with the weights it has,
-    and does not wait until the server answers again."""
-    learner: Annotated[tuple[Address, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7100",)
-    """Addresses of the unroll sockets of the learner's shards, in the order of their ranks, agent 0 first. A single address may be given
-    without a list."""
-    links: PositiveInt = 2
-    """Number of shards that an actor connects to. It sends each message to a shard that has granted credit."""
-    paramserver: Address = "tcp://127.0.0.1:7200"
-    """Address of the parameter server."""
-    bandit: Address = "tcp://127.0.0.1:7300"
-    """Address of the bandit service. It is used if ``loss.kind`` is dice, except in the ablation ``baseline``."""
-    bandit_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for a temperature at the start of a game, in seconds. After it the game is played under the last temperature of its
-    environment, and games do not wait until the service answers again."""
-    inference: Literal["local", "remote"] = "local"
-    """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
-    then plays its environments in two halves, so that one half is answered while the other is stepped."""
-    inference_service: Address = "tcp://127.0.0.1:7600"
-    """Address of the inference service. Used with ``inference: remote``."""
-    inference_fallback: Literal["wait", "local"] = "wait"
-    """What the actor does while the inference service is down. ``wait``: wait for it. ``local``: fetch weights and choose actions itself
-    until the service answers again."""
-    inference_timeout_seconds: PositiveFloat = 2.0
-    """Time without an answer after which the inference service is considered down."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
-
-
-class LearnerSettings(Section):
-    """The learner process."""
-
-    agent: NonNegativeInt = 0
-    """Agent of the run that this process trains."""
-    batch_size: PositiveInt = 32
-    """Number of unrolls per update, over all shards, including replayed ones (B)."""
-    sample_reuse: PositiveInt = 1
-    """Number of consecutive updates on each batch (DiCE: 2). Frames and credit count once."""
-    queue_batches: PositiveInt = 2
-    """Number of batches that may wait or be under way. It bounds the queue of unrolls and all credit."""
-    max_policy_lag: NonNegativeInt | None = None
-    """Largest policy lag in learner updates. An unroll that began under an older policy is dropped as ``stale``. Null: no bound."""
-    credit_expires_seconds: PositiveFloat = 60.0
-    """If an actor is silent this long, or keeps credit unused while others wait for it, its credit goes to another actor."""
-    shards: PositiveInt = 1
-    """Number of processes that learn in lockstep (N), one per GPU, each on its part of every batch. ``herd train`` starts them on this
-    machine; elsewhere torchrun does."""
-    shard_timeout_seconds: PositiveFloat = 10.0
-    """A shard that is silent this long is considered dead. The others end, and all start again from the newest checkpoint."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that the learner trains on. ``auto``: a GPU if there is one."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of convolutions and matrix products. Parameters, losses and statistics stay float32. ``auto``: bfloat16 if the processor is
-    faster with it."""
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
-    """Mode of ``torch.compile`` for network and losses. On a CPU it needs a C++ compiler. The first update then takes a minute.
-    ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU; neither has been measured on one. A compiled LSTM runs row by row
-    instead of by the library's fused kernel."""
-    work_ahead: Literal["auto", "on", "off"] = "auto"
-    """Assemble the next batch and copy it to the device while the device computes. Such a batch is one update older. ``auto``: on a GPU,
-    unless the policy lag is bounded (``max_policy_lag``, ``actor.credit``, ``actor.lockstep``)."""
-    micro_batch_size: PositiveInt | None = None
-    """Number of unrolls per forward and backward pass. Gradients are summed, so the update is the same. Null: chosen by network and
-    device."""
-    threads: PositiveInt | None = None
-    """Number of torch threads. Null: as many as the process may use CPUs."""
-    health_interval_updates: PositiveInt = 200
-    """Number of updates between two measurements of the health of learning (explained variance, effective sample size, KL divergence of an
-    update, dead units). One costs about as much as 1.4 updates, so the default costs less than 1 %."""
-    publish_interval_updates: PositiveInt = 1
-    """Number of updates between two published versions of the weights."""
-    weights_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Data type of published weights."""
-    checkpoint_interval_seconds: PositiveFloat = 300.0
-    """Seconds between two checkpoints. One more is written at the end."""
-    keep_checkpoints: PositiveInt = 2
-    """Number of checkpoints to keep; older ones are removed."""
-    log_interval_seconds: PositiveFloat = 5.0
-    """Seconds between two points of the learning curve (metrics.jsonl)."""
-    host: str = "127.0.0.1"
-    """Network interface that the unroll socket listens on."""
-    port: Port = 0
-    """Port of the unroll socket. 0 takes a free port."""
-    paramserver: Address = "tcp://127.0.0.1:7200"
-    """Address of the parameter server."""
-    replay: Annotated[tuple[Address, ...], BeforeValidator(_one_or_several), Field(min_length=1)] = ("tcp://127.0.0.1:7400",)
-    """Addresses of all replicas of the replay service, in order. Used with ``replay.kind: shared``."""
-    population: Address = "tcp://127.0.0.1:7500"
-    """Address of the controller of the population. Used with ``population.strategy: pbt``."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
-
-
-class ParamserverSettings(Section):
-    """One parameter server process: the root, or a replica below it."""
-
-    upstream: Address | None = None
-    """Address of the parent. With a parent this process is a replica: it follows the parent's weights and passes index leases on. Null: it
-    is the root, to which the learner publishes."""
-    replicas: NonNegativeInt = 0
-    """Number of replicas that ``herd train`` starts on this machine below the root. Actors are assigned to them round-robin. 0: actors ask
-    the root."""
-    index: NonNegativeInt = 0
-    """Number of this process in the run directory. ``herd train`` gives 0 to the root and 1, 2, ... to its replicas."""
-    host: str = "127.0.0.1"
-    """Network interface that the request socket listens on."""
-    port: Port = 0
-    """Port of the request socket. 0 takes a free port. Every replica that ``herd train`` starts has a free port."""
-    index_lease_seconds: PositiveFloat = 30.0
-    """A leased actor index is free again when its holder has been silent this long. Used by the root."""
-    max_version_bytes: PositiveInt | None = None
-    """Largest version of the weights that is accepted, over all slices. Null: the size of the network's weights, or 256 MiB with a torso of
-    your own."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
-
-    @model_validator(mode="after")
-    def _is_not_its_own_parent(self) -> Self:
-        if self.port and self.upstream == tcp_address(self.host, self.port):
-            raise ValueError("upstream is this parameter server's own address; set its parent's address, or null for the root")
-        return self
-
-
-class BanditSettings(Section):
-    """The bandit service: a temperature per episode by Bandits Vote (DiCE, appendix A; Table 5 for the defaults).
-
-    ``loss.kind`` and ``loss.ablation`` decide whether a run has one, and whether it learns.
-    """
-
-    bandits: Annotated[int, Field(ge=1, le=100)] = 7
-    """Number of bandits per agent and task (M)."""
-    modes: tuple[Literal["argmax", "random"], ...] = Field(default=("argmax", "random"), min_length=1)
-    """Each bandit draws one of these modes at its start. ``argmax`` proposes the tiles of highest score. ``random`` samples tiles by their
-    scores."""
-    learning_rates: tuple[Fraction, ...] = Field(default=(0.05, 0.1, 0.2), min_length=1)
-    """Each bandit draws one of these learning rates at its start."""
-    tile_widths: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 3), min_length=1)
-    """Each bandit draws one of these at its start: the number of neighbours on either side over which a tile's value is averaged."""
-    candidates: PositiveInt = 7
-    """Number of candidates that each bandit proposes at each draw (d). At most the number of tiles."""
-    ucb_scale: NonNegativeFloat = 1.0
-    """Weight c of the bonus for tiles that were seldom tried. The paper uses 1.0 for ensembles that see a few hundred games each. An
-    ensemble that sees 24,000 games needs about 6 for the same bonus."""
-    ensembles: Literal["task", "actor", "environment"] = "task"
-    """Games that one ensemble of bandits sees. ``task``: all games of an agent on that task. ``actor``: those of one actor.
-    ``environment``: those of one environment, as in the paper, whose actors play one game at a time (algorithms 1 and 3)."""
-    max_ensembles: Annotated[int, Field(ge=1, le=16_384)] = 1024
-    """Largest number of ensembles over all agents and tasks. Each takes about 6 kB in memory and on disk. Beyond it, environments share
-    ensembles by their numbers."""
-    min_inverse_temperature: NonNegativeFloat = 0.0
-    """Lower bound of 1/tau; 0 is the uniform policy."""
-    max_inverse_temperature: PositiveFloat = 50.0
-    """Upper bound of 1/tau."""
-    tile_accuracy: PositiveFloat = 0.1
-    """Width of a tile in x = log(1 + 1/tau). The paper does not give it; 0.1 makes 39 tiles."""
-    snapshot_interval_seconds: PositiveFloat = 30.0
-    """Seconds between two writes of the state to RUN/bandit/state.json. One more is made at the end. A killed service continues from the
-    last one."""
-    history_interval_seconds: PositiveFloat = 60.0
-    """Seconds between two records in RUN/bandit/history.jsonl, which ``herd plot --bandit`` draws. A record takes about 1.4 kB per task."""
-    host: str = "127.0.0.1"
-    """Network interface that the request socket listens on."""
-    port: Port = 0
-    """Port of the request socket. 0 takes a free port."""
-    metrics_host: str = "127.0.0.1"
-    """Network interface of the metrics and health endpoint."""
-    metrics_port: Port = 0
-    """Port of the metrics and health endpoint; 0 takes a free port."""
-
-    @model_validator(mode="after")
-    def _every_bandit_has_enough_tiles(self) -> Self:
-        span = math.log1p(self.max_inverse_temperature) - math.log1p(self.min_inverse_temperature)
-        num_tiles = math.floor(span / self.tile_accuracy)
-        if num_tiles < self.candidates:
-            raise ValueError(
-                f"candidates {self.candidates} must not exceed the number of tiles, {max(num_tiles, 0)}, which follows from tile_accuracy, "
-                "min_inverse_temperature and max_inverse_temperature"
-            )
-        if num_tiles > MAX_TILES:
-            raise ValueError(f"tile_accuracy gives {num_tiles} tiles; at most {MAX_TILES} are allowed, because each adds metrics")
-        return self
-
-
 class SecuritySettings(Section):
     """Encryption and authentication of all connections between processes (CURVE; docs/messaging.md). Keys themselves are never settings."""
 
@@ -408,11 +199,11 @@ class RunSettings(Section):
     env: EnvSettings = default_suite()
     network: NetworkSettings = NetworkSettings()
     algorithm: AlgorithmSettings = AlgorithmSettings()
-    loss: LossSettings = ImpalaSettings()
-    value_scaling: ValueScalingSettings = NoValueScaling()
-    auxiliary: AuxiliarySettings = NoAuxiliarySettings()
-    optimizer: OptimizerSettings = RMSPropSettings()
-    replay: ReplaySettings = NoReplay()
+    loss: LossSettings = LOSSES.default()
+    value_scaling: ValueScalingSettings = VALUE_SCALINGS.default()
+    auxiliary: AuxiliarySettings = AUXILIARIES.default()
+    optimizer: OptimizerSettings = OPTIMIZERS.default()
+    replay: ReplaySettings = cast("NoReplay", REPLAYS.default())
     actor: ActorSettings = ActorSettings()
     learner: LearnerSettings = LearnerSettings()
     paramserver: ParamserverSettings = ParamserverSettings()
@@ -421,6 +212,7 @@ class RunSettings(Section):
     inference: InferenceSettings = InferenceSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     logging: LoggingSettings = LoggingSettings()
+    placement: PlacementSettings = PlacementSettings()
     security: SecuritySettings = SecuritySettings()
     stop: StopSettings = StopSettings()
 
@@ -430,18 +222,9 @@ class RunSettings(Section):
         return self.run_dir if self.run_dir is not None else Path("runs") / self.name
 
     @property
-    def agent_directories(self) -> list[Path]:
-        """The directory of each agent, in order."""
-        return [self.agent_directory(agent) for agent in range(self.agents)]
-
-    @property
     def actors_per_agent(self) -> int:
         """Least number of the actors started by ``herd train`` that play for each agent. Some agents may have one more."""
         return max(1, self.actor.count // self.agents)
-
-    def agent_directory(self, agent: int) -> Path:
-        """The directory for the files of an agent's learner: the run directory itself if there is only one agent."""
-        return self.directory if self.agents == 1 else self.directory / AGENTS / str(agent)
 
     def of_agent(self, agent: int) -> Self:
         """The settings of an agent's learner: with its own seed and its own initial values of the swept settings."""
@@ -502,15 +285,6 @@ class RunSettings(Section):
         return with_reward_shaping(values)
 
     @model_validator(mode="after")
-    def _agents_are_of_this_run(self) -> Self:
-        for key, agent in (("learner.agent", self.learner.agent), ("actor.agent", self.actor.agent)):
-            if agent is not None and agent >= self.agents:
-                raise ValueError(f"{key} {agent} must be below agents, which is {self.agents}")
-        if self.actor.agent is not None and self.actor.index is None:
-            raise ValueError("actor.agent and actor.index are leased together: set both or neither")
-        return self
-
-    @model_validator(mode="after")
     def _a_sweep_is_of_its_agents(self) -> Self:
         if self.sweep:
             check_keys(self.sweep)
@@ -565,11 +339,12 @@ class RunSettings(Section):
             )
 
     def _check_replay(self) -> None:
-        if isinstance(self.value_scaling, PopArtSettings):
-            if self.value_scaling.replayed and self.replay.kind == "none":
-                raise ValueError("value_scaling.replayed needs a replay.kind other than none")
-            if not self.value_scaling.replayed and not self.replay.train_online:
-                raise ValueError("replay.train_online false needs value_scaling.replayed true: PopArt's statistics would never change")
+        if (
+            incompatibility := self.value_scaling.incompatibility(
+                has_replay=self.replay.kind != "none", train_online=self.replay.train_online
+            )
+        ) is not None:
+            raise ValueError(incompatibility)
         if self.num_online_unrolls < 1:
             raise ValueError("replay.fraction is too large: a batch of learner.batch_size needs at least one online unroll")
         if self.replay.fraction and self.num_replayed_unrolls < 1:

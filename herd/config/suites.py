@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_
 
 from pydantic import Field, field_validator
 
-from herd.config.section import PositiveInt, Section
+from herd.components.settings import PositiveInt, Section
 
 if TYPE_CHECKING:
     from herd.config.settings import NetworkSettings

@@ -15,7 +15,7 @@ from herd.config.errors import close_match
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.config.section import Section
+    from herd.components.settings import Section
 
 SECTIONS = ("loss", "optimizer")
 """Sections whose settings may differ between agents, because only the agent's learner reads them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from herd.config.section import Section
+from herd.components.settings import Section
 
 
 class LoggingSettings(Section):

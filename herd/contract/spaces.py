@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-NO_ACTION = -1
-"""Stands for the previous action in a game's first row."""
+if TYPE_CHECKING:
+    from herd.contract.actions import ActionSpace
+
 NO_FRAMES = (0, 0, 0)
 """The frame shape of observations without frames."""
 
@@ -20,8 +22,8 @@ class EnvSpec:
     """(H, W, C) of the newest frame, uint8; NO_FRAMES if observations are vectors only."""
     frame_stack: int
     """Number of frames in one observation (S)."""
-    num_actions: int
-    """Number of discrete actions (A)."""
+    actions: ActionSpace
+    """Space of the actions."""
     action_repeat: int
     """Env frames per agent step."""
     instruction_length: int

@@ -1,7 +1,7 @@
 """The arrays of an unroll: names, dtypes, shapes and ranges, derived from the run's contract alone.
 
-Legend: U unrolls, T agent steps, S frames in a stack, H W C one frame, D numbers in a vector, A actions, L instruction words.
-docs/messaging.md gives the meaning of each field.
+Legend: U unrolls, T agent steps, H W C one frame, D numbers in a vector, P parameters of an action distribution, S numbers of the core's
+state, L instruction words. docs/messaging.md gives the meaning of each field.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from herd.contract.spaces import NO_ACTION
+if TYPE_CHECKING:
+    from herd.contract.actions import ActionSpace
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -26,6 +27,10 @@ LINK_BITS = 8
 """Lowest bits of an actor's incarnation, which identify its link to a shard; the other bits identify the process."""
 
 
+Axis = Literal["row", "step", "plane", "unroll"]
+"""``row``: rows 0..T, each before a step. ``step``: steps 0..T-1. ``plane``: older frames, before row 0. ``unroll``: one entry."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
     """One array of an unroll."""
@@ -34,10 +39,17 @@ class FieldSpec:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     """Shape per unroll; on the wire a leading dimension U is added."""
-    minimum: int | None = None
-    """Smallest value that an integer field may hold; None for the limit of the dtype."""
-    maximum: int | None = None
+    axis: Axis = "unroll"
+    """What the first dimension counts."""
+    minimum: int | tuple[int, ...] | None = None
+    """Smallest value that an integer field may hold, one for all or one for each number of an entry; None for the limit of the dtype."""
+    maximum: int | tuple[int, ...] | None = None
     """Largest value, likewise."""
+
+    @property
+    def entry_shape(self) -> tuple[int, ...]:
+        """Shape of one row or step, or of the whole field if it has only one entry."""
+        return self.shape if self.axis == "unroll" else self.shape[1:]
 
     @property
     def bytes_per_unroll(self) -> int:
@@ -52,13 +64,15 @@ class UnrollLayout:
     unroll_length: int
     """T, the burn-in included."""
     frame_stack: int
-    """S, the frames in a stack."""
+    """Number of frames in a stack."""
     frame_shape: tuple[int, int, int]
     """(H, W, C); (0, 0, 0) if observations have no frames."""
-    num_actions: int
-    """A, the number of actions."""
+    actions: ActionSpace
+    """Space of the actions."""
+    num_parameters: int
+    """P, the parameters of an action distribution."""
     state_size: int = 0
-    """Numbers of the core's state; 0 without a recurrent core."""
+    """S, the numbers of the core's state; 0 without a recurrent core."""
     vector_size: int = 0
     """D; 0 if observations are frames only."""
     instruction_length: int = 0
@@ -80,27 +94,28 @@ class UnrollLayout:
         """The fields in wire order."""
         steps, rows = self.unroll_length, self.unroll_length + 1
         u1, b1, i2, i4, i8, f4 = (DTYPES[code] for code in ("|u1", "|b1", "<i2", "<i4", "<i8", "<f4"))
-        last_action = self.num_actions - 1
+        action, shape = DTYPES[self.actions.dtype], self.actions.shape
+        low, high = (tuple(map(int, bound)) if action.kind == "i" else None for bound in (self.actions.low, self.actions.high))
         last_task = None if self.num_tasks is None else self.num_tasks - 1
         last_word = None if self.num_words is None else self.num_words - 1
         fields = [
-            FieldSpec("history_frames", u1, (self.frame_stack - 1, *self.frame_shape)),
-            FieldSpec("frames", u1, (rows, *self.frame_shape)),
-            FieldSpec("observations", f4, (rows, self.vector_size)),
-            FieldSpec("game_reset", b1, (rows,)),
-            FieldSpec("core_reset", b1, (rows,)),
-            FieldSpec("actions", i4, (steps,), minimum=0, maximum=last_action),
-            FieldSpec("rewards", f4, (steps,)),
-            FieldSpec("terminated", b1, (steps,)),
-            FieldSpec("truncated", b1, (steps,)),
-            FieldSpec("row_valid", b1, (steps,)),
-            FieldSpec("behaviour_logits", f4, (steps, self.num_actions)),
-            FieldSpec("inverse_temperature", f4, (steps,)),
+            FieldSpec("history_frames", u1, (self.frame_stack - 1, *self.frame_shape), "plane"),
+            FieldSpec("frames", u1, (rows, *self.frame_shape), "row"),
+            FieldSpec("observations", f4, (rows, self.vector_size), "row"),
+            FieldSpec("game_reset", b1, (rows,), "row"),
+            FieldSpec("core_reset", b1, (rows,), "row"),
+            FieldSpec("actions", action, (steps, *shape), "step", low, high),
+            FieldSpec("rewards", f4, (steps,), "step"),
+            FieldSpec("terminated", b1, (steps,), "step"),
+            FieldSpec("truncated", b1, (steps,), "step"),
+            FieldSpec("row_valid", b1, (steps,), "step"),
+            FieldSpec("behaviour_parameters", f4, (steps, self.num_parameters), "step"),
+            FieldSpec("inverse_temperature", f4, (steps,), "step"),
             FieldSpec("policy_version", i8, (2, 2), minimum=0),
             FieldSpec("initial_core_state", f4, (self.state_size,)),
-            FieldSpec("last_action", i4, (), minimum=NO_ACTION, maximum=last_action),
+            FieldSpec("last_action", action, shape, minimum=low, maximum=high),
             FieldSpec("last_reward", f4, ()),
-            FieldSpec("instructions", i2, (rows, self.instruction_length), minimum=0, maximum=last_word),
+            FieldSpec("instructions", i2, (rows, self.instruction_length), "row", 0, last_word),
             FieldSpec("environment_slot", i4, (), minimum=0),
             FieldSpec("task_id", i4, (), minimum=0, maximum=last_task),
             FieldSpec("episode_id", i8, (), minimum=0),
@@ -108,6 +123,10 @@ class UnrollLayout:
         ]
         # A field without elements (no frames, history, vector, core or instructions) is not sent.
         return tuple(field for field in fields if math.prod(field.shape) > 0)
+
+    def along(self, *axes: Axis) -> tuple[FieldSpec, ...]:
+        """The fields whose first dimension is one of ``axes``, in wire order."""
+        return tuple(field for field in self.fields if field.axis in axes)
 
     def allocate(self, num_unrolls: int) -> dict[str, Array]:
         """Return zeroed arrays for ``num_unrolls`` unrolls by field name, each [U, *shape]."""

@@ -5,12 +5,12 @@ Shapes: H W C one frame, D numbers of a vector, L words of an instruction.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-
-from herd.envs.instructions import hash_instruction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,26 @@ if TYPE_CHECKING:
 
 FRAME, VECTOR, WORDS = "frame", "vector", "words"
 """Names of the parts."""
+NUM_BUCKETS = 1000
+"""Number of ids in an embedding table of words, including padding (IMPALA's language channel)."""
+MAX_WORDS = 16
+"""Longer instructions are truncated."""
+PADDING = 0
+
+
+def hash_instruction(text: str) -> list[int]:
+    """Return ``MAX_WORDS`` ids for the words of ``text`` (split at white space): 1..999, then ``PADDING``.
+
+    The hash is the same in every process and release, so actors, learners and checkpoints agree.
+    """
+    words = [1 + zlib.crc32(word.encode()) % (NUM_BUCKETS - 1) for word in text.split()[:MAX_WORDS]]
+    return words + [PADDING] * (MAX_WORDS - len(words))
+
+
+@lru_cache(maxsize=1024)
+def hashed_words(text: str) -> NDArray[np.int64]:
+    """Return `hash_instruction` as an array, int64 [L]; for reading only, because it is computed once for equal texts."""
+    return np.array(hash_instruction(text), np.int64)
 
 
 class Reader(Protocol):

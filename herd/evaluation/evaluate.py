@@ -10,13 +10,10 @@ import numpy as np
 from herd.acting.policy import inference_precision
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec
-from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from, num_environments, play_tasks, task_groups
-from herd.evaluation.protocols import protocol_named
+from herd.evaluation.protocols import EvaluationError, protocol_named, training_scores
 from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Procedure, ScoredRun, TaskScore, make_report
-from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import load_trained_run, settings_of
-from herd.evaluation.training_scores import training_scores
+from herd.evaluation.trained_run import best_temperatures, load_trained_run, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,8 +14,8 @@ from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.envs.make import environment_spec, make_environments
-from herd.evaluation.errors import EvaluationError
-from herd.service.hardware import usable_cpus
+from herd.evaluation.protocols import EvaluationError
+from herd.service.host import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

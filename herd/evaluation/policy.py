@@ -15,7 +15,7 @@ from herd.envs.api import Observation, Transition
 from herd.envs.make import make_environments, make_reader
 from herd.envs.reading import FRAME, VECTOR, WORDS
 from herd.evaluation.play import drawn_from
-from herd.service.hardware import usable_cpus
+from herd.service.host import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

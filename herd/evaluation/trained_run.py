@@ -5,24 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from herd.checkpoints.store import CheckpointError, load_checkpoint, newest_checkpoint
-from herd.checkpoints.weights import load_into
+from herd.components.value_scaling import VALUE_SCALINGS
+from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.sources import take_section
-from herd.config.run_files import config_file
 from herd.envs.make import environment_spec, suite_of
-from herd.evaluation.errors import EvaluationError
-from herd.learning.value_scaling import VALUE_STATISTICS, make_value_scaling
+from herd.evaluation.protocols import EvaluationError
+from herd.files import read_json
 from herd.networks.agent import Agent, agent_of
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.paths import CHECKPOINTS, agent_number, config_file, whole_run
+from herd.run.tensors import load_checkpoint, load_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from herd.acting.temperatures import Bounds
+    from herd.components.value_scaling.api import Statistics
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
     from herd.contract.spaces import EnvSpec
-    from herd.learning.value_scaling import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
         raise EvaluationError(f"{config}: {error}") from error
     settings, spec = _overridden(config, overrides, trained.env, trained_spec)
     try:
-        directory = checkpoint if checkpoint is not None else newest_checkpoint(run_dir / "checkpoints")
+        directory = checkpoint if checkpoint is not None else newest_checkpoint(run_dir / CHECKPOINTS)
         if directory is None:
             raise EvaluationError(f"{run_dir} contains no checkpoint yet")
         loaded = load_checkpoint(directory)
@@ -122,5 +126,35 @@ def _overridden(config: Path, overrides: Sequence[str], trained_env: SuiteSettin
 def _un_normalise(agent: Agent, trained: RunSettings, num_tasks: int, statistics: Statistics) -> None:
     """Rewrite the value heads so that they predict unnormalised returns."""
     if statistics:
-        scaling = make_value_scaling(trained.value_scaling, num_tasks)
+        scaling = VALUE_SCALINGS.make(trained.value_scaling, num_tasks)
         scaling.rescale(agent.value_head, statistics, scaling.initial("cpu"))
+
+
+STATES = ("bandit/state.json", "bandit/state.previous.json")
+"""Files of the bandit's state, newest first."""
+
+
+def best_temperatures(run_dir: Path, run: TrainedRun) -> tuple[Bounds, ...] | None:
+    """Return the ranges of 1/tau by task, from the newest readable state of the bandit; None if games are played with tau = 1.
+
+    A task without any return so far is played with tau = 1.
+
+    Raises:
+        EvaluationError: the run uses temperatures, but no state can be read.
+
+    """
+    if not run.settings.loss.draws_temperatures:
+        return None
+    agent = agent_number(run_dir)
+    for name in STATES:
+        try:
+            bandits = read_json(whole_run(run_dir) / name)["state"]["bandits"]
+            best = {bandit["task"]: bandit["best_inverse_temperatures"] for bandit in bandits if bandit["agent"] == agent}
+            return tuple(_bounds(best.get(task)) for task in run.spec.task_names)
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    raise EvaluationError(f"{run_dir} contains no readable {STATES[0]}, which holds the best temperatures")
+
+
+def _bounds(best: list[float] | None) -> Bounds:
+    return (1.0, 1.0) if best is None else (float(best[0]), float(best[1]))

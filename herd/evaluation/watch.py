@@ -10,10 +10,9 @@ import numpy as np
 
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import make_environments, suite_of
-from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from, start_play
-from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import load_trained_run
+from herd.evaluation.protocols import EvaluationError
+from herd.evaluation.trained_run import best_temperatures, load_trained_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -130,9 +129,9 @@ class _Moment:
     """[H, W, 1 or 3]; the environment's memory, valid until the next moment."""
     return_so_far: float
     value: float | None
-    """None on a game's last frame, which has no future reward."""
+    """The policy's value; None on a game's last frame, which has no future reward."""
     finished_return: float | None
-    """Whether this is a game's last frame."""
+    """Return of the game that ends with this frame; None on any other frame."""
 
 
 def _played(

@@ -1,1 +1,1 @@
-"""Exports a trained policy as TorchScript or ONNX for use without Herd, and compares the outputs."""
+"""Exports a trained policy with torch.export or as ONNX for use without Herd, and compares the outputs."""

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     Compute = Callable[[Sequence[NDArray[np.generic]]], list[NDArray[Any]]]
     """Maps inputs in order to outputs in order."""
 
-Format = Literal["torchscript", "onnx"]
-SUFFIXES: dict[Format, str] = {"torchscript": ".pt", "onnx": ".onnx"}
-PACKAGES: dict[Format, tuple[str, ...]] = {"torchscript": (), "onnx": ("onnx", "onnxscript", "onnxruntime")}
-"""Packages that the formats need in addition to torch."""
+Format = Literal["torch", "onnx"]
+SUFFIXES: dict[Format, str] = {"torch": ".pt2", "onnx": ".onnx"}
 OPSET = 18
 """Version of the ONNX operator set, from 2022, which all runtimes support."""
 _EXAMPLE_ENVIRONMENTS = 3
@@ -32,52 +30,41 @@ _EXAMPLE_ENVIRONMENTS = 3
 def write(policy: ExportedPolicy, path: Path, kind: Format) -> None:
     """Write ``policy`` to ``path``, for any number of environments."""
     example = tuple(_example(port) for port in policy.inputs)
+    shapes = (tuple({0: torch.export.Dim("environments", min=1, max=1 << 20)} for _ in example),)
     # Parameters require gradients here, because pooling then uses the operation that both formats support.
     policy.requires_grad_(requires_grad=True)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), path.open("wb") as file:
         warnings.simplefilter("ignore")  # warnings for authors of exporters
-        if kind == "torchscript":
-            _write_torchscript(policy, example, path)
-        else:
-            _write_onnx(policy, example, path)
+        if kind == "torch":
+            torch.export.save(torch.export.export(policy, example, dynamic_shapes=shapes), file)
+            return
+        program = torch.onnx.export(
+            policy,
+            example,
+            dynamo=True,
+            input_names=[port.name for port in policy.inputs],
+            output_names=[port.name for port in policy.outputs],
+            dynamic_shapes=shapes,
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+        )
+        assert program is not None
+        file.write(program.model_proto.SerializeToString())
 
 
 def reader(path: Path, policy: ExportedPolicy, kind: Format) -> Compute:
     """Open a file of `write`; ``policy`` names inputs and outputs."""
-    return _torchscript_reader(path) if kind == "torchscript" else _onnx_reader(path, policy)
+    return _torch_reader(path) if kind == "torch" else _onnx_reader(path, policy)
 
 
-def _write_torchscript(policy: ExportedPolicy, example: tuple[torch.Tensor, ...], path: Path) -> None:
-    traced = torch.jit.trace(policy, example, check_trace=False)  # type: ignore[no-untyped-call]
-    for parameter in traced.parameters():
-        parameter.requires_grad_(False)
-    traced.save(str(path))
-
-
-def _write_onnx(policy: ExportedPolicy, example: tuple[torch.Tensor, ...], path: Path) -> None:
-    environments = torch.export.Dim("environments", min=1, max=1 << 20)
-    program = torch.onnx.export(
-        policy,
-        example,
-        dynamo=True,
-        input_names=[port.name for port in policy.inputs],
-        output_names=[port.name for port in policy.outputs],
-        dynamic_shapes=(tuple({0: environments} for _ in example),),
-        opset_version=OPSET,
-        external_data=False,
-        verbose=False,
-    )
-    assert program is not None
-    program.save(str(path))
-
-
-def _torchscript_reader(path: Path) -> Compute:
-    with warnings.catch_warnings():
+def _torch_reader(path: Path) -> Compute:
+    with warnings.catch_warnings(), path.open("rb") as file:
         warnings.simplefilter("ignore")
-        module = torch.jit.load(str(path))  # type: ignore[no-untyped-call]
+        module = torch.export.load(file).module()
 
     def compute(inputs: Sequence[NDArray[np.generic]]) -> list[NDArray[Any]]:
-        with torch.inference_mode():
+        with torch.no_grad():
             return [output.numpy() for output in module(*(torch.from_numpy(each) for each in inputs))]
 
     return compute

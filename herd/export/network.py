@@ -1,6 +1,6 @@
 """A policy as one module with named input and output tensors, for one row of E environments, including all preprocessing.
 
-Shapes: E environments, C H W one frame, D numbers of a vector, L words of an instruction, A actions, K value heads,
+Shapes: E environments, C H W one frame, D numbers of a vector, L words of an instruction, K value heads,
 S numbers of the core's state.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec
     from herd.networks.agent import Agent
 
-LOGITS, VALUES, CORE_STATE = "logits", "values", "core_state"
+VALUES, CORE_STATE = "values", "core_state"
 NEXT_CORE_STATE = "next_core_state"
 
 
@@ -40,8 +40,8 @@ class Port(NamedTuple):
 class ExportedPolicy(nn.Module):
     """The acting network in float32.
 
-    It scales pixels, clips rewards and unnormalises values (PopArt). The recurrent state is an input and an output. Logits are before any
-    temperature: sample from their softmax, or take the largest.
+    It scales pixels, clips rewards and unnormalises values (PopArt). The recurrent state is an input and an output. Parameters of the
+    action distribution are before any temperature: of logits, sample from the softmax, or take the largest.
     """
 
     def __init__(self, agent: Agent, spec: EnvSpec) -> None:
@@ -69,12 +69,12 @@ class ExportedPolicy(nn.Module):
             _row(frames),
             given.get("core_reset", no).unsqueeze(0),
             core_state,
-            given.get("last_actions", no.long()).unsqueeze(0),
+            given.get("last_actions", no).unsqueeze(0),
             (no.float() if rewards is None else clip_last_rewards(rewards)).unsqueeze(0),
             _row(given.get("instructions")),
             _row(given.get("vectors")),
         )
-        found = {LOGITS: output.policy_logits[0], VALUES: output.values[0], NEXT_CORE_STATE: after}
+        found = {self.agent.distribution.parameters_name: output.parameters[0], VALUES: output.values[0], NEXT_CORE_STATE: after}
         return tuple(found[port.name] for port in self.outputs)
 
 
@@ -91,10 +91,13 @@ def inputs_of(agent: Agent, spec: EnvSpec) -> tuple[Port, ...]:
     if agent.language is not None:
         found.append(Port("instructions", "int64", (each, spec.instruction_length), "hashed words, 0 behind the last"))
     if agent.last_action_and_reward:
-        found.append(Port("last_actions", "int64", (each,), "the action before this row, -1 where a game starts"))
+        actions = spec.actions
+        dtype = "int64" if actions.dtype == "<i4" else "float32"
+        found.append(Port("last_actions", dtype, (each, *actions.shape), "the action before this row; ignored where a game starts"))
         found.append(Port("last_rewards", "float32", (each,), "the reward before this row, raw, 0 where a game starts"))
+    if agent.core.state_size or agent.last_action_and_reward:
+        found.append(Port("core_reset", "bool", (each,), "a game starts with this row: neither state nor last action count"))
     if agent.core.state_size:
-        found.append(Port("core_reset", "bool", (each,), "a game starts with this row: the state is set to the initial one"))
         meaning = "next_core_state of the row before; ignored where core_reset is true"
         found.append(Port(CORE_STATE, "float32", (each, agent.core.state_size), meaning))
     return tuple(found)
@@ -104,7 +107,7 @@ def outputs_of(agent: Agent) -> tuple[Port, ...]:
     """Return the outputs of the network for a row."""
     each = "environments"
     found = [
-        Port(LOGITS, "float32", (each, agent.num_actions), "of the actions"),
+        Port(agent.distribution.parameters_name, "float32", (each, agent.distribution.num_parameters), "of the actions"),
         Port(VALUES, "float32", (each, agent.value_head.out_features), "of shaped and discounted rewards to come"),
     ]
     if agent.core.state_size:

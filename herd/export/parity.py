@@ -13,8 +13,8 @@ from herd.acting.policy import LocalPolicy
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.envs.make import make_environments
-from herd.export.network import LOGITS, NEXT_CORE_STATE, VALUES, tensors_of
-from herd.service.hardware import usable_cpus
+from herd.export.network import NEXT_CORE_STATE, VALUES, tensors_of
+from herd.service.host import usable_cpus
 
 if TYPE_CHECKING:
     from herd.evaluation.trained_run import TrainedRun
@@ -49,6 +49,8 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
     """
     network = LocalPolicy(run.agent, seed=seed, precision=torch.float32)
     state = RowState(run.spec, run.settings.network, Temperatures(), num_environments=environments)
+    distribution = policy.agent.distribution
+    parameters = distribution.parameters_name
     names = [port.name for port in policy.outputs]
     differences, largest = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     other_actions = games = 0
@@ -61,11 +63,12 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
             inputs = tensors_of(rows._replace(core_state=carried), policy.inputs)
             found = dict(zip(names, compute(inputs), strict=True))
             step = network.collect(network.submit(rows))
-            expected = {LOGITS: step.behaviour_logits, VALUES: step.values, NEXT_CORE_STATE: step.core_state}
+            expected = {parameters: step.behaviour_parameters, VALUES: step.values, NEXT_CORE_STATE: step.core_state}
             for name in names:
                 differences[name] = _larger(differences[name], np.abs(found[name] - expected[name]).max())
                 largest[name] = _larger(largest[name], np.abs(expected[name]).max())
-            other_actions += int((found[LOGITS].argmax(axis=1) != expected[LOGITS].argmax(axis=1)).sum())
+            modes = (distribution.at(torch.from_numpy(each[parameters])).mode() for each in (found, expected))
+            other_actions += int(torch.ne(*modes).reshape(environments, -1).any(dim=1).sum())
             carried = np.array(found.get(NEXT_CORE_STATE, carried))
             transition = batch.step(step.actions)
             state.advance(step, transition)

@@ -1,1 +1,1 @@
-"""Access to Kubernetes: a release's workloads, its pods and their metrics. Only this package imports kubernetes."""
+"""Access to Kubernetes: the pods of a release and their metrics. Only this package imports kubernetes."""

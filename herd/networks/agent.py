@@ -1,6 +1,7 @@
 """The agent of IMPALA, arXiv:1802.01561, Fig. 3: torso, optional recurrent core, policy and value heads, or DiCE's dueling heads.
 
-Shapes: T rows, B unrolls, A actions, K value heads, S numbers of the core's state, H x W pixels, D numbers of a vector, L words.
+Shapes: T rows, B unrolls, P parameters of an action distribution, K value heads, S numbers of the core's
+state, H x W pixels, D numbers of a vector, L words.
 
 Precision: parameters are stored as float32. The torso computes in ``compute_dtype``; core, heads and outputs are float32.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from herd.networks.actions import Categorical
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
 from herd.networks.layers import Convolution, Dense, PixelConvolution, Rectifier
 from herd.networks.recurrent import Core, LSTMCore, NoCore
@@ -21,9 +23,10 @@ from herd.networks.torsos import build_torso
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.losses import Head
+    from herd.components.losses import Head
     from herd.config.settings import NetworkSettings, RunSettings
     from herd.contract.spaces import EnvSpec
+    from herd.networks.actions import ActionDistribution
 
 JOINT_SIZE = 256
 """Number of units that mix torso and side inputs if there is no recurrent core."""
@@ -42,8 +45,8 @@ def agent_of(settings: RunSettings, spec: EnvSpec) -> Agent:
 class AgentOutput(NamedTuple):
     """The outputs of the heads for each row."""
 
-    policy_logits: Tensor
-    """float32 [T, B, A], before any temperature. With the dueling head they are the advantages A(x, .), as the network gives them."""
+    parameters: Tensor
+    """float32 [T, B, P] of the action distribution, before any temperature. With the dueling head they are the advantages A(x, .)."""
     values: Tensor
     """float32 [T, B, K], one for each value head. With the dueling head Q(x, .) = V(x) + A(x, .)."""
     features: Tensor
@@ -74,12 +77,14 @@ class Agent(nn.Module):
         super().__init__()
         if network.language and spec.instruction_length == 0:
             raise ValueError("network.language needs environments with instructions")
-        self.num_actions = spec.num_actions
+        self.distribution: ActionDistribution = Categorical(spec.actions)
         self.compute_dtype = torch.float32
         self.torso = build_torso(spec, network)
         self.language = InstructionEncoder(spec.num_words) if network.language else None
         self.last_action_and_reward = network.last_action_and_reward
-        num_side = (LANGUAGE_SIZE if network.language else 0) + (spec.num_actions + 1 if network.last_action_and_reward else 0)
+        num_side = LANGUAGE_SIZE if network.language else 0
+        if network.last_action_and_reward:
+            num_side += self.distribution.num_features + 1
         num_features = self.torso.num_features + num_side
         start = network.initialization
         # With linear heads alone, an instruction could not determine the action for a picture.
@@ -89,8 +94,7 @@ class Agent(nn.Module):
         num_inputs = JOINT_SIZE if has_joint else num_features
         self.core: Core = LSTMCore(num_inputs, network.core_size, start) if network.core == "lstm" else NoCore(num_inputs)
         self.num_features = num_features = self.core.num_features
-        # Small weights start near the uniform policy for features of any scale. The paper's initialization does not reduce them.
-        action_head = Dense(num_features, spec.num_actions, gain=0.01, initialization=start)
+        action_head = self.distribution.head(num_features, start)
         # Two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) has no layer between core and heads,
         # and adds A to V without centring: each has its own target, which distinguishes them.
         self.policy_head = action_head if head == "policy_value" else None
@@ -116,7 +120,7 @@ class Agent(nn.Module):
             frames: uint8 [T, B, stack * C, H, W]; fastest in the memory order of ``frame_stack.restack``. None without frames.
             core_reset: bool [T, B]; before such a row, the core's state is set to its initial one.
             core_state: float32 [B, S] before row 0.
-            last_actions: int64 [T, B], the action before each row, -1 for none (an all-zero one-hot vector).
+            last_actions: [T, B, *shape], the action before each row; ignored where ``core_reset`` is true, as there is none.
             last_rewards: float32 [T, B], the reward before each row, clipped to [-1, 1].
             instructions: int64 [T, B, L] hashed words, 0 padding; needed with ``network.language`` only.
             vectors: float32 [T, B, D]; None if observations have only frames.
@@ -129,7 +133,7 @@ class Agent(nn.Module):
         images = None if frames is None else _fold_time(frames)
         numbers = None if vectors is None else vectors.flatten(0, 1)
         features = self.torso(images, numbers, self.compute_dtype).float().unflatten(0, core_reset.shape)
-        features = self._with_side_inputs(features, last_actions, last_rewards, instructions)
+        features = self._with_side_inputs(features, last_actions, ~core_reset, last_rewards, instructions)
         features, core_state = self.core(features, core_reset, core_state, num_tail_rows=num_tail_rows, reset_rows=reset_rows)
         action_head = self.policy_head if self.policy_head is not None else self.advantage_head
         assert action_head is not None
@@ -148,13 +152,13 @@ class Agent(nn.Module):
                 module.to(dtype)
         return inference
 
-    def _with_side_inputs(self, features: Tensor, last_actions: Tensor, last_rewards: Tensor, instructions: Tensor | None) -> Tensor:
-        """Return features [T, B, F] with the reward, the one-hot action and the instruction appended, if the network uses them."""
+    def _with_side_inputs(
+        self, features: Tensor, last_actions: Tensor, has_previous: Tensor, last_rewards: Tensor, instructions: Tensor | None
+    ) -> Tensor:
+        """Return features [T, B, F] with the reward, the action and the instruction appended, if the network uses them."""
         parts = [features]
         if self.last_action_and_reward:
-            # Not F.one_hot, which on a CPU searches the largest action first. -1, for none, gives zeros.
-            one_hot = last_actions.unsqueeze(-1) == torch.arange(self.num_actions, device=last_actions.device)
-            parts += [last_rewards.unsqueeze(-1), one_hot.to(features.dtype)]
+            parts += [last_rewards.unsqueeze(-1), self.distribution.encode(last_actions, has_previous)]
         if self.language is not None:
             if instructions is None:
                 raise ValueError("this network needs instructions, but none were given")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from herd.config.user_code import failure, load_user_code
+from herd.components.user_code import failure, load_user_code
 from herd.networks.layers import (
     PIXEL_SCALE,
     PLAIN,

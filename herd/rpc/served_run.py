@@ -17,7 +17,7 @@ class ServedRun:
     server: str
     """Name of the server in messages."""
     address: str
-    """The setting that holds its address."""
+    """The option that holds its address."""
     run_id: str
     contract: str
     num_agents: int

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 from herd.service.signals import StopRequest
 
 if TYPE_CHECKING:
+    from herd.config.addresses import ServiceName
     from herd.config.settings import RunSettings
-    from herd.topology import ServiceName
+    from herd.service.identity import Identity
 
 
 def main(service: ServiceName, module: str) -> int:
-    """Run the process of ``service``: calls ``run(settings, stop)`` of ``module``, which is imported after the settings were checked.
+    """Run the process of ``service``: calls ``run(settings, identity, stop)`` of ``module``, imported after both were checked.
 
     Returns the exit code; see `herd.service.startup.run_service`.
     """
     stop = StopRequest()
     from herd.service.startup import run_service  # noqa: PLC0415  after the signal handlers, because reading settings takes part of a second
 
-    def run(settings: RunSettings, stop: StopRequest) -> None:
-        import_module(module).run(settings, stop)
+    def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
+        import_module(module).run(settings, identity, stop)
 
     try:
         return run_service(service, run, stop)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec, suite_of
-from herd.service.announcement import announce_process
+from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from herd.telemetry.logs import configure_logging, get_logger
-from herd.topology import component_of
+from herd.topology import service_of
 from herd.transport.context import Context
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from herd.config.addresses import ServiceName
     from herd.config.settings import RunSettings
-    from herd.topology import ServiceName
+    from herd.service.identity import Identity
 
 
 def is_loopback(host: str) -> bool:
@@ -32,7 +33,7 @@ def is_loopback(host: str) -> bool:
 class ServiceProcess:
     """The resources of a service process. At exit its endpoint is closed and sent messages are flushed."""
 
-    def __init__(self, service: ServiceName, settings: RunSettings) -> None:
+    def __init__(self, service: ServiceName, settings: RunSettings, identity: Identity) -> None:
         """Configure the log; nothing is bound yet.
 
         Raises:
@@ -42,14 +43,15 @@ class ServiceProcess:
         configure_logging(service, run=settings.name)
         self.service = service
         self.settings = settings
-        self._own: Any = getattr(settings, component_of(service, settings).service.section)
+        self.identity = identity
         self.log = get_logger(service)
         try:
             self.spec = environment_spec(settings.env)
         except ValueError as error:
             raise BadInputError(str(error)) from error
-        if (objection := settings.auxiliary.objection(self.spec)) is not None:
-            raise BadInputError(objection)
+        for section in (settings.loss, settings.auxiliary):
+            if (objection := section.objection(self.spec)) is not None:
+                raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
         steps = suite_of(settings.env).longest_step_seconds if service in {"actor", "evaluator"} else 0.0
         self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)
@@ -65,13 +67,12 @@ class ServiceProcess:
 
     def _warn_of_open_door(self) -> None:
         """Warn if anyone who can reach this machine may act as a process of the run."""
-        service = component_of(self.service, self.settings).service
-        own = self._own
-        if service.port is None or self.context.curve or is_loopback(own.host):
+        host = self.identity.listen.host
+        if service_of(self.service).port is None or self.context.curve or is_loopback(host):
             return
-        warning = f"{service.section}.host {own.host} is open to the network, and connections are without keys (security.curve_keys)"
+        warning = f"{self.service} listens on {host}, which is open to the network, and connections are without keys (security.curve_keys)"
         self.telemetry.set_warning(warning)
-        self.log.warning("open to the network without keys: anyone who can reach the port can act as a process of the run", host=own.host)
+        self.log.warning("open to the network without keys: anyone who can reach the port can act as a process of the run", host=host)
 
     def serve_metrics(self) -> None:
         """Start to serve /metrics and probes.
@@ -81,13 +82,16 @@ class ServiceProcess:
 
         """
         try:
-            self.telemetry.serve(self._own.metrics_host, self._own.metrics_port)
+            self.telemetry.serve(*self.identity.metrics)
         except OSError as error:
             raise BadInputError(str(error)) from error
 
-    def announce(self, number: int, event: str, **facts: object) -> None:
-        """Announce process ``number`` of this service with its metrics port in the run directory, for the live view, and in the log."""
-        announce_process(
-            self.settings.directory, self.service, number, metrics_host=self._own.metrics_host, metrics_port=self.telemetry.port
-        )
+    def announce(self, event: str, number: int | None = None, /, **facts: object) -> None:
+        """Announce this process with its metrics port in the run directory, for the live view, and in the log.
+
+        ``number`` is its number within the service, if it is not that of its identity.
+        """
+        known = self.identity.number if number is None else number
+        host = self.identity.metrics.host
+        announce_process(self.settings.directory, self.service, known, metrics_host=host, metrics_port=self.telemetry.port)
         self.log.info(event, metrics_port=self.telemetry.port, contract=self.contract[:12], **facts)

@@ -12,20 +12,18 @@ from herd.rpc.roles import check_sender
 from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
-from herd.topology import component_of
 from herd.transport import Limits, Peer, Server
 from herd.transport.context import Poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.config.settings import RunSettings
     from herd.rpc.envelope import Message
+    from herd.service.identity import Identity
     from herd.service.meters import ServerMeters
     from herd.service.process import ServiceProcess
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.topology import ServiceName
     from herd.transport import Client, Frame
     from herd.transport.context import Context
 
@@ -37,19 +35,18 @@ MAX_BURST_SECONDS = 0.5
 """And the time taken over them: checking the digest of a slice of weights takes a second per gigabyte."""
 
 
-def open_router(context: Context, settings: RunSettings, service: ServiceName, *, max_frame_bytes: int, **limits: int) -> Server:
-    """Bind where the section of ``service`` says; ``limits`` are those of `Router`.
+def open_router(context: Context, identity: Identity, *, max_frame_bytes: int, **limits: int) -> Server:
+    """Bind where the process listens; ``limits`` are those of `Router`.
 
     Raises:
         BadInputError: the address cannot be used.
 
     """
-    section = component_of(service, settings).service.section
-    own = getattr(settings, section)
+    listen = identity.listen
     try:
-        return context.server(tcp_address(own.host, own.port or "*"), Limits(max_frame_bytes=max_frame_bytes, **limits))
+        return context.server(tcp_address(listen.host, listen.port or "*"), Limits(max_frame_bytes=max_frame_bytes, **limits))
     except OSError as error:
-        raise BadInputError(f"{section}.host, {section}.port: {error.strerror}") from error
+        raise BadInputError(f"--listen {listen}: {error.strerror}") from error
 
 
 class Inbox:
@@ -139,11 +136,10 @@ def serve_requests(
     meters: ServerMeters,
     stop: StopRequest,
     *,
-    number: int = 0,
     tick: Callable[[], None] = lambda: None,
     **facts: object,
 ) -> None:
-    """Announce process ``number`` with ``facts``, then answer requests until ``stop``, and those that arrived before it.
+    """Announce the process with ``facts``, then answer requests until ``stop``, and those that arrived before it.
 
     ``tick`` is called a few times per second.
 
@@ -160,7 +156,7 @@ def serve_requests(
     meters.watch_requests(router, process.context.refusals)
     process.serve_metrics()
     process.telemetry.set_ready(True)
-    process.announce(number, "listening", endpoint=router.endpoint, **facts)
+    process.announce("listening", endpoint=router.endpoint, **facts)
     serve(stop, process.telemetry, [router], turn)
     inbox.serve_waiting()
 

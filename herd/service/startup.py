@@ -13,27 +13,29 @@ from herd.config.curve_keys import check_curve_keys
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import split_arguments
-from herd.config.settings import RunSettings
 from herd.service.allocator import ensure_tuned_allocator
-from herd.topology import SERVICES, component_of
+from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST
+from herd.service.identity import check_identity, component_of, identity_options, take_identity
+from herd.topology import SERVICES, service_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
+    from herd.config.addresses import ServiceName
+    from herd.config.settings import RunSettings
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
-    from herd.topology import ServiceName
+    from herd.topology import Service
 
-EXIT_BAD_INPUT = 2
-EXIT_SHARD_LOST = 75
-"""Another learner shard was lost, so this one can continue only in a new group (EX_TEMPFAIL)."""
-EXIT_LOST = 74
-"""The process ended cleanly, but could not write its last files (EX_IOERR)."""
-USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [--section.key value ...]
+USAGE = """usage: python -m herd_{service} --config FILE [--config FILE ...] [options] [--section.key value ...]
 
-Runs one {service} process. Later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE), then
-options. SIGTERM, SIGINT and SIGHUP end it with exit code 0, or 74 if its last files could not be written. It writes its files to the run
-directory (run_dir). Processes of one run need the same name, env, network, algorithm and loss."""
+Runs one {service} process. Settings: later files win over earlier ones, then the environment (HERD_LEARNER__BATCH_SIZE),
+then the command line. The options say who the process is; a variable such as HERD_METRICS stands for --metrics. SIGTERM,
+SIGINT and SIGHUP end it with exit code 0, or 74 if its last files could not be written. It writes its files to the run
+directory (run_dir). Processes of one run need the same name, env, network, algorithm and loss.
+
+options:"""
 
 
 LEAST_DESCRIPTORS = 256
@@ -50,7 +52,7 @@ class LostAtEndError(Exception):
     """The last files of an ending process could not be written; one line."""
 
 
-def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], None], stop: StopRequest) -> int:
+def run_service(service: ServiceName, run: Callable[[RunSettings, Identity, StopRequest], None], stop: StopRequest) -> int:
     """Run the process ``python -m herd_<service>``; returns the exit code.
 
     The exit code is 0; 2 if the input cannot work; or 74 if the process ended cleanly but its last files could not be written. The latter
@@ -60,12 +62,12 @@ def run_service(service: ServiceName, run: Callable[[RunSettings, StopRequest], 
     everything else. A service with torch first restarts with the environment of ``herd.service.allocator``.
     """
     try:
-        settings = parse_settings(service, sys.argv[1:])
+        settings, identity = parse_command_line(service, sys.argv[1:])
         ensure_descriptors()
-        own = component_of(service, settings).service
+        own = service_of(service)
         if own.has_torch:
             ensure_tuned_allocator(own.module, stop)
-        run(settings, stop)
+        run(settings, identity, stop)
     except (BadInputError, SettingsError) as error:  # a key file may disappear after the check
         fail(service, str(error))
     except LostAtEndError as error:
@@ -99,23 +101,38 @@ def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoRetur
     raise SystemExit(exit_code)
 
 
-def parse_settings(service: str, argv: Sequence[str]) -> RunSettings:
-    """Parse ``--config FILE [--config FILE ...] [--section.key value ...]``, with the environment between files and options.
+def parse_command_line(service: str, argv: Sequence[str]) -> tuple[RunSettings, Identity]:
+    """As `read_command_line`, with this process's environment. Also answers ``--help``, and checks that the keys can be read.
 
-    Exits with code 2 and one line if the settings are wrong or a required key is missing.
+    Exits with code 2 and one line if the settings are wrong or a required key or address is missing.
     """
+    own = service_of(service)
     if {"-h", "--help"} & set(argv):
-        own = component_of(service, RunSettings()).service
-        without = {other.section for other in SERVICES if other is not own}
-        print(f"{USAGE.format(service=service)}\n{settings_help(shutil.get_terminal_size().columns, without=without)}")
+        without = {"placement", *(other.section for other in SERVICES if other is not own)}
+        options = "\n".join(f"  --{name:<12} {text}" for name, text in identity_options(own).items())
+        settings_text = settings_help(shutil.get_terminal_size().columns, without=without)
+        print(f"{USAGE.format(service=service)}\n{options}\n{settings_text}")
         raise SystemExit(0)
     try:
-        files, overrides = split_arguments(argv, file_option="--config")
-        settings = load_settings(files, overrides, os.environ)
-        check_curve_keys(settings.security, os.environ, component_of(service, settings).roles)
+        settings, identity = read_command_line(own, argv, os.environ)
+        check_curve_keys(settings.security, os.environ, component_of(own, identity).roles)
     except SettingsError as error:
         fail(service, str(error))
-    return settings
+    return settings, identity
+
+
+def read_command_line(service: Service, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[RunSettings, Identity]:
+    """Read ``--config FILE [--config FILE ...] [options] [--section.key value ...]`` and the environment.
+
+    Raises:
+        SettingsError: one line.
+
+    """
+    identity, words, variables = take_identity(service, argv, environ)
+    files, overrides = split_arguments(words, file_option="--config")
+    settings = load_settings(files, overrides, variables)
+    check_identity(component_of(service, identity), identity, settings)
+    return settings, identity
 
 
 def let_go_of_output(*streams: TextIO) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -9,8 +10,8 @@ import sys
 import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from herd.supervisor.child import before_exec
-from herd.supervisor.program import stop_training
+from herd.launch.child import before_exec
+from herd.launch.program import stop_training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,13 +29,22 @@ class Trial(NamedTuple):
     """Arguments of ``herd train``: run files and settings."""
 
 
+class ClaimedError(RuntimeError):
+    """Another sweep trains this run; one line."""
+
+
 class WholeRun:
-    """Trains in ``<directory>.partial``, and renames it at the end; the output is in ``<directory>.out``."""
+    """Trains in ``<directory>.partial``, and renames it at the end.
+
+    The output is in ``<directory>.out``. The run's process holds a lock on this file, so the claim ends with the run, even if the sweep is
+    killed before.
+    """
 
     def __init__(self, trial: Trial) -> None:
         """Start the run, after removing the files of an interrupted one.
 
         Raises:
+            ClaimedError: another sweep trains it.
             OSError: the directory or the process cannot be created.
 
         """
@@ -44,18 +54,22 @@ class WholeRun:
         self._partial = directory.with_name(directory.name + ".partial")
         self.said = directory.with_name(directory.name + ".out")
         """File with its output."""
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        self._output = _claimed(self.said, directory)
+        self._output.truncate(0)
+        print(f"herd sweep (process {os.getpid()})", file=self._output, flush=True)
         if self._partial.is_dir():
             shutil.rmtree(self._partial)
-        self._partial.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "herd.cli.main", "train", "--run_dir", str(self._partial), *trial.words]
-        with self.said.open("w", encoding="utf-8") as output:
-            self._process = _started(command, output)
+        self._process = _started(command, self._output)
 
     def exit_code(self) -> int | None:
         """Return the exit code; None while the run is running. After 0 its directory exists."""
         code = self._process.poll()
         if code == 0 and self._partial.is_dir():
             self._partial.rename(self.trial.directory)
+        if code is not None:
+            self._output.close()
         return code
 
     def wait(self, limit_seconds: float) -> int:
@@ -94,6 +108,26 @@ def train_all(
         for run in running:
             run.stop()
     return failed
+
+
+def check_unclaimed(trial: Trial) -> None:
+    """Raise ClaimedError if another sweep trains this run now."""
+    output = trial.directory.with_name(trial.directory.name + ".out")
+    if output.exists():
+        _claimed(output, trial.directory).close()
+
+
+def _claimed(output: Path, directory: Path) -> IO[str]:
+    """Open the run's output and lock it; the lock belongs to the open file, which the run's process inherits."""
+    file = output.open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        holder = file.readline(200).strip()
+        file.close()
+        raise ClaimedError(f"{directory} is being trained by another {holder or 'herd sweep'}") from None
+    return file
 
 
 def _started(command: Sequence[str], output: IO[str]) -> subprocess.Popen[str]:

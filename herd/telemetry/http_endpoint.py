@@ -6,12 +6,14 @@ import contextlib
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import NamedTuple, Self
+from urllib.parse import parse_qs
 
 from herd.config.addresses import accept_both_versions, interface, with_port
+from herd.telemetry.logs import warn_limited
 
 CLIENT_TIMEOUT_SECONDS = 5.0
 """A connection is closed if its client is silent this long, because a thread waits for it."""
@@ -37,7 +39,8 @@ class Reply(NamedTuple):
         return cls(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
 
-Page = Callable[[], Reply]
+Page = Callable[[Sequence[str]], Reply]
+"""Makes an answer. It gets the values of ``name[]`` in the address, which restrict a page of metrics to these."""
 Request = socket.socket | tuple[bytes, socket.socket]
 """As socketserver has it; a stream's is a socket."""
 
@@ -53,7 +56,7 @@ class HttpEndpoint:
             self._server = _Server(host, port, pages)
         except OSError as error:
             refused = MetricsEndpointError(
-                f"cannot serve metrics on {with_port(host, port)}: {error.strerror or error}; set another metrics_port, or 0"
+                f"cannot serve metrics on {with_port(host, port)}: {error.strerror or error}; choose another port, or 0"
             )
             refused.errno = error.errno
             raise refused from error
@@ -123,8 +126,16 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        page = self.server.pages.get(self.path.partition("?")[0])
-        reply = page() if page is not None else Reply.line(404, "not found; available are " + ", ".join(self.server.pages))
+        path, _, query = self.path.partition("?")
+        page = self.server.pages.get(path)
+        if page is None:
+            reply = Reply.line(404, "not found; available are " + ", ".join(self.server.pages))
+        else:
+            try:
+                reply = page(parse_qs(query).get("name[]", []))
+            except Exception as error:  # a probe or a dashboard must see that the page is broken, and the log must say why
+                warn_limited(f"page {path}", "a page cannot be made", page=path, reason=f"{type(error).__name__}: {error}")
+                reply = Reply.line(500, f"{path} cannot be made: {type(error).__name__}")
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(reply.body)))

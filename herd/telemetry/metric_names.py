@@ -13,8 +13,11 @@ The bandit has three series per agent, task and tile, and 17 more per agent and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from herd.topology import SERVERS, SERVICE_NAMES, SERVICES, ServiceName
+if TYPE_CHECKING:
+    from herd.config.addresses import ServiceName
+from herd.topology import SERVERS, SERVICE_NAMES, SERVICES
 
 EVERY_SERVICE: tuple[ServiceName, ...] = SERVICE_NAMES
 MOVE_WEIGHTS: tuple[ServiceName, ...] = tuple(service.name for service in SERVICES if service.moves_weights)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
-    from herd.topology import ServiceName
+    from herd.config.addresses import ServiceName
 
 _KINDS = {names.CounterMetric: "counter", names.GaugeMetric: "gauge", names.HistogramMetric: "histogram"}
 
@@ -18,7 +18,7 @@ _HEAD = """\
 Generated from `herd/telemetry/metric_names.py` by `python -m herd.telemetry.reference`; do not edit.
 
 Every process serves `/metrics` (Prometheus text), `/healthz` (200 while its main loop is running) and `/readyz` (200 when it is
-ready) on `<service>.metrics_port`. Prometheus' own labels `job` and `instance` identify processes: no metric is labelled by pod, actor
+ready) where `--metrics` says. Prometheus' own labels `job` and `instance` identify processes: no metric is labelled by pod, actor
 or host. An actor exports about 30 series; only the learner, the bandit and the evaluator export series per task.
 """
 

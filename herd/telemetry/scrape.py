@@ -5,8 +5,15 @@ from __future__ import annotations
 import http.client
 import urllib.error
 import urllib.request
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from herd.telemetry import metric_names as names
 
 MAX_EXPOSITION_BYTES = 8 << 20
 """Size limit of a page. A learner with 57 tasks exports about 40 kB."""
@@ -22,13 +29,14 @@ class ScrapeError(OSError):
     """The endpoint did not answer with metrics; one line that names the address."""
 
 
-def scrape(url: str, timeout: float = 2.0) -> Samples:
-    """Return every sample at ``url`` (``http://host:port/metrics``), by name and sorted (label, value) pairs.
+def scrape(url: str, timeout: float = 2.0, metrics: Iterable[names.Metric] = ()) -> Samples:
+    """Return the samples at ``url`` (``http://host:port/metrics``), by name and sorted (label, value) pairs.
 
-    ``timeout``: seconds of silence. Counters carry their ``_total`` names, histograms come as ``_bucket``, ``_sum`` and ``_count``.
-    Raises ``ScrapeError``.
+    ``timeout``: seconds of silence. ``metrics``: only these are read; empty: all. Counters carry their ``_total`` names, histograms come
+    as ``_bucket``, ``_sum`` and ``_count``. Raises ``ScrapeError``.
     """
-    status, body = _get(url, timeout)
+    query = urlencode([("name[]", metric.name) for metric in metrics])
+    status, body = _get(f"{url}?{query}" if query else url, timeout)
     if status != http.client.OK:
         raise ScrapeError(f"{url} answered {status}")
     return parse(body, url)

@@ -1,6 +1,7 @@
 """``python -m herd.telemetry.self_test``: checks from outside whether a run works. ``helm test`` runs it in the cluster.
 
-Every service must be ready, and the learner must train on frames or have reached the end of its run. The exit code is 0 if this is the
+Every service must be ready, and every learner must train on frames or have reached the end of its run: in a population, one member without
+actors would otherwise hide behind the others. The exit code is 0 if this is the
 case within the time limit, otherwise 1. Each line reports the present state.
 """
 
@@ -15,23 +16,23 @@ from herd.telemetry.scrape import ScrapeError, page, scrape, total
 from herd.telemetry.telemetry import RUN_IS_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 PAUSE_SECONDS = 2.0
 """Seconds between two readings, longer than an update, so that progress is visible."""
 
 
-class Look(NamedTuple):
+class Reading(NamedTuple):
     """The run at one moment."""
 
     missing: tuple[str, ...]
-    """Names of services that are not ready."""
-    env_frames: float
-    """Env frames trained on by all shards since they started."""
+    """Addresses of services that are not ready."""
+    env_frames: Mapping[str, float]
+    """Env frames that each learner has trained on since it started, by its address."""
     actors: float
     """Number of actors connected to shards; an actor may be counted by several shards."""
-    is_over: bool
-    """Whether every shard reports that the run is over."""
+    over: frozenset[str]
+    """Learners that report that their run is over."""
 
 
 class Verdict(NamedTuple):
@@ -41,30 +42,31 @@ class Verdict(NamedTuple):
     line: str
 
 
-def look(learners: Sequence[str], others: Sequence[str]) -> Look:
+def read(learners: Sequence[str], others: Sequence[str]) -> Reading:
     """Read every service; ``learners`` and ``others`` are addresses such as ``http://herd-paramserver:9400``."""
     readiness = {url: page(f"{url}/readyz") for url in (*learners, *others)}
-    env_frames = actors = 0.0
+    env_frames, actors = {}, 0.0
     for url in learners:
         try:
             samples = scrape(f"{url}/metrics")
         except ScrapeError:
             continue  # it is among the missing ones, or will be at the next reading
-        env_frames += total(samples, "herd_learner_env_frames_total")
+        env_frames[url] = total(samples, "herd_learner_env_frames_total")
         actors += total(samples, "herd_learner_connected_actors")
     missing = tuple(url for url, answer in readiness.items() if answer is None)
-    return Look(missing, env_frames, actors, all(RUN_IS_OVER in (readiness[url] or "") for url in learners))
+    return Reading(missing, env_frames, actors, frozenset(url for url in learners if RUN_IS_OVER in (readiness[url] or "")))
 
 
-def judge(before: Look, now: Look, seconds: float) -> Verdict:
+def judge(before: Reading, now: Reading, seconds: float) -> Verdict:
     """Compare two readings, ``seconds`` apart."""
     if now.missing:
         return Verdict(works=False, line=f"not ready: {', '.join(now.missing)}")
-    if now.is_over:
+    if now.over and now.over >= now.env_frames.keys():
         return Verdict(works=True, line=f"every service is ready, and {RUN_IS_OVER}")
-    rate = (now.env_frames - before.env_frames) / seconds
-    line = f"every service is ready; {now.actors:.0f} connections of actors, {rate:,.0f} frames per second"
-    return Verdict(works=rate > 0, line=line if rate > 0 else f"{line}: the learner trains on no frames")
+    new = {url: frames - before.env_frames.get(url, 0.0) for url, frames in now.env_frames.items()}
+    idle = sorted(url for url, frames in new.items() if frames <= 0 and url not in now.over)
+    line = f"every service is ready; {now.actors:.0f} connections of actors, {sum(new.values()) / seconds:,.0f} frames per second"
+    return Verdict(works=not idle, line=f"{line}: no frames at {', '.join(idle)}" if idle else line)
 
 
 def watch(
@@ -77,16 +79,16 @@ def watch(
 ) -> bool:
     """Check repeatedly until the run works; False when the time is over. Prints only changes."""
     deadline = clock() + timeout_seconds
-    before, looked_at, said = look(learners, others), clock(), ""
+    before, read_at, said = read(learners, others), clock(), ""
     while True:
         pause(PAUSE_SECONDS)
-        now, at = look(learners, others), clock()
-        verdict = judge(before, now, at - looked_at)
+        now, at = read(learners, others), clock()
+        verdict = judge(before, now, at - read_at)
         if verdict.line != said:
             print(verdict.line, flush=True)
         if verdict.works or at >= deadline:
             return verdict.works
-        before, looked_at, said = now, at, verdict.line
+        before, read_at, said = now, at, verdict.line
 
 
 def main(argv: Sequence[str] | None = None) -> int:

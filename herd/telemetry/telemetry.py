@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from herd.telemetry import metric_names as names
 from herd.telemetry.http_endpoint import HttpEndpoint, Reply
+from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from herd.topology import ServiceName
+    from herd.config.addresses import ServiceName
 
 # A `_created` series for every counter would double an actor's series, and Prometheus does not need it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -117,9 +118,9 @@ class Telemetry:
         """Add a warning to every answer of ``/readyz``."""
         self._warning = warning
 
-    def exposition(self) -> bytes:
-        """Return the answer of ``/metrics`` in Prometheus' text format."""
-        return generate_latest(self._registry)
+    def exposition(self, wanted: Collection[str] = ()) -> bytes:
+        """Return the answer of ``/metrics`` in Prometheus' text format, with all metrics or with the ``wanted`` ones, by name."""
+        return generate_latest(_Chosen(self._instruments, self._readings, wanted) if wanted else self._registry)
 
     def serve(self, host: str, port: int) -> int:
         """Serve ``/metrics``, ``/healthz`` and ``/readyz`` from separate threads; returns the port (0 takes a free one).
@@ -142,16 +143,16 @@ class Telemetry:
             self._endpoint.close()
             self._endpoint = None
 
-    def _metrics(self) -> Reply:
-        return Reply(200, self.exposition(), "text/plain; version=0.0.4; charset=utf-8")
+    def _metrics(self, wanted: Sequence[str] = ()) -> Reply:
+        return Reply(200, self.exposition(wanted), "text/plain; version=0.0.4; charset=utf-8")
 
-    def _healthz(self) -> Reply:
+    def _healthz(self, _names: Sequence[str] = ()) -> Reply:
         age = self.heartbeat_age_seconds
         if self.alive():
             return Reply.line(200, "ok")
         return Reply.line(503, f"the main loop has been silent for {age:.1f} s; the limit is {self._alive_seconds:g} s")
 
-    def _readyz(self) -> Reply:
+    def _readyz(self, _names: Sequence[str] = ()) -> Reply:
         reason, warning = self._readiness, f"; warning: {self._warning}" if self._warning else ""
         if self._ready:
             return Reply.line(200, (f"ok: {reason}" if reason else "ok") + warning)
@@ -209,20 +210,43 @@ class _Readings(Collector):
     """Metrics whose values are read at each scrape."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._functions: dict[str, tuple[names.Metric, dict[Labels, Callable[[], float]]]] = {}
 
     def add(self, metric: names.Metric, values: Labels, function: Callable[[], float]) -> None:
-        functions = self._functions.get(metric.name, (metric, {}))[1]
-        # Replaced as a whole, so that a scrape under way iterates over the old list.
-        self._functions = {**self._functions, metric.name: (metric, {**functions, values: function})}
+        with self._lock:
+            self._functions.setdefault(metric.name, (metric, {}))[1][values] = function
 
     def has(self, metric: names.Metric) -> bool:
         return metric.name in self._functions
 
-    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        for metric, functions in self._functions.values():
+    def collect(self, wanted: Collection[str] = ()) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
+        """Read all metrics, or the ``wanted`` ones. A reading that raises is logged, and only its sample is missing."""
+        with self._lock:  # a reading may be added during a scrape
+            chosen = [(metric, list(own.items())) for metric, own in self._functions.values() if not wanted or metric.name in wanted]
+        for metric, functions in chosen:
             kind = CounterMetricFamily if isinstance(metric, names.CounterMetric) else GaugeMetricFamily
             family = kind(metric.name, metric.help, labels=metric.labels)
-            for values, function in functions.items():
-                family.add_metric(values, function())
+            for values, function in functions:
+                try:
+                    value = function()
+                except Exception as error:  # whatever a service's own function raises
+                    reason = f"{type(error).__name__}: {error}"
+                    warn_limited(f"metric {metric.name}", "a metric cannot be read", metric=metric.name, reason=reason)
+                    continue
+                family.add_metric(values, value)
             yield family
+
+
+class _Chosen(CollectorRegistry):
+    """The registry of a process, restricted to some metrics, so that the others cost nothing."""
+
+    def __init__(self, instruments: Mapping[str, Counter | Gauge | Histogram], readings: _Readings, wanted: Collection[str]) -> None:
+        super().__init__()
+        self._chosen = [instruments[name] for name in wanted if name in instruments]
+        self._read, self._wanted = readings, wanted
+
+    def collect(self) -> Iterable[Metric]:
+        for instrument in self._chosen:
+            yield from instrument.collect()
+        yield from self._read.collect(self._wanted)

@@ -72,9 +72,9 @@ def test_acting_row_by_row_equals_the_learners_pass_over_the_unroll() -> None:
             torch.from_numpy(np.stack([words for _, _, words, _ in steps])),
         )
     assert core_reset.any(dim=1).sum() > 3  # some games ended on the way
-    np.testing.assert_allclose(np.stack([step.choice.behaviour_logits for *_, step in steps]), output.policy_logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.stack([step.choice.behaviour_parameters for *_, step in steps]), output.parameters, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.stack([step.choice.values for *_, step in steps]), output.values, rtol=1e-4, atol=1e-5)
-    assert output.policy_logits.std() > 0.05
+    assert output.parameters.std() > 0.05
 
 
 def first_rows(settings: RunSettings, count: int) -> Rows:
@@ -105,7 +105,7 @@ def test_actions_are_sampled_in_proportion_to_the_policy() -> None:
     shares = np.array([np.bincount(half, minlength=3) for half in np.split(hot.actions, 2)]) / (count // 2)
     cubes = np.array([0.7, 0.2, 0.1]) ** 3
     np.testing.assert_allclose(shares, [[1 / 3] * 3, cubes / cubes.sum()], atol=0.04)
-    np.testing.assert_array_equal(hot.behaviour_logits, step.behaviour_logits)
+    np.testing.assert_array_equal(hot.behaviour_parameters, step.behaviour_parameters)
 
 
 def test_draws_depend_only_on_the_seed() -> None:
@@ -121,7 +121,7 @@ def test_the_last_reward_is_clipped_for_the_network() -> None:
     agent, rows = make_agent(settings), first_rows(settings, 4)
 
     def logits(reward: float) -> np.ndarray:
-        return ask(agent, rows._replace(last_rewards=np.full(4, reward, np.float32))).behaviour_logits
+        return ask(agent, rows._replace(last_rewards=np.full(4, reward, np.float32))).behaviour_parameters
 
     np.testing.assert_array_equal(logits(50.0), logits(1.0))  # clipped
     assert (logits(1.0) != logits(0.5)).any()
@@ -131,14 +131,14 @@ def test_the_core_continues_from_its_state_unless_reset() -> None:
     agent, rows = make_agent(RECURRENT), first_rows(RECURRENT, 4)
     first = ask(agent, rows)
     second = ask(agent, rows._replace(core_state=first.core_state, core_reset=np.array([True, False, False, True])))
-    same = (first.behaviour_logits == second.behaviour_logits).all(axis=1)
+    same = (first.behaviour_parameters == second.behaviour_parameters).all(axis=1)
     assert same.tolist() == [True, False, False, True]
 
 
 def test_the_policy_computes_in_the_given_precision() -> None:
     settings = catch_settings()
     agent, rows = make_agent(settings), first_rows(settings, 4)
-    exact, rounded = (ask(agent, rows, precision=precision).behaviour_logits for precision in (torch.float32, torch.bfloat16))
+    exact, rounded = (ask(agent, rows, precision=precision).behaviour_parameters for precision in (torch.float32, torch.bfloat16))
     assert (exact != rounded).any()
     assert exact == pytest.approx(rounded, rel=0.1, abs=0.1)
 

@@ -11,10 +11,11 @@ from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.config.settings import NetworkSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import FinishedGame, Observation, Transition
 
-SPEC = EnvSpec(("game",), (1, 1, 1), 4, 4, 1, 0)
+SPEC = EnvSpec(("game",), (1, 1, 1), 4, discrete(4), 1, 0)
 NETWORK = NetworkSettings(torso="mlp", core="lstm", core_size=3)
 
 
@@ -42,7 +43,7 @@ def chosen(action: int = 1, core: float = 7.0) -> PolicyStep:
 
 def test_the_first_row_has_empty_history() -> None:
     rows = state_of().rows(seen(1, (True, True)))
-    assert (rows.core_reset.tolist(), rows.last_actions.tolist(), rows.last_rewards.tolist()) == ([True, True], [-1, -1], [0.0, 0.0])
+    assert (rows.core_reset.tolist(), rows.last_actions.tolist(), rows.last_rewards.tolist()) == ([True, True], [0, 0], [0.0, 0.0])
     assert rows.core_state.tolist() == np.zeros((2, 6)).tolist()
     assert rows.inverse_temperatures is None
 
@@ -62,7 +63,7 @@ def test_a_row_holds_the_last_action_and_reward_unless_reset(transition: Transit
     state.advance(chosen(action=3), transition)
     rows = state.rows(transition.observation)
     assert rows.core_reset.tolist() == [forgets, False]
-    assert rows.last_actions.tolist() == [-1 if forgets else 3, 3]
+    assert rows.last_actions.tolist() == [0 if forgets else 3, 3]
     assert rows.last_rewards.tolist() == [0.0 if forgets else 2.5, -2.5]
     assert (rows.core_state == 7.0).all()
 

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
-from herd.algorithms.sampling import log_prob
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer
 from herd.networks.frame_stack import restack
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -139,16 +138,15 @@ def _slab(settings: RunSettings, unroll: Unroll) -> Slab:
 def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Played], case: str) -> None:
     run = played[case]
     for unroll in run.unrolls:
-        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = run.trainer(_slab(run.settings, unroll), Rates(0.0)).losses
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch
             arguments = call.kwargs
-            target = log_prob(arguments["target_logits"].detach(), arguments["actions"])
-            behaviour = log_prob(arguments["behaviour_logits"], arguments["actions"])
+            target, behaviour = (arguments[name].log_prob(arguments["actions"]).detach() for name in ("target", "behaviour"))
             # The ratios are 1 at every row, including rows that only reset a game.
             torch.testing.assert_close((target - behaviour).exp(), torch.ones_like(target), rtol=0, atol=1e-4)
-            torch.testing.assert_close(arguments["target_logits"].detach(), arguments["behaviour_logits"], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(*(arguments[name].log_policy.detach() for name in ("target", "behaviour")), rtol=1e-4, atol=1e-4)
             valid += int(arguments["row_valid"].sum())
         assert valid == int(unroll["row_valid"].sum())
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)

@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 import torch
 from herd_actor.loop import Group
-from herd_actor.unroll import STEP_FIELDS
 from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
 from herd.acting.temperatures import Temperatures
 from herd.algorithms import actor_critic
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Losses, Trainer
+from herd.training.batch import Slab
+from herd.training.trainer import Losses, Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
@@ -75,7 +74,7 @@ def test_the_burn_in_repeats_the_end_of_the_previous_unroll() -> None:
     assert (LAYOUT.unroll_length, LAYOUT.new_steps) == (BURN_IN + LENGTH, LENGTH)
     _, unrolls, _ = _played(6)
     for before, after in pairwise(unrolls):
-        for name in STEP_FIELDS:
+        for name in (field.name for field in LAYOUT.along("row", "step")):
             if name in after:
                 # Fields that are known for every row overlap by one more row, because the first new step acts on it.
                 rows = BURN_IN + (1 if after[name].shape[1] == LAYOUT.unroll_length + 1 else 0)
@@ -106,12 +105,13 @@ def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
 def test_losses_use_only_the_rows_after_the_burn_in() -> None:
     trainer, unrolls, _ = _played(8)
     for unroll in unrolls:
-        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = _losses(trainer, unroll)
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
         for call in loss.call_args_list:
             assert call.kwargs["actions"].shape[0] == LENGTH
-            torch.testing.assert_close(call.kwargs["target_logits"].detach(), call.kwargs["behaviour_logits"], rtol=1e-4, atol=1e-4)
+            target, behaviour = (call.kwargs[name].log_policy.detach() for name in ("target", "behaviour"))
+            torch.testing.assert_close(target, behaviour, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("field", ["initial_core_state", "last_action", "core_reset"])

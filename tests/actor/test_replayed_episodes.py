@@ -14,16 +14,15 @@ from herd_replay.assembly import Assembler, Episode, Piece
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
-from herd.algorithms.sampling import log_prob
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.contract.unroll import UnrollLayout
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
 from herd.protocols.replay.samples import SampledEpisode
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
 
@@ -91,13 +90,12 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
                 return torch.cat(ratios)
             unroll.write_into(slab.arrays, 1 + place)
         slab.hold(1, NUM_SLOTS)
-        with mock.patch("herd.learning.losses.impala.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
+        with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             trainer.begin(slab.batch, NUM_SLOTS if with_states else 0)
             trainer.finish(trainer.launch(slab.batch), Rates(0.0))
         for call in loss.call_args_list:  # one per micro-batch
             seen = call.kwargs
-            target = log_prob(seen["target_logits"].detach(), seen["actions"])
-            ratio = (target - log_prob(seen["behaviour_logits"], seen["actions"])).exp()
+            ratio = (seen["target"].log_prob(seen["actions"]).detach() - seen["behaviour"].log_prob(seen["actions"])).exp()
             ratios.append(ratio[seen["row_valid"] & ~seen["has_entropy_bonus"]])
 
 

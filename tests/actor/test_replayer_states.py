@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from herd.acting.policy import LocalPolicy
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,8 +8,9 @@ import herd_actor.stint
 import pytest
 from herd_actor.stint import Stints
 
-from herd.config.settings import ActorSettings, RunSettings
+from herd.config.settings import RunSettings
 from herd.protocols.weights.messages import Place
+from herd.service.identity import Identity
 from herd.service.signals import StopRequest
 from herd.transport.context import Context
 
@@ -50,8 +51,8 @@ def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
 
 
 def stints(stop: Stop, *, agents: int = 1, agent: int | None = None, index: int | None = None) -> Stints:
-    settings = RunSettings(agents=agents, actor=ActorSettings(agent=agent, index=index))
-    return Stints(cast("Context", None), settings, cast("StopRequest", stop))
+    identity = Identity(agent=agent, index=index, addresses={"paramserver": ("tcp://127.0.0.1:1",)})
+    return Stints(cast("Context", None), RunSettings(agents=agents), identity, cast("StopRequest", stop))
 
 
 def test_a_renewal_with_another_place_starts_the_next_stint(lease: Lease) -> None:

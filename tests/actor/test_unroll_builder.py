@@ -13,12 +13,20 @@ from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.config.settings import NetworkSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.contract.unroll import UnrollLayout
 from herd.envs.api import Observation, Transition
 
 LAYOUT = UnrollLayout(
-    unroll_length=3, frame_stack=3, frame_shape=(2, 2, 2), num_actions=4, state_size=10, instruction_length=2, num_tasks=3
+    unroll_length=3,
+    frame_stack=3,
+    frame_shape=(2, 2, 2),
+    actions=discrete(4),
+    num_parameters=4,
+    state_size=10,
+    instruction_length=2,
+    num_tasks=3,
 )
 NUM_ENVIRONMENTS = 2
 TASK_IDS = np.array([1, 2], np.int32)
@@ -60,7 +68,7 @@ class _Recorder:
     """State and builder together: advances to the next row as an actor does."""
 
     def __init__(self) -> None:
-        spec = EnvSpec(("a", "b", "c"), LAYOUT.frame_shape, LAYOUT.frame_stack, LAYOUT.num_actions, 1, 2)
+        spec = EnvSpec(("a", "b", "c"), LAYOUT.frame_shape, LAYOUT.frame_stack, LAYOUT.actions, 1, 2)
         network = NetworkSettings(torso="mlp", core="lstm", core_size=5)
         self.state = RowState(spec, network, _Temperatures(), num_environments=NUM_ENVIRONMENTS)
         self.builder = UnrollBuilder(LAYOUT, self.state, task_ids=TASK_IDS, first_slot=40)
@@ -121,7 +129,7 @@ def test_every_field_holds_the_expected_rows() -> None:
             np.testing.assert_array_equal(unroll["history_frames"][:, plane, :, :, channel], first.stack[:, 2 * plane + channel])
     for step, time in enumerate((1, 2, 3)):
         np.testing.assert_array_equal(unroll["actions"][:, step], _actions(time))
-        np.testing.assert_array_equal(unroll["behaviour_logits"][:, step], _logits(time))
+        np.testing.assert_array_equal(unroll["behaviour_parameters"][:, step], _logits(time))
         np.testing.assert_array_equal(unroll["rewards"][:, step], [time, -time])
         np.testing.assert_array_equal(unroll["inverse_temperature"][:, step], np.float32(1.0 / time))
     np.testing.assert_array_equal(unroll["policy_version"], [[[2, 14], [2, 16]]] * 2)
@@ -134,7 +142,7 @@ def test_every_field_holds_the_expected_rows() -> None:
 def test_the_first_row_of_all_has_no_last_action_or_reward() -> None:
     unroll = _Recorder().unroll([_transition(time) for time in (1, 2, 3)])
     assert unroll["core_reset"].tolist() == [[True, False, False, False]] * 2
-    assert (unroll["last_action"].tolist(), unroll["last_reward"].tolist()) == ([-1, -1], [0.0, 0.0])
+    assert (unroll["last_action"].tolist(), unroll["last_reward"].tolist()) == ([0, 0], [0.0, 0.0])
     assert (unroll["episode_id"].tolist(), unroll["index_in_episode"].tolist()) == ([0, 0], [0, 0])
 
 
@@ -146,7 +154,7 @@ def test_row_0_repeats_the_last_row_of_the_previous_unroll() -> None:
         np.testing.assert_array_equal(after[name][:, 0], before[name][:, -1])
     # The first environment's episode ended there; the second continues from its third step.
     assert after["core_reset"][:, 0].tolist() == [True, False]
-    assert after["last_action"].tolist() == [-1, int(_actions(3)[1])]
+    assert after["last_action"].tolist() == [0, int(_actions(3)[1])]
     assert after["last_reward"].tolist() == [0.0, -3.0]
     assert (after["initial_core_state"] == 3.0).all()
     assert (after["episode_id"].tolist(), after["index_in_episode"].tolist()) == ([0, 0], [3, 3])

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
-from herd.config.losses import ImpalaSettings
+from herd.algorithms.distributions import AppliedCategorical
+from herd.components.losses.impala import ImpalaSettings
 from tests.oracles.actor_critic import Batch, Correction, Costs, gradients, importance_ratios, loss_at, targets_and_advantages
 
 torch.set_num_threads(1)
@@ -61,9 +62,9 @@ def loss_by_herd(
     logits = torch.tensor(batch.target_logits, requires_grad=True)
     values = torch.tensor(batch.values, requires_grad=True)
     terms = actor_critic_loss(
-        target_logits=logits[:, columns],
+        target=AppliedCategorical(logits[:, columns]),
+        behaviour=AppliedCategorical(torch.tensor(batch.behaviour_logits)[:, columns]),
         values=values[:, columns],
-        behaviour_logits=torch.tensor(batch.behaviour_logits)[:, columns],
         actions=torch.tensor(batch.actions)[:, columns],
         rewards=torch.tensor(batch.rewards)[:, columns],
         terminated=torch.tensor(batch.terminated)[:, columns],
@@ -231,9 +232,9 @@ def test_the_loss_never_waits_for_the_device() -> None:
     # A meta tensor has no content, so anything that would wait for the device (item, bool, if) raises.
     for correction in CORRECTIONS:
         terms = actor_critic_loss(
-            target_logits=torch.zeros(8, 5, 3, device="meta", requires_grad=True),
+            target=AppliedCategorical(torch.zeros(8, 5, 3, device="meta", requires_grad=True)),
+            behaviour=AppliedCategorical(torch.zeros(8, 5, 3, device="meta")),
             values=torch.zeros(9, 5, device="meta", requires_grad=True),
-            behaviour_logits=torch.zeros(8, 5, 3, device="meta"),
             actions=torch.zeros(8, 5, dtype=torch.int64, device="meta"),
             rewards=torch.zeros(8, 5, device="meta"),
             terminated=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
@@ -250,9 +251,7 @@ def test_the_loss_never_waits_for_the_device() -> None:
 @pytest.mark.parametrize(
     ("name", "bad", "message"),
     [
-        ("target_logits", torch.zeros(8, 5), "target_logits must be"),
-        ("values", torch.zeros(8, 5), "values must be"),
-        ("behaviour_logits", torch.zeros(8, 5, 1), "behaviour_logits must be"),
+        ("values", torch.zeros(9), "values must be"),
         ("rewards", torch.zeros(1, 5), "rewards must be"),
         ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
         ("algorithm", Costs(correction="retrace"), "correction must be"),  # type: ignore[arg-type]
@@ -260,9 +259,9 @@ def test_the_loss_never_waits_for_the_device() -> None:
 )
 def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, message: str) -> None:
     arguments: dict[str, object] = {
-        "target_logits": torch.zeros(8, 5, 3),
+        "target": AppliedCategorical(torch.zeros(8, 5, 3)),
+        "behaviour": AppliedCategorical(torch.zeros(8, 5, 3)),
         "values": torch.zeros(9, 5),
-        "behaviour_logits": torch.zeros(8, 5, 3),
         "actions": torch.zeros(8, 5, dtype=torch.int64),
         "rewards": torch.zeros(8, 5),
         "terminated": torch.zeros(8, 5, dtype=torch.bool),

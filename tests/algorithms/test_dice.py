@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import actor_critic_loss
 from herd.algorithms.dice import DiceTerms, dice_loss, policy_surrogate
-from herd.algorithms.sampling import entropy, tempered
+from herd.algorithms.distributions import AppliedCategorical, tempered
 from tests.oracles.dice import Batch, Costs, constants, gradients, importance_ratios, losses
 
 torch.set_num_threads(1)
@@ -66,6 +66,12 @@ class Found:
     by_values: torch.Tensor
 
 
+def policies(advantages: torch.Tensor, behaviour: torch.Tensor, inverse_temperature: torch.Tensor) -> dict[str, Any]:
+    """The policies of a loss at the temperatures of its steps."""
+    rows = {"target": advantages[:-1], "next_target": advantages[1:], "behaviour": behaviour}
+    return {name: AppliedCategorical(tempered(own, inverse_temperature)) for name, own in rows.items()}
+
+
 def loss_by_herd(
     batch: Batch,
     costs: Costs,
@@ -78,9 +84,12 @@ def loss_by_herd(
     values = torch.tensor(batch.values, dtype=dtype, requires_grad=True)
     terms = dice_loss(
         advantages=advantages[:, columns],
+        **policies(
+            advantages[:, columns],
+            torch.tensor(batch.behaviour_advantages, dtype=dtype)[:, columns],
+            torch.tensor(batch.inverse_temperature, dtype=dtype)[:, columns],
+        ),
         values=values[:, columns],
-        behaviour_logits=torch.tensor(batch.behaviour_advantages, dtype=dtype)[:, columns],
-        inverse_temperature=torch.tensor(batch.inverse_temperature, dtype=dtype)[:, columns],
         actions=torch.tensor(batch.actions)[:, columns],
         rewards=torch.tensor(batch.rewards, dtype=dtype)[:, columns],
         terminated=torch.tensor(batch.terminated)[:, columns],
@@ -149,9 +158,9 @@ def test_at_tau_1_without_q_the_loss_equals_actor_critic() -> None:
     logits = torch.tensor(batch.advantages, requires_grad=True)
     values = torch.tensor(batch.values, requires_grad=True)
     terms = actor_critic_loss(
-        target_logits=logits[:-1],
+        target=AppliedCategorical(logits[:-1]),
+        behaviour=AppliedCategorical(torch.tensor(batch.behaviour_advantages)),
         values=values,
-        behaviour_logits=torch.tensor(batch.behaviour_advantages),
         actions=torch.tensor(batch.actions),
         rewards=torch.tensor(batch.rewards),
         terminated=torch.tensor(batch.terminated),
@@ -162,6 +171,11 @@ def test_at_tau_1_without_q_the_loss_equals_actor_critic() -> None:
     terms.total.backward()
     torch.testing.assert_close(found.by_advantages, logits.grad, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found.by_values, values.grad, rtol=1e-10, atol=1e-12)
+
+
+def surrogate_at(advantages: torch.Tensor, actions: torch.Tensor, inverse_temperature: torch.Tensor) -> torch.Tensor:
+    policy = AppliedCategorical(tempered(advantages, inverse_temperature)).probabilities().detach()
+    return policy_surrogate(advantages, actions, policy)
 
 
 def _jacobian(advantages: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
@@ -177,7 +191,7 @@ def test_tau_times_the_policy_gradient_is_the_centred_advantage_gradient(inverse
     features = torch.randn(5, dtype=torch.float64, generator=generator)
     for action in range(6):
         advantages = torch.tanh(parameters) @ features
-        surrogate = policy_surrogate(advantages, torch.tensor(action), torch.tensor(inverse_temperature, dtype=torch.float64))
+        surrogate = surrogate_at(advantages, torch.tensor(action), torch.tensor(inverse_temperature, dtype=torch.float64))
         (found,) = torch.autograd.grad(surrogate, parameters, retain_graph=True)
         jacobian = _jacobian(advantages, parameters)
         pi = (advantages.detach() * inverse_temperature).softmax(dim=-1)
@@ -192,7 +206,7 @@ def test_the_gradient_is_continuous_at_infinite_tau() -> None:
     advantages = torch.tensor([0.3, -1.0, 2.0, 0.0], dtype=torch.float64, requires_grad=True)
 
     def direction(inverse_temperature: float) -> torch.Tensor:
-        surrogate = policy_surrogate(advantages, torch.tensor(2), torch.tensor(inverse_temperature, dtype=torch.float64))
+        surrogate = surrogate_at(advantages, torch.tensor(2), torch.tensor(inverse_temperature, dtype=torch.float64))
         return torch.autograd.grad(surrogate, advantages)[0]
 
     torch.testing.assert_close(direction(0.0), torch.tensor([-0.25, -0.25, 0.75, -0.25], dtype=torch.float64))
@@ -203,8 +217,8 @@ def test_the_surrogate_in_float32_follows_float64() -> None:
     advantages = torch.linspace(-1.0, 1.0, 18).repeat(6, 1)
     actions = torch.arange(6) * 3
     inverse_temperature = torch.tensor(INVERSE_TEMPERATURES)
-    expected = policy_surrogate(advantages.double(), actions, inverse_temperature.double())
-    found = policy_surrogate(advantages, actions, inverse_temperature)
+    expected = surrogate_at(advantages.double(), actions, inverse_temperature.double())
+    found = surrogate_at(advantages, actions, inverse_temperature)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
@@ -212,7 +226,7 @@ def test_the_surrogate_in_float32_follows_float64() -> None:
 def test_the_entropy_falls_from_log_of_the_number_of_actions_to_0() -> None:
     advantages = torch.tensor([0.9, 0.2, -0.4, 0.5], dtype=torch.float64)
     inverse_temperatures = torch.tensor([0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 1e4], dtype=torch.float64)
-    entropies = entropy(tempered(advantages.expand(11, 4), inverse_temperatures))
+    entropies = AppliedCategorical(tempered(advantages.expand(11, 4), inverse_temperatures)).entropy()
     assert entropies[0].item() == pytest.approx(math.log(4.0), rel=1e-15)
     assert (entropies.diff() < 0.0).all()
     assert entropies[-2].item() < 1e-6
@@ -318,11 +332,11 @@ def test_without_valid_rows_loss_and_gradients_are_zero() -> None:
 
 def _arguments(device: str) -> dict[str, object]:
     by_row = (NUM_STEPS, BATCH_SIZE)
+    advantages = torch.zeros(NUM_STEPS + 1, BATCH_SIZE, NUM_ACTIONS, device=device, requires_grad=True)
     return {
-        "advantages": torch.zeros(NUM_STEPS + 1, BATCH_SIZE, NUM_ACTIONS, device=device, requires_grad=True),
+        "advantages": advantages,
+        **policies(advantages, torch.zeros(*by_row, NUM_ACTIONS, device=device), torch.zeros(by_row, device=device)),
         "values": torch.zeros(NUM_STEPS + 1, BATCH_SIZE, device=device, requires_grad=True),
-        "behaviour_logits": torch.zeros(*by_row, NUM_ACTIONS, device=device),
-        "inverse_temperature": torch.zeros(by_row, device=device),
         "actions": torch.zeros(by_row, dtype=torch.int64, device=device),
         "rewards": torch.zeros(by_row, device=device),
         "terminated": torch.zeros(by_row, dtype=torch.bool, device=device),
@@ -346,8 +360,6 @@ def test_the_loss_never_waits_for_the_device() -> None:
     [
         ("advantages", torch.zeros(9, 5), "advantages must be"),
         ("values", torch.zeros(8, 5), "values must be"),
-        ("behaviour_logits", torch.zeros(9, 5, 3), "behaviour_logits must be"),
-        ("inverse_temperature", torch.zeros(5), "inverse_temperature must be"),
         ("actions", torch.zeros(8, 1, dtype=torch.int64), "actions must be"),
         ("rewards", torch.zeros(1, 5), "rewards must be"),
         ("terminated", torch.ones(8, 5), "terminated must be bool"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from herd.algorithms.rmsprop import RMSProp
+from herd.components.optimizers.rmsprop.rmsprop import RMSProp
 from tests.oracles.rmsprop import rmsprop_path
 from tests.oracles.vtrace import Array
 

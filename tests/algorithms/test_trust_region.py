@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pytest
@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
-from herd.algorithms.trust_region import gate, implied_log_policy, kl_divergence
+from herd.algorithms.distributions import Applied, AppliedCategorical
+from herd.algorithms.trust_region import gate
 from herd.algorithms.vtrace import vtrace
-from herd.config.losses import ImpalaSettings
+from herd.components.losses.impala import ImpalaSettings
 from tests.algorithms.test_actor_critic import BATCH, DISCOUNT, loss_by_herd
 from tests.algorithms.test_dice import BATCH as DICE_BATCH
 from tests.algorithms.test_dice import loss_by_herd as dice_by_herd
@@ -49,7 +50,9 @@ def test_the_implied_policy_agrees_with_equation_3(rho_bar: float) -> None:
     expected = np.array(
         [[laser.implied_policy(pi, mu, rho_bar) for pi, mu in zip(*rows, strict=True)] for rows in zip(TARGET, BEHAVIOUR, strict=True)]
     )
-    found = implied_log_policy(torch.tensor(TARGET).log(), torch.tensor(BEHAVIOUR).log(), rho_bar).exp()
+    found = (
+        AppliedCategorical(torch.tensor(TARGET).log()).implied(AppliedCategorical(torch.tensor(BEHAVIOUR).log()), rho_bar).probabilities()
+    )
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
     # Some actions of some rows are clipped and some are not; otherwise mistakes could pass.
     clipped = rho_bar * BEHAVIOUR < TARGET
@@ -59,8 +62,8 @@ def test_the_implied_policy_agrees_with_equation_3(rho_bar: float) -> None:
 
 def test_the_implied_policy_of_opposite_policies_is_uniform() -> None:
     """The left and the right policy of section 2.3."""
-    mu, pi = torch.tensor([0.01, 0.99], dtype=torch.float64), torch.tensor([0.99, 0.01], dtype=torch.float64)
-    torch.testing.assert_close(implied_log_policy(pi.log(), mu.log(), 1.0).exp(), torch.tensor([0.5, 0.5], dtype=torch.float64))
+    mu, pi = (AppliedCategorical(torch.tensor(each, dtype=torch.float64).log()) for each in ([0.01, 0.99], [0.99, 0.01]))
+    torch.testing.assert_close(pi.implied(mu, 1.0).probabilities(), torch.tensor([0.5, 0.5], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
@@ -70,8 +73,8 @@ def test_a_step_is_accepted_below_the_threshold(reference: Literal["implied", "b
     expected = laser.divergences(TARGET, BEHAVIOUR, rho_bar, reference)
     found = gate(
         reference,
-        target_log_policy=torch.tensor(BATCH.target_logits).log_softmax(-1),
-        behaviour_log_policy=torch.tensor(BATCH.behaviour_logits).log_softmax(-1),
+        target=AppliedCategorical(torch.tensor(BATCH.target_logits)),
+        behaviour=AppliedCategorical(torch.tensor(BATCH.behaviour_logits)),
         row_valid=torch.tensor(BATCH.row_valid),
         threshold=threshold,
         clip_rho_threshold=rho_bar,
@@ -83,24 +86,21 @@ def test_a_step_is_accepted_below_the_threshold(reference: Literal["implied", "b
 
 
 def test_a_divergence_equal_to_the_threshold_is_rejected() -> None:
-    log_pi, log_mu = torch.tensor([[[0.5, 0.5]]]).log(), torch.tensor([[[0.9, 0.1]]]).log()
+    pi, mu = (AppliedCategorical(torch.tensor([[each]]).log()) for each in ([0.5, 0.5], [0.9, 0.1]))
     valid = torch.ones(1, 1, dtype=torch.bool)
-    exact = float(kl_divergence(log_pi, log_mu))
+    exact = float(pi.kl(mu))
     for threshold, is_accepted in ((exact, False), (exact * 1.0001, True)):
-        found = gate(
-            "behaviour", target_log_policy=log_pi, behaviour_log_policy=log_mu, row_valid=valid, threshold=threshold, clip_rho_threshold=1.0
-        )
+        found = gate("behaviour", target=pi, behaviour=mu, row_valid=valid, threshold=threshold, clip_rho_threshold=1.0)
         assert bool(found.accepted) is is_accepted
 
 
 @given(st.lists(st.floats(-30.0, 30.0, width=32), min_size=2, max_size=18), st.sampled_from(RHO_BARS))
 def test_divergences_are_not_negative_and_0_for_equal_policies(logits: list[float], rho_bar: float) -> None:
     """This is tested in float32, where a plain sum gives about -4e-8 for equal policies."""
-    log_policy = torch.tensor(logits).log_softmax(-1)
-    for other in (log_policy, implied_log_policy(log_policy, log_policy, rho_bar)):
-        assert 0.0 <= float(kl_divergence(log_policy, other)) < 1e-5
-    elsewhere = log_policy.flip(-1)
-    assert float(kl_divergence(log_policy, elsewhere)) >= 0.0
+    policy = AppliedCategorical(torch.tensor(logits))
+    for other in (policy, policy.implied(policy, rho_bar)):
+        assert 0.0 <= float(policy.kl(other)) < 1e-5
+    assert float(policy.kl(AppliedCategorical(torch.tensor(logits[::-1])))) >= 0.0
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
@@ -212,9 +212,9 @@ def _preference(num_online: int, num_replayed: int, trust_region: Literal["none"
     behaviour = torch.where(is_replayed[None, :, None], torch.tensor(MU).log(), torch.tensor(PI).log())
     logits = torch.zeros(1, len(is_replayed), 2, dtype=torch.float64, requires_grad=True)
     terms = actor_critic_loss(
-        target_logits=logits,
+        target=AppliedCategorical(logits),
+        behaviour=AppliedCategorical(behaviour),
         values=torch.zeros(2, len(is_replayed), dtype=torch.float64),
-        behaviour_logits=behaviour,
         actions=actions,
         rewards=torch.tensor(Q_VALUES)[actions],
         terminated=torch.ones(1, len(is_replayed), dtype=torch.bool),
@@ -261,3 +261,9 @@ def test_the_trust_region_rejects_the_harmful_steps(reference: Literal["implied"
 def test_an_unknown_trust_region_is_refused() -> None:
     with pytest.raises(ValueError, match="trust_region must be"):
         loss_by_herd(BATCH, ac.Costs(trust_region="target"))  # type: ignore[arg-type]
+
+
+def test_the_implied_policy_has_no_closed_form_for_other_distributions() -> None:
+    policy = cast("Applied", object())
+    with pytest.raises(ValueError, match="trust_region implied needs one discrete action"):
+        gate("implied", target=policy, behaviour=policy, row_valid=torch.ones(1, 1), threshold=1.0, clip_rho_threshold=1.0)

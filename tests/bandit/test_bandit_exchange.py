@@ -11,7 +11,7 @@ from herd_bandit.exchange import Answer, ExchangeHandler
 from herd_bandit.population import TaskBandits, draw_generator, new_bandits
 from herd_bandit.window import RequestWindow
 
-from herd.config.settings import BanditSettings
+from herd.config.services import BanditSettings
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.protocols.unrolls.messages import Goodbye
 from herd.rpc.codec import MalformedMessage

@@ -9,7 +9,7 @@ import pytest
 from herd_bandit.history import History
 from herd_bandit.population import TaskBandits, new_bandits
 
-from herd.config.settings import BanditSettings
+from herd.config.services import BanditSettings
 from tests.failing_disks import no_space_beyond
 
 SETTINGS = BanditSettings()

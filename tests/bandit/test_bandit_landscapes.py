@@ -13,7 +13,7 @@ import pytest
 from herd_bandit import bandits_vote
 from herd_bandit.bandits_vote import new_ensemble
 
-from herd.config.tiling import Tiling
+from herd.protocols.bandit.tiling import Tiling
 
 TILING = Tiling(accuracy=0.1, min_inverse_temperature=0.0, max_inverse_temperature=50.0)
 EPISODES, SETTLED = 1500, 500

@@ -14,11 +14,13 @@ import pytest
 
 from benchmarks.fuzz.strangers import frame, shake_hands
 from herd.cli.keys import make_keys
-from herd.config.losses import DiceSettings
-from herd.config.settings import BanditSettings, RunSettings, SecuritySettings
+from herd.components.losses.dice import DiceSettings
+from herd.config.services import BanditSettings
+from herd.config.settings import RunSettings, SecuritySettings
 from herd.protocols.bandit.client import BanditClient
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import encode
+from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import probe, total
 from herd.transport.context import Context
 from tests.patience import patient
@@ -32,9 +34,10 @@ SLOW_SECONDS = patient(60.0)
 
 class Server(ServerProcess):
     def __init__(self, run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, keys: Path | None = None) -> None:
-        bandit = BanditSettings(port=port, snapshot_interval_seconds=snapshots, history_interval_seconds=snapshots)
+        bandit = BanditSettings(snapshot_interval_seconds=snapshots, history_interval_seconds=snapshots)
         security = SecuritySettings(curve_keys=keys)
-        super().__init__("bandit", RunSettings(name="pong", run_dir=run_dir, bandit=bandit, loss=DiceSettings(), security=security))
+        settings = RunSettings(name="pong", run_dir=run_dir, bandit=bandit, loss=DiceSettings(), security=security)
+        super().__init__("bandit", settings, Identity(listen=Endpoint(port=port)))
 
     @property
     def directory(self) -> Path:

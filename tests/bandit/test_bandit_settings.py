@@ -6,8 +6,8 @@ from pydantic import ValidationError
 
 from herd.config.loading import load_settings
 from herd.config.loading.keys import find_key
-from herd.config.settings import BanditSettings
-from herd.config.tiling import tiling_of
+from herd.config.services import BanditSettings
+from herd.protocols.bandit.tiling import tiling_of
 
 
 def test_the_defaults_match_table_5() -> None:

@@ -10,8 +10,8 @@ from herd_bandit.population import TaskBandits, new_bandits
 from herd_bandit.snapshot import ForeignSnapshotError, Restored, SnapshotError
 from herd_bandit.window import RequestWindow
 
-from herd.config.settings import BanditSettings
-from herd.config.tiling import tiling_of
+from herd.config.services import BanditSettings
+from herd.protocols.bandit.tiling import tiling_of
 from tests.failing_disks import no_space_beyond
 
 SETTINGS = BanditSettings()

@@ -11,7 +11,7 @@ from herd_bandit.bandits_vote import BanditsVote, ensemble_of, new_ensemble
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herd.config.tiling import Tiling, inverse_temperature_of, x_of
+from herd.protocols.bandit.tiling import Tiling, inverse_temperature_of, x_of
 from tests.oracles import bandits_vote as oracle
 
 PAPER = Tiling(accuracy=0.1, min_inverse_temperature=0.0, max_inverse_temperature=50.0)

@@ -145,7 +145,7 @@ def test_the_plot_has_room_for_all_others(game: str, tmp_path: Path) -> None:
 def test_suites_train_shipped_experiments_for_their_stated_frames() -> None:
     for suite in SUITES.values():
         settings = load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], ["--env.tasks", suite.games[0]], {})
-        assert settings.stop.env_frames == suite.frames <= settings.optimizer.schedule_env_frames  # type: ignore[union-attr]
+        assert settings.stop.env_frames == suite.frames <= settings.optimizer.schedule_env_frames  # type: ignore[attr-defined]
 
 
 @pytest.mark.processes

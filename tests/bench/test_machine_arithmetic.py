@@ -18,21 +18,23 @@ from benchmarks.machine import __main__ as machine
 from benchmarks.machine import learner, training
 from benchmarks.machine.acting import measure_environment, measure_inference
 from benchmarks.machine.measurement import Measurement, ceiling_agent_steps_per_second, measure, summarise
-from benchmarks.machine.stages import FREE_PORTS, stage_environment
+from benchmarks.machine.stages import stage_environment
 from benchmarks.machine.synthetic import synthetic_unrolls
 from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
+from herd.components.replay.uniform import UniformReplay
 from herd.config.loading import load_settings
-from herd.config.replay import UniformReplay
-from herd.config.settings import ActorSettings, LearnerSettings, NetworkSettings, RunSettings
+from herd.config.services import ActorSettings, LearnerSettings
+from herd.config.settings import NetworkSettings, RunSettings
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.envs.suites.catch.settings import CatchSettings
-from herd.learning.batch import TrainBatch
-from herd.learning.trainer import Launched, Trainer
 from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
 from herd.protocols.unrolls.messages import Unrolls
 from herd.rpc.codec import decode_header
 from herd.telemetry.metric_names import PHASES
+from herd.training.batch import TrainBatch
+from herd.training.trainer import Launched, Trainer
 
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
@@ -205,7 +207,14 @@ def test_a_skipped_update_fails_the_measurement(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("frame_stack", [1, 4])
 def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     layout = UnrollLayout(
-        unroll_length=5, frame_stack=frame_stack, frame_shape=(84, 84, 1), num_actions=6, state_size=8, instruction_length=3, num_tasks=1
+        unroll_length=5,
+        frame_stack=frame_stack,
+        frame_shape=(84, 84, 1),
+        actions=discrete(6),
+        num_parameters=6,
+        state_size=8,
+        instruction_length=3,
+        num_tasks=1,
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
     header = Unrolls(sequence=1, generated_frames=60, num_frames=60, num_unrolls=3)
@@ -221,9 +230,7 @@ def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
     assert 10 < arrays["frames"].nbytes / len(frames[list(arrays).index("frames") + 1]) < 500
 
 
-def test_stages_use_free_ports_and_the_tuned_allocator_and_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load_settings([], list(FREE_PORTS), {})
-    assert {settings.learner.port, settings.paramserver.port, settings.bandit.port, settings.replay_service.port} == {0}
+def test_stages_use_the_tuned_allocator_and_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERD_LEARNER__BATCH_SIZE", "7")
     environment = stage_environment()
     assert "HERD_LEARNER__BATCH_SIZE" not in environment

@@ -10,16 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from herd.checkpoints import store
-from herd.checkpoints.store import (
-    CheckpointError,
-    ForeignCheckpointError,
-    TornCheckpointError,
-    load_checkpoint,
-    load_newest,
-    newest_checkpoint,
-    save_checkpoint,
-)
+from herd.files import flush_directory
+from herd.run.checkpoints import store
+from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError, TornCheckpointError
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import load_checkpoint, load_newest, save_checkpoint
 from tests.failing_disks import fill, read_only, small_disk
 
 FILES = ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"]
@@ -286,7 +281,7 @@ def test_a_full_disk_gives_one_line_and_keeps_the_previous_one(tmp_path, monkeyp
 @pytest.mark.parametrize("failing", ["rename", "flush"])
 def test_a_full_disk_while_replacing_leaves_the_old_one(tmp_path, monkeypatch, failing):
     first = save(tmp_path, 1, note="old")
-    rename, flush = Path.rename, store._flush_directory
+    rename, flush = Path.rename, flush_directory
 
     def full(path, target):
         if path.name.endswith(".writing"):
@@ -299,7 +294,7 @@ def test_a_full_disk_while_replacing_leaves_the_old_one(tmp_path, monkeypatch, f
         flush(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", full) if failing == "rename" else patch.setattr(store, "_flush_directory", full_flush)
+        patch.setattr(Path, "rename", full) if failing == "rename" else patch.setattr(store, "flush_directory", full_flush)
         for updates in (1, 2):
             with pytest.raises(CheckpointError, match="quota"):
                 save(tmp_path, updates, note="new")

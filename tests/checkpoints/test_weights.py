@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.weights import MAX_HEADER_BYTES, decode_weights, encode_weights, load_into
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.tensors import MAX_HEADER_BYTES, decode_weights, encode_weights, load_into
 
 
 @pytest.fixture

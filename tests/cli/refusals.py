@@ -15,15 +15,16 @@ from unittest import mock
 
 from herd.cli.main import main
 from herd.config.loading import dump_settings
-from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.service.startup import parse_settings
+from herd.run.provenance import Origin
+from herd.service.startup import parse_command_line
 
 FILES = {
     # A separate copy, so that a recipe may change without the list.
     "game.yaml": "learner: {batch_size: 16, queue_batches: 4}\n",
     "empty.yaml": "",
+    "ports.yaml": "learner: {port: 0}\n",
     "comments.yaml": "# nothing but\n# comments\n",
     "list.yaml": "- breakout\n",
     "twice.yaml": "seed: 1\nseed: 2\n",
@@ -71,7 +72,7 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | dict(environment)
     with (
         mock.patch.dict(os.environ, environ, clear=True),
-        mock.patch("herd.supervisor.supervisor.Supervisor.run", started),
+        mock.patch("herd.launch.supervisor.Supervisor.run", started),
         mock.patch("herd.cli.sweep.train_all", started),
         mock.patch.object(sys, "path", list(sys.path)),  # makes the user's own code importable
         redirect_stdout(output),
@@ -88,5 +89,5 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
 
 def run_service(_python: str, _m: str, module: str, *words: str) -> int:
     """Read a service's settings as ``python -m herd_actor`` does."""
-    parse_settings(module.removeprefix("herd_"), words)
+    parse_command_line(module.removeprefix("herd_"), words)
     raise StartedError(module)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.cli import checks
+from herd.cli import doctor
 from herd.cli.main import COMMANDS, main
 from herd.config.loading import dump_settings
 from herd.config.loading.keys import setting_keys
@@ -98,11 +98,11 @@ def test_bad_input_is_refused_before_heavy_imports(tmp_path: Path, words: list[s
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for key in ("learner.port", "paramserver.port", "learner.metrics_port"):
-            code, _, errors, _ = herd("train", BREAKOUT, f"--{key}", port, folder=tmp_path)
+        port = taken.getsockname()[1]
+        for key, service in (("ports", "learner"), ("ports", "paramserver"), ("metrics_ports", "learner")):
+            code, _, errors, _ = herd("train", BREAKOUT, f"--placement.{key}", json.dumps({service: port}), folder=tmp_path)
             assert code == 2
-            assert errors.startswith(f"herd: {key}: port {port}")
+            assert errors.startswith(f"herd: placement.{key} {service}: port {port}")
     assert not (tmp_path / "runs").exists()
 
 
@@ -227,7 +227,7 @@ def test_doctor_reports_what_is_missing_with_advice(monkeypatch: pytest.MonkeyPa
             raise PackageNotFoundError(package)
         return "1.0"
 
-    monkeypatch.setattr(checks, "version", version)
+    monkeypatch.setattr(doctor, "version", version)
     assert main(["doctor"]) == 1
     output = " ".join(capsys.readouterr().out.split())
     assert "MISSING torch not installed" in output
@@ -238,7 +238,7 @@ def test_doctor_names_install_commands_that_contain_the_package() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     sources = {"herd-rl": project["dependencies"], **{f"herd-rl[{name}]": of for name, of in project["optional-dependencies"].items()}}
     names = {source: {re.split(r"[^\w.-]", each)[0] for each in requirements} for source, requirements in sources.items()}
-    for package, (_, advice) in checks._PACKAGES.items():
+    for package, (_, advice) in doctor._PACKAGES.items():
         source = advice.rpartition("pip install ")[2].strip("'")
         assert package in names[source], f"{package} is not part of {source}"
 

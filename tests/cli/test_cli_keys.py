@@ -9,9 +9,9 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from herd.cli.errors import CommandError
 from herd.cli.keys import make_keys
 from herd.cli.main import main
+from herd.cli.options import CommandError
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
 from herd.config.settings import SecuritySettings
 

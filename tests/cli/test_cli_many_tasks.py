@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import check_dealing
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError

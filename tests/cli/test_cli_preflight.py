@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from herd.cli import preflight
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
-from herd.service import hardware, limits
+from herd.service import host as hardware
+from herd.service import host as limits
 
 
 def settings_of(*words: str) -> RunSettings:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.run_paths import check_resumable
 from herd.config.loading import load_settings
-from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
+from herd.run.provenance import Origin
 
 
 def settings_of(run_dir: Path, *words: str) -> RunSettings:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from herd.checkpoints.store import save_checkpoint
 from herd.cli.main import main
 from herd.cli.status import read_status
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
-from herd.supervisor.session import Standing, begin_session, end_session, standing
+from herd.run.processes import RunState, begin_session, end_session, run_state
+from herd.run.tensors import save_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -29,36 +29,36 @@ from herd.supervisor.session import Standing, begin_session, end_session, standi
 )
 def test_a_session_records_how_it_ended(tmp_path: Path, exit_code: int, was_asked: bool, message: str, state: str) -> None:
     begin_session(tmp_path)
-    assert standing(tmp_path, has_processes=False) == Standing("running")  # this process stands in for herd train
+    assert run_state(tmp_path, has_processes=False) == RunState("running")  # this process stands in for herd train
     end_session(tmp_path, exit_code=exit_code, was_asked=was_asked, message=message)
-    assert standing(tmp_path, has_processes=False) == Standing(state, message)  # type: ignore[arg-type]
-    assert standing(tmp_path, has_processes=True) == Standing("running")  # processes started by hand
+    assert run_state(tmp_path, has_processes=False) == RunState(state, message)  # type: ignore[arg-type]
+    assert run_state(tmp_path, has_processes=True) == RunState("running")  # processes started by hand
 
 
 def test_a_session_without_a_recorded_end_counts_as_killed(tmp_path: Path) -> None:
     begin_session(tmp_path)
     record = json.loads((tmp_path / "session.json").read_text())
     (tmp_path / "session.json").write_text(json.dumps({**record, "pid": 2**22 + 1}))
-    assert standing(tmp_path, has_processes=False).state == "killed"
+    assert run_state(tmp_path, has_processes=False).state == "killed"
     begin_session(tmp_path)
     os.utime(tmp_path / "session.json", (1.0, 1.0))  # written by an earlier process with the same id
-    assert standing(tmp_path, has_processes=False).state == "killed"
+    assert run_state(tmp_path, has_processes=False).state == "killed"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"state": "running"}', '{"state": "bored", "message": "", "pid": 1}', '{"pid": "x"}'])
 def test_an_invalid_session_file_counts_as_killed(tmp_path: Path, text: str) -> None:
     (tmp_path / "session.json").write_text(text)
-    assert standing(tmp_path, has_processes=False).state == "killed"
+    assert run_state(tmp_path, has_processes=False).state == "killed"
 
 
 def test_a_report_newer_than_the_curve_means_a_clean_end(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    assert standing(tmp_path, has_processes=False).state == "killed"
+    assert run_state(tmp_path, has_processes=False).state == "killed"
     (tmp_path / "report.json").write_text("{}")
     os.utime(tmp_path / "metrics.jsonl", (100.0, 100.0))
     for at, state in ((100.0, "ended"), (99.0, "killed")):
         os.utime(tmp_path / "report.json", (at, at))
-        assert standing(tmp_path, has_processes=False).state == state
+        assert run_state(tmp_path, has_processes=False).state == state
 
 
 def test_a_damaged_checkpoint_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

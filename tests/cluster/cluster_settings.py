@@ -1,4 +1,4 @@
-"""The suite's settings, read from environment variables, and the small run that it installs."""
+"""The suite's settings, read from environment variables (docs/kubernetes-commands.md), and the small run that it installs."""
 
 from __future__ import annotations
 
@@ -13,26 +13,6 @@ ACTORS = 2
 LEARNING_RATE = 2.0e-3
 OTHER_LEARNING_RATE = 1.0e-3
 """The setting that the upgrade changes: the learner's metrics show it, and processes with different values still accept each other."""
-
-VARIABLES = {
-    "KUBECONFIG": "the cluster, as its current context (or CLUSTER_CONTEXT) names it; the suite makes and deletes one namespace there",
-    "CLUSTER_CONTEXT": "another context of it",
-    "CLUSTER_IMAGE_REGISTRY": "registry and path before herd-actor and the other images; default: none",
-    "CLUSTER_IMAGE_TAG": "their tag; default: the chart's appVersion",
-    "CLUSTER_IMAGE_PULL_POLICY": "IfNotPresent (default), Always, or Never where images are loaded into the nodes",
-    "CLUSTER_VALUES": "one more values file, which wins over the suite's own",
-    "CLUSTER_CHART": "the chart; default: helm/herd",
-    "CLUSTER_RUN": "dice (default): one agent, with a bandit; agents: two agents, with shared replay and an evaluator; "
-    "population: two members of a population, on one volume",
-    "CLUSTER_ACCESS_MODE": "of the claim that members of a population share; default: ReadWriteMany",
-    "CLUSTER_SHARDS": "learner shards of each agent; default: 1",
-    "CLUSTER_PROCESSES": "0: no pod runs here (no nodes, no images), so only objects are checked; default: 1",
-    "CLUSTER_KEEP": "1: the namespace stays, to be looked at; default: 0",
-    "CLUSTER_TIMEOUT_SECONDS": "longest wait for any one thing; default: 600",
-    "HELM": "the helm program; default: helm from PATH",
-}
-"""Every setting and its meaning."""
-
 
 RUNS = ("dice", "agents", "population")
 SHARED_CLAIM = "runs"
@@ -60,13 +40,11 @@ class ClusterSettings:
     run: str
     """One of the names in ``RUNS``."""
     shards: int
-    processes: bool
-    """Whether pods run in this cluster; otherwise only objects are tested."""
     access_mode: str
     """Access mode of ``SHARED_CLAIM``."""
     keep: bool
     """Whether the namespace is kept afterwards."""
-    timeout_seconds: float
+    timeout_seconds: int
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> ClusterSettings:
@@ -94,7 +72,6 @@ class ClusterSettings:
             more_values=more,
             run=_choice(environ, "CLUSTER_RUN", RUNS),
             shards=_number(environ, "CLUSTER_SHARDS", 1),
-            processes=_switch(environ, "CLUSTER_PROCESSES", default=True),
             access_mode=environ.get("CLUSTER_ACCESS_MODE") or "ReadWriteMany",
             keep=_switch(environ, "CLUSTER_KEEP", default=False),
             timeout_seconds=_number(environ, "CLUSTER_TIMEOUT_SECONDS", 600),
@@ -102,16 +79,18 @@ class ClusterSettings:
 
     def pods(self) -> dict[str, int]:
         """Number of pods of each component of the run."""
-        common = {"paramserver": 1, "paramserver-replica": 1, "actor": ACTORS}
-        if self.run == "agents":
-            return common | {"learner": AGENTS * self.shards, "replay": REPLAY_REPLICAS, "evaluator": 1}
-        if self.run == "population":
-            return common | {"learner": AGENTS * self.shards, "population": 1}
-        return common | {"learner": self.shards, "bandit": 1}
+        return self.pods_of(self.run, self.shards)
 
-    def changed_by_upgrade(self) -> set[str]:
-        """Components whose pods are replaced when the learning rate changes."""
-        return {"learner", "population"} if self.run == "population" else {"learner"}
+    @staticmethod
+    def pods_of(run: str, shards: int) -> dict[str, int]:
+        """Number of pods of each component of a run."""
+        common = {"paramserver": 1, "paramserver-replica": 1, "actor": ACTORS}
+        own = {
+            "dice": {"learner": shards, "bandit": 1},
+            "agents": {"learner": AGENTS * shards, "replay": REPLAY_REPLICAS, "evaluator": 1},
+            "population": {"learner": AGENTS * shards, "population": 1},
+        }
+        return common | own[run]
 
     def values(self, *, volumes: bool, learning_rate: float = LEARNING_RATE) -> dict[str, Any]:
         """Values of the chart for a run on CPUs in pods that fit a cluster on a laptop.

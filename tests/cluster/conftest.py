@@ -5,19 +5,36 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from kubernetes.client import (
+    CoreV1Api,
+    StorageV1Api,
+    V1Namespace,
+    V1ObjectMeta,
+    V1PersistentVolumeClaim,
+    V1PersistentVolumeClaimSpec,
+    V1VolumeResourceRequirements,
+)
 
-from herd.kube.cluster import open_cluster
-from herd.kube.kubeconfig import Access
+from herd.kube.cluster import Cluster
 from tests.cluster.cluster_settings import SHARED_CLAIM, ClusterSettings, SettingsProblemError
-from tests.cluster.helm_release import HelmError, HelmRelease
-from tests.cluster.live_release import LiveRelease, delete_namespace, has_default_storage, make_claim, make_namespace
-from tests.cluster.live_trouble import describe
+from tests.cluster.live_release import LiveRelease
 
-RELEASE = "herd"
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect kills of components that the chosen run does not have."""
+    pods = ClusterSettings.pods_of(os.environ.get("CLUSTER_RUN") or "dice", 1)
+    left_out = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.params.get("component", "learner") not in pods
+        if item.path.parent.name == "cluster"
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -29,57 +46,37 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             raise pytest.UsageError(str(problem)) from problem
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests that do not apply: tests of processes if no pod runs or for another kind of run, otherwise tests of objects."""
-    of_run = {"agents": "test_cluster_agents.py", "population": "test_cluster_population.py"}.get(
-        os.environ.get("CLUSTER_RUN", ""), "test_cluster_release.py"
-    )
-    chosen = "test_cluster_objects.py" if os.environ.get("CLUSTER_PROCESSES") == "0" else of_run
-    left_out = [item for item in items if item.path.parent == Path(__file__).parent and item.path.name != chosen]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
 def pytest_exception_interact(node: pytest.Item | pytest.Collector, report: pytest.CollectReport | pytest.TestReport) -> None:
     """Print the state of the release after a failure, because its namespace is about to be deleted."""
-    installed = getattr(node, "funcargs", {}).get("installed")
-    if isinstance(installed, Installed):
-        report.sections.append(("the release at that moment", describe(installed.live.cluster, installed.helm.name)))
-
-
-@dataclass(frozen=True)
-class Installed:
-    """The release under test."""
-
-    settings: ClusterSettings
-    helm: HelmRelease
-    live: LiveRelease
-    volumes: bool
-    """Whether the files of learner and bandit outlive their pods."""
+    live = getattr(node, "funcargs", {}).get("live")
+    if isinstance(live, LiveRelease):
+        report.sections.append(("the release at that moment", live.describe()))
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """The chart, installed into its own namespace, which is deleted at the end in any case unless it is to be kept."""
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRelease]:
+    """The chart, installed into its own namespace (Pod Security ``restricted``), which is deleted at the end unless it is to be kept."""
     settings = ClusterSettings.read(os.environ)
     namespace = f"herd-test-{uuid.uuid4().hex[:8]}"
-    cluster = open_cluster(Access(None, settings.context, namespace), os.environ)
-    folder: Path = tmp_path_factory.mktemp("values")
-    helm = HelmRelease(settings, RELEASE, namespace, folder)
+    cluster = Cluster(context=settings.context, namespace=namespace)
+    core = CoreV1Api(cluster.client)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    core.create_namespace(V1Namespace(metadata=V1ObjectMeta(name=namespace, labels=labels)))
     try:
-        volumes = has_default_storage(cluster)
-        make_namespace(cluster, namespace)
+        classes = StorageV1Api(cluster.client).list_storage_class().items
+        is_default = "storageclass.kubernetes.io/is-default-class"
+        volumes = any(((each.metadata and each.metadata.annotations) or {}).get(is_default) == "true" for each in classes)
         if settings.run == "population":
-            make_claim(cluster, SHARED_CLAIM, settings.access_mode)
-        try:
-            helm.install(settings.values(volumes=volumes))
-        except HelmError as error:
-            raise HelmError(f"{error}\n{describe(cluster, RELEASE)}") from error
-        yield Installed(settings, helm, LiveRelease(cluster, RELEASE, settings.timeout_seconds), volumes)
+            resources = V1VolumeResourceRequirements(requests={"storage": "1Gi"})
+            spec = V1PersistentVolumeClaimSpec(access_modes=[settings.access_mode], resources=resources)
+            claim = V1PersistentVolumeClaim(metadata=V1ObjectMeta(name=SHARED_CLAIM), spec=spec)
+            core.create_namespaced_persistent_volume_claim(namespace, claim)
+        release = LiveRelease(cluster, settings, tmp_path_factory.mktemp("values"), volumes=volumes)
+        release.helm("install", values=settings.values(volumes=volumes))
+        yield release
     finally:
         if settings.keep:
             print(f"namespace {namespace} stays: kubectl delete namespace {namespace}")
         else:
-            delete_namespace(cluster, namespace)
+            core.delete_namespace(namespace)
         cluster.close()

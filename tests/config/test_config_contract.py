@@ -7,9 +7,10 @@ import pytest
 from herd.config.loading import load_settings
 from herd.config.run_contract import contract_digest, learner_inputs
 from herd.config.settings import AlgorithmSettings, RunSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 
-SPEC = EnvSpec(task_names=("pong",), frame_shape=(84, 84, 1), frame_stack=4, num_actions=6, action_repeat=4, instruction_length=0)
+SPEC = EnvSpec(task_names=("pong",), frame_shape=(84, 84, 1), frame_stack=4, actions=discrete(6), action_repeat=4, instruction_length=0)
 
 
 @pytest.mark.parametrize(

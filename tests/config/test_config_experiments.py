@@ -273,7 +273,6 @@ def test_work_ahead_is_on_for_gpus_unless_policy_lag_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--actor.agent", "0"], "actor.agent and actor.index are leased together"),
         (["--env.tasks", "atari57", "--env.action_set", "minimal"], "action_set must be full if tasks has several games"),
         (["--env.tasks", "pong,qbert,pong", "--env.action_set", "full"], "env.tasks: should name each task once"),
         (["--env.tasks", "atari57,pong", "--env.action_set", "full"], "env.tasks: should name each task once"),

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from herd.components.losses.dice import DiceSettings
+from herd.components.losses.impala import ImpalaSettings
+from herd.components.optimizers.adamw import AdamWSettings
+from herd.components.optimizers.rmsprop import RMSPropSettings
+from herd.components.replay.uniform import UniformReplay
 from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
-from herd.config.losses import DiceSettings, ImpalaSettings
-from herd.config.optimizers import AdamWSettings
-from herd.config.replay import UniformReplay
 from herd.config.settings import RunSettings
 from herd.envs.suites.atari.settings import AtariSettings
 
@@ -55,7 +57,8 @@ def test_another_kind_resets_its_section_to_defaults(tmp_path: Path) -> None:
     optimizer = load_settings([file], ["--optimizer.kind", "adamw", "--optimizer.beta1", "0.5"], {}).optimizer
     assert optimizer == AdamWSettings(beta1=0.5)
     same = load_settings([file], ["--optimizer.kind", "rmsprop", "--loss.kind", "impala"], {})
-    assert (same.optimizer.learning_rate, same.optimizer.epsilon, same.loss) == (0.5, 0.1, ImpalaSettings(entropy_cost=0.2))
+    assert same.optimizer == RMSPropSettings(learning_rate=0.5, epsilon=0.1, decay=0.9)
+    assert same.loss == ImpalaSettings(entropy_cost=0.2)
     third = write(tmp_path, "loss: {kind: dice, q_cost: 3}", "third.yaml")
     assert load_settings([file, third], ["--loss.policy_cost", "2"], {}).loss == DiceSettings(q_cost=3, policy_cost=2)
     # The name of a variant stands for the whole section.
@@ -102,7 +105,7 @@ def test_scalars_can_be_given_on_the_command_line(tmp_path: Path) -> None:
         ("loss: {clip_c_threshold: 3}", ["clip_c_threshold", "clip_rho_threshold: default", "run.yaml"]),
         ("loss: {kind: dice, q_cost: many}", ["loss.q_cost: should be number >= 0, not 'many'", "run.yaml"]),
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
-        ("replay_service: {index: 1}", ["replay_service", "index 1 must be below replicas, which is 1", "run.yaml"]),
+        ("replay_service: {port: 1}", ["replay_service.port: no such setting", "run.yaml", "did you mean placement.ports?"]),
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )

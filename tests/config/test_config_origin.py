@@ -7,8 +7,8 @@ import json
 import pytest
 
 from herd.config.loading import load_settings
-from herd.config.origin import Origin
 from herd.envs.make import environment_spec
+from herd.run.provenance import Origin
 
 
 def origin(*words: str) -> Origin:

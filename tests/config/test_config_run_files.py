@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.run_files import agent_directories, agent_number, config_file, whole_run
 from herd.config.settings import RunSettings
+from herd.run.paths import agent_directories, agent_number, config_file, planned_agent_directories, whole_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     settings = RunSettings(run_dir=tmp_path / "run", agents=11)
-    for directory in settings.agent_directories:
+    for directory in planned_agent_directories(settings):
         directory.mkdir(parents=True)
     (settings.directory / "config.yaml").write_text("agents: 11\n")
     return settings.directory
@@ -37,7 +37,7 @@ def test_agent_directories_are_sorted_by_number(run: Path) -> None:
 
 
 def test_a_single_agent_uses_the_run_directory(tmp_path: Path) -> None:
-    assert RunSettings(run_dir=tmp_path).agent_directories == [tmp_path] == agent_directories(tmp_path)
+    assert planned_agent_directories(RunSettings(run_dir=tmp_path)) == [tmp_path] == agent_directories(tmp_path)
 
 
 def test_a_run_in_a_folder_named_agents_is_not_taken_for_an_agent(tmp_path: Path) -> None:

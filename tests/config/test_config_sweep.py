@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from herd.components.losses.impala import ImpalaSettings
 from herd.config.loading import SettingsError, dump_settings, load_settings
-from herd.config.losses import ImpalaSettings
 from herd.config.run_contract import contract_digest
 from herd.config.settings import RunSettings
 from herd.config.sweep import swept_values

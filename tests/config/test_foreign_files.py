@@ -5,11 +5,12 @@ import os
 
 import pytest
 
-from herd.checkpoints.errors import CheckpointError, TornCheckpointError
-from herd.checkpoints.store import load_checkpoint, newest_checkpoint
 from herd.config.errors import SettingsError
-from herd.config.foreign_files import parse_json, read_file, read_json
 from herd.config.loading.sources import read_yaml_file
+from herd.files import parse_json, read_file, read_json
+from herd.run.checkpoints.manifest import CheckpointError, TornCheckpointError
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import load_checkpoint
 
 
 def test_files_are_read_completely_up_to_a_size_limit(tmp_path):

@@ -42,7 +42,7 @@ CPUS = {"actor": "1", "bandit": "0.5", "learner": "1.5", "paramserver": "0.5", "
 HARDENED = ("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp")
 FACTS = """
 import importlib.util, json, os, sys
-from herd.service.hardware import usable_cpus
+from herd.service.host import usable_cpus
 status = dict(line.split(":", 1) for line in open("/proc/1/status").read().splitlines())
 def writable(folder):
     try:

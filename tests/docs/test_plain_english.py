@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 FRAGMENTS = re.compile(r"(Of|Between|That|Which|Whose|At the|Since|Waited|Spent|Likewise|As above)\b")
 """First words of a description whose subject is missing: "Of the request socket" instead of "Port of the request socket"."""
@@ -58,22 +56,22 @@ def comments() -> list[str]:
 
 def test_descriptions_and_comments_are_found() -> None:
     assert len(described()) > 300
-    assert len(comments()) > 200
+    assert len(comments()) > 100
     assert dict(described())["learner.batch_size"].startswith("Number of unrolls")
 
 
-@pytest.mark.parametrize(("name", "text"), described(), ids=lambda value: value[:60])
-def test_descriptions_are_sentences(name: str, text: str) -> None:
-    assert FRAGMENTS.match(text) is None, f"{name}: begin with the thing itself: {text}"
-    assert text[0].isupper() or text[0] in "`0123456789" or text.startswith(("rho-bar", "c-bar")), f"{name}: {text}"
-    assert text.endswith((".", "...")), f"{name}: {text}"
+def test_descriptions_are_sentences() -> None:
+    for name, text in described():
+        assert FRAGMENTS.match(text) is None, f"{name}: begin with the thing itself: {text}"
+        assert text[0].isupper() or text[0] in "`0123456789" or text.startswith(("rho-bar", "c-bar")), f"{name}: {text}"
+        assert text.endswith((".", "...")), f"{name}: {text}"
 
 
 def test_comments_of_the_chart_are_sentences() -> None:
     assert [text for text in comments() if FRAGMENTS.match(text)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_pages_contain_no_listed_idioms(page: Path) -> None:
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert [idiom for idiom in IDIOMS if re.search(rf"\b{idiom}\b", prose)] == []
+def test_pages_contain_no_listed_idioms() -> None:
+    for page in PAGES:
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert [idiom for idiom in IDIOMS if re.search(rf"\b{idiom}\b", prose)] == [], page.name

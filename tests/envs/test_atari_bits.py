@@ -31,7 +31,7 @@ def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, nu
     events = dict.fromkeys(("life_lost", "game_over", "truncated", "reset"), 0)
     random = np.random.default_rng(0)
     for step in range(num_steps):
-        actions = random.integers(fast.spec.num_actions, size=NUM_ENVIRONMENTS, dtype=np.int32)
+        actions = random.integers(fast.spec.actions.num_actions, size=NUM_ENVIRONMENTS, dtype=np.int32)
         after = fast.step(actions)
         finished = {game.environment: game for game in after.finished}
         for e, player in enumerate(slow):

@@ -28,7 +28,9 @@ def make(
 def play(environments: BatchedEnvironment, num_steps: int, seed: int = 0) -> list[Transition]:
     """Play random actions. Stacks are not copied, so tests may read only the other arrays of earlier transitions."""
     random = np.random.default_rng(seed)
-    actions = (random.integers(environments.spec.num_actions, size=environments.num_environments, dtype=np.int32) for _ in range(num_steps))
+    actions = (
+        random.integers(environments.spec.actions.num_actions, size=environments.num_environments, dtype=np.int32) for _ in range(num_steps)
+    )
     return [environments.step(action) for action in actions]
 
 
@@ -311,7 +313,7 @@ def test_spaces_are_known_without_importing_the_emulator() -> None:
         "import sys\n"
         "from herd.envs.suites.atari.settings import AtariSettings\n"
         "from herd.envs.make import environment_spec\n"
-        "assert environment_spec(AtariSettings(tasks=('pong',))).num_actions == 6\n"
+        "assert environment_spec(AtariSettings(tasks=('pong',))).actions.num_actions == 6\n"
         "sys.exit(', '.join({'ale_py', 'gymnasium', 'torch'} & set(sys.modules)) or 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == ""

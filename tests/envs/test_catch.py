@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from herd.envs.api import BatchedEnvironment, Observation, Transition
-from herd.envs.instructions import hash_instruction
 from herd.envs.make import make_environments
+from herd.envs.reading import hash_instruction
 from herd.envs.suites.catch.settings import CatchSettings
 
 ROWS, COLUMNS = 6, 5

@@ -17,10 +17,11 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
-from herd.envs.instructions import hash_instruction
 from herd.envs.make import environment_spec, make_environments, suite_named, what_is_missing
+from herd.envs.reading import hash_instruction
 from herd.envs.suites.dmlab.cache import LevelCache
 from herd.envs.suites.dmlab.levels import ACTIONS
 from herd.envs.suites.dmlab.settings import DMLabSettings
@@ -76,8 +77,8 @@ def test_an_evaluation_plays_the_test_variants(tmp_path: Path) -> None:
 
 def test_spaces_are_known_without_deepmind_lab() -> None:
     settings = DMLabSettings(tasks=("rooms_watermaze", "contributed/psychlab/harlow", "lt_chasm"), action_set="popart")
-    assert environment_spec(settings) == EnvSpec(settings.tasks, (72, 96, 3), 1, 15, 4, 16)
-    assert environment_spec(DMLabSettings()).num_actions == 9
+    assert environment_spec(settings) == EnvSpec(settings.tasks, (72, 96, 3), 1, discrete(15), 4, 16)
+    assert environment_spec(DMLabSettings()).actions.num_actions == 9
 
 
 def test_action_sets_match_the_papers() -> None:
@@ -180,12 +181,12 @@ def test_every_action_sends_its_row_of_the_table(lab: ModuleType) -> None:
             level.reset(5)
             played = level.step(action)
             assert played.reward == 4 * row[4]
-            assert tuple(played.seen.frame[0, 0]) == (5, 4, 4 * row[0] % 256)
+            assert tuple(played.observed["frame"][0, 0]) == (5, 4, 4 * row[0] % 256)
 
 
 def test_level_seeds_limits_the_number_of_different_games(lab: ModuleType) -> None:
     level = make_level(DMLabSettings(tasks=("lt_chasm",), level_seeds=3))
-    assert {int(level.reset(seed).frame[0, 0, 0]) for seed in range(1000, 1020)} == {0, 1, 2}
+    assert {int(level.reset(seed)["frame"][0, 0, 0]) for seed in range(1000, 1020)} == {0, 1, 2}
     assert make_level(DMLabSettings(tasks=("lt_chasm",)))._level_seeds is None
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import UnknownTaskError
 from herd.envs.make import environment_spec, make_environments
@@ -26,12 +27,12 @@ def test_the_specs_of_suites_have_the_expected_spaces(
 ) -> None:
     settings = AtariSettings(**switches)
     spec = environment_spec(settings)
-    assert spec == EnvSpec(settings.tasks, shape, settings.frame_stack, num_actions, settings.action_repeat, 0)
+    assert spec == EnvSpec(settings.tasks, shape, settings.frame_stack, discrete(num_actions), settings.action_repeat, 0)
     assert spec.observation_channels == channels
 
 
 def test_a_spec_has_an_instruction_length_if_a_task_has_instructions() -> None:
-    assert environment_spec(CatchSettings()) == EnvSpec(("catch",), (10, 5, 1), 1, 3, 1, 0)
+    assert environment_spec(CatchSettings()) == EnvSpec(("catch",), (10, 5, 1), 1, discrete(3), 1, 0)
     assert environment_spec(CatchSettings(tasks=("catch", "catch_instructed"))).instruction_length == 16
 
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import BatchedEnvironment, Observation, UnknownTaskError
-from herd.envs.instructions import hash_instruction
 from herd.envs.make import environment_spec, make_environments
+from herd.envs.reading import hash_instruction
 from herd.envs.suites.gymnasium import SUITE
 from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 from herd.networks.frame_stack import restack
@@ -110,13 +111,20 @@ def make(settings: GymnasiumSettings, num_environments: int = 1, first_slot: int
     return make_environments(settings, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=1)
 
 
+def seed_of(slot: int, seed: int = 3) -> int:
+    """The seed of an environment's own random stream, the same in every process."""
+    return int(np.random.default_rng((seed, slot, 1)).integers(2**31))
+
+
 def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
     """Copies of the observations and transitions of some steps."""
     random = np.random.default_rng(1)
     observation = environments.reset()
     rows: list[Any] = []
     for _ in range(steps):
-        transition = environments.step(random.integers(environments.spec.num_actions, size=environments.num_environments, dtype=np.int32))
+        transition = environments.step(
+            random.integers(environments.spec.actions.num_actions, size=environments.num_environments, dtype=np.int32)
+        )
         rows.append((observation.vector, transition.rewards, transition.terminated, transition.truncated, transition.valid))
         observation = transition.observation
     return rows
@@ -125,10 +133,9 @@ def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
 def test_rows_match_the_environment_stepped_by_hand() -> None:
     settings = GymnasiumSettings(tasks=("CartPole-v1",), max_episode_steps=15)
     environments = make(settings, num_environments=3, first_slot=4)
-    assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, 2, 1, 0, vector_size=4)
+    assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, discrete(2), 1, 0, vector_size=4)
     by_hand = [gymnasium.make("CartPole-v1", max_episode_steps=15) for _ in range(3)]
-    seeds = environments._seeds  # type: ignore[attr-defined]
-    expected = np.stack([environment.reset(seed=seed)[0] for environment, seed in zip(by_hand, seeds, strict=True)])
+    expected = np.stack([environment.reset(seed=seed_of(4 + slot))[0] for slot, environment in enumerate(by_hand)])
     observation = environments.reset()
     np.testing.assert_array_equal(observation.vector, expected)
     assert observation.game_reset.all()
@@ -183,6 +190,7 @@ def test_games_depend_on_slot_and_seed_only() -> None:
     assert not np.isin(other, first).any()
 
 
+@pytest.mark.processes
 def test_worker_processes_play_the_same_games_as_one_process() -> None:
     one = GymnasiumSettings(tasks=("CartPole-v1",))
     several = one.model_copy(update={"vectorization": "async"})
@@ -284,14 +292,14 @@ def test_dict_observations_become_image_vector_and_instruction() -> None:
     settings = GymnasiumSettings(tasks=(MINIGRID,), image_key="image", vector_keys=("direction",), instruction_key="mission")
     environments = make(settings, num_environments=2)
     by_hand = gymnasium.make(MINIGRID)
-    seen, _ = by_hand.reset(seed=environments._seeds[0])  # type: ignore[attr-defined]
+    seen, _ = by_hand.reset(seed=seed_of(0))
     observation = environments.reset()
     np.testing.assert_array_equal(observation.stack[0].transpose(1, 2, 0), seen["image"])
     assert observation.vector is not None
     assert observation.instructions is not None
     np.testing.assert_array_equal(observation.vector[0], np.eye(4)[seen["direction"]])
     assert observation.instructions[0].tolist() == hash_instruction("get to the green goal square")
-    assert environments.spec == EnvSpec((MINIGRID,), (7, 7, 3), 1, 7, 1, 16, vector_size=4)
+    assert environments.spec == EnvSpec((MINIGRID,), (7, 7, 3), 1, discrete(7), 1, 16, vector_size=4)
     with pytest.raises(SettingsError, match=r"network\.language needs env\.instruction_key"):
         load_settings([], ["--env.suite", "gymnasium", "--network.language"], {})
 

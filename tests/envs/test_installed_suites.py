@@ -75,7 +75,7 @@ def test_a_broken_suite_fails_only_if_chosen_and_doctor_names_it(tmp_path: Path)
             f"""
 import json
 from pathlib import Path
-from herd.cli.checks import check_suites
+from herd.cli.doctor import check_suites
 from herd.config.loading import SettingsError, load_settings
 
 def load(files, *words):

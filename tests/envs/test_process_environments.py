@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,10 +21,11 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from herd.config.suites import SuiteSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import BrokenEnvironmentError
-from herd.envs.instructions import hash_instruction
-from herd.envs.processes.environments import ProcessEnvironments
+from herd.envs.batch import ProcessSeat, SoloEnvironments
+from herd.envs.reading import hash_instruction
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes
@@ -36,7 +38,8 @@ import time
 
 import numpy as np
 
-from herd.envs.processes.solo import Played, Seen
+from herd.envs.reading import FRAME, WORDS, hashed_words
+from herd.envs.solo import Played
 
 WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE = range(1, 7)
 
@@ -62,7 +65,7 @@ class Scripted:
         frame = np.zeros((2, 3, 3), np.uint8)
         frame[:] = (self.seed % 251, self.steps, len(self.task) % 251)
         frame[0, 0, 0] = 7
-        return Seen(frame, f"game {self.seed}")
+        return {FRAME: frame, WORDS: hashed_words(f"game {self.seed}")}
 
     def step(self, action):
         self.steps += 1
@@ -89,11 +92,12 @@ class Scripted:
             file.write("x")
 '''
 WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE = range(1, 7)
+FILE = "process_script.py"
 
 
 @pytest.fixture(autouse=True)
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "process_script.py").write_text(SCRIPT)
+    (tmp_path / FILE).write_text(SCRIPT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
@@ -106,10 +110,10 @@ def folders(root: Path, *names: str) -> list[str]:
 @contextmanager
 def environments(
     tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, standby: bool = False
-) -> Iterator[ProcessEnvironments]:
-    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, 7, 1, words)
+) -> Iterator[SoloEnvironments]:
+    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(7), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
-    made = ProcessEnvironments(
+    made = SoloEnvironments(
         settings,
         spec,
         "process_script:make",
@@ -123,6 +127,10 @@ def environments(
         yield made
     finally:
         made.close()
+
+
+def processes(made: SoloEnvironments) -> list[subprocess.Popen[bytes]]:
+    return [seat.process for seat in made._players + made._standbys if isinstance(seat, ProcessSeat)]
 
 
 def act(*actions: int) -> NDArray[np.int32]:
@@ -214,7 +222,7 @@ def test_a_new_game_starts_with_an_empty_frame_stack(tmp_path: Path) -> None:
         assert task[4] == [False, False, True]
 
 
-@pytest.mark.parametrize(("action", "reason"), [(RAISE, "RuntimeError: the floor opened"), (KILL, "ended by SIGKILL")])
+@pytest.mark.parametrize(("action", "reason"), [(RAISE, f"RuntimeError: the floor opened ({FILE}, line 46)"), (KILL, "ended by SIGKILL")])
 def test_a_process_that_fails_during_a_game_starts_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, action: int, reason: str
 ) -> None:
@@ -238,7 +246,7 @@ def test_a_process_that_fails_during_a_game_starts_another(
         made.step(act(0, 0, 0))
         assert not made.step(act(0, action, 0)).valid[1]
         # A second failure in a row raises.
-        with pytest.raises(BrokenEnvironmentError, match=f"^{task}, environment 3: its process failed: {reason}$"):
+        with pytest.raises(BrokenEnvironmentError, match=f"^{task}, environment 3: its process failed: {re.escape(reason)}$"):
             made.step(act(0, action, 0))
 
 
@@ -256,7 +264,10 @@ def test_an_environment_that_cannot_be_created_gives_one_line(tmp_path: Path) ->
     tasks = folders(tmp_path, "a", "unmakeable")
     with (
         environments(tasks, 2) as made,
-        pytest.raises(BrokenEnvironmentError, match=f"^{tasks[1]}, environment 3: its process failed: ValueError: two lines$"),
+        pytest.raises(
+            BrokenEnvironmentError,
+            match=f"^{tasks[1]}, environment 3: its process failed: ValueError: two lines \\(process_script.py, line 18\\)$",
+        ),
     ):
         made.reset()
 
@@ -303,7 +314,7 @@ def test_standby_processes_alternate_and_start_games_ahead(tmp_path: Path) -> No
             started = made.step(act(0, 0))
             assert not started.valid.any()
             row = started.observation.stack.copy()
-        pids = [worker.process.pid for worker in made._workers + made._standbys]
+        pids = [process.pid for process in processes(made)]
         assert len(set(pids)) == 4
     wait_until_gone(pids)
 
@@ -343,7 +354,8 @@ def test_closing_ends_every_process_and_removes_its_files(tmp_path: Path) -> Non
     before = set(os.listdir("/dev/shm"))
     with environments(folders(tmp_path, "a"), 3) as made:
         made.reset()
-        pids = [worker.process.pid for worker in made._workers]
+        pids = [process.pid for process in processes(made)]
+        assert made._folder is not None
         folder = made._folder.name
         assert os.path.isdir(folder)
     wait_until_gone(pids)
@@ -368,10 +380,10 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     code = f"""
         import time
         from pathlib import Path
-        from tests.envs.test_process_environments import environments
+        from tests.envs.test_process_environments import environments, processes
         with environments([{str(tmp_path / "a")!r}], 3) as made:
             made.reset()
-            print(*(worker.process.pid for worker in made._workers), flush=True)
+            print(*(process.pid for process in processes(made)), flush=True)
             time.sleep(1000)
     """
     # The empty folder of a killed process remains.
@@ -389,8 +401,8 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
 def test_a_process_loads_no_torch_and_ignores_sigint(tmp_path: Path) -> None:
     with environments(folders(tmp_path, "a"), 1) as made:
         made.reset()
-        [worker] = made._workers
-        maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
+        [process] = processes(made)
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
         assert "libtorch" not in maps
-        worker.process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         assert made.step(act(0)).valid.all()

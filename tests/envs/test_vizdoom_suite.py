@@ -18,10 +18,11 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from herd.config.loading import SettingsError, load_settings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, UnknownTaskError
 from herd.envs.make import environment_spec, make_environments, suite_named
-from herd.envs.processes.solo import Played
+from herd.envs.solo import Played
 from herd.envs.suites.vizdoom.game import Game
 from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.envs.suites.vizdoom.settings import ViZDoomSettings
@@ -73,7 +74,7 @@ def test_actions_combine_the_buttons_of_all_tasks() -> None:
 
 def test_the_spec_has_the_expected_spaces() -> None:
     settings = ViZDoomSettings(tasks=("basic", "health_gathering"), frame_height=60, frame_width=80, frame_stack=2)
-    assert environment_spec(settings) == EnvSpec(settings.tasks, (60, 80, 3), 2, 9, 4, 0)
+    assert environment_spec(settings) == EnvSpec(settings.tasks, (60, 80, 3), 2, discrete(9), 4, 0)
 
 
 def test_unknown_scenarios_and_instructions_are_refused() -> None:
@@ -185,7 +186,7 @@ def test_a_killed_engine_leaves_no_files() -> None:
     with environments(ViZDoomSettings(), 2) as made:
         made.reset()
         assert set(os.listdir("/dev/shm")) <= before
-        made._workers[0].process.kill()  # type: ignore[attr-defined]
+        made._players[0].process.kill()  # type: ignore[attr-defined]
         folder = Path(made._folder.name)  # type: ignore[attr-defined]
         assert made.step(np.zeros(2, np.int32)).valid.tolist() == [False, True]
     assert not folder.exists()
@@ -203,7 +204,7 @@ def test_the_screen_view_shows_the_same_game() -> None:
         assert screen.spec.frame_shape == (240, 320, 3)
         played.reset()
         screen.reset()
-        actions = np.random.default_rng(1).integers(played.spec.num_actions, size=80, dtype=np.int32)
+        actions = np.random.default_rng(1).integers(played.spec.actions.num_actions, size=80, dtype=np.int32)
         for action in actions:
             one, other = played.step(np.array([action], np.int32)), screen.step(np.array([action], np.int32))
             assert one.rewards[0] == other.rewards[0]

@@ -29,12 +29,11 @@ from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.learning.batch import Slab
-from herd.learning.optimizers import rates_at
-from herd.learning.trainer import Trainer
 from herd.networks.agent import agent_of
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
 from herd.protocols.replay.samples import EpisodePart
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -292,7 +291,7 @@ def record(settings: RunSettings, num_updates: int) -> Iterator[str]:
         batch = trainer.to_device(slab)
         trainer.begin(batch, slab.num_replayed)
         for _ in range(settings.learner.sample_reuse):
-            rates = rates_at(settings.optimizer, env_frames=batches.num_frames, learner_updates=updates)
+            rates = settings.optimizer.rates(env_frames=batches.num_frames, learner_updates=updates)
             trainer.finish(trainer.launch(batch), rates)
             statistics = trainer.arrived(wait=True)[-1]
             updates += 1
@@ -305,8 +304,8 @@ def record(settings: RunSettings, num_updates: int) -> Iterator[str]:
                     f"health={digest(_numbers(statistics.health))}",
                     f"norm={statistics.gradient_norm.hex()}",
                     f"weights={digest_of_tensors(trainer.weights())}",
-                    f"optimizer={digest_of_tensors(trainer.optimizer_tensors())}",
-                    f"rest={digest_of_tensors(trainer.auxiliary_weights() | trainer.value_statistics())}",
+                    f"optimizer={digest_of_tensors(trainer.parts['optimizer'].tensors())}",
+                    f"rest={digest_of_tensors(trainer.parts['auxiliary'].tensors() | trainer.parts['value_statistics'].tensors())}",
                 ]
             )
             if updates % settings.learner.publish_interval_updates == 0:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from herd.checkpoints.store import save_checkpoint
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
+from herd.run.tensors import save_checkpoint
 
 RunMaker = Callable[..., Path]
 

@@ -13,17 +13,16 @@ import torch
 from rich.console import Console
 
 from herd.acting.policy import LocalPolicy
-from herd.checkpoints.weights import encode_weights
 from herd.cli.main import main
 from herd.envs.make import make_environments
 from herd.envs.suites.atari import atari_scores
 from herd.evaluation import play
-from herd.evaluation.errors import EvaluationError
 from herd.evaluation.evaluate import evaluate_runs
 from herd.evaluation.play import num_environments, start_play
-from herd.evaluation.report import EvaluationReport, TaskResult, TaskScore, summarise_tasks, task_result
-from herd.evaluation.table import print_report
+from herd.evaluation.protocols import EvaluationError
+from herd.evaluation.report import EvaluationReport, TaskResult, TaskScore, print_report, summarise_tasks, task_result
 from herd.evaluation.trained_run import load_trained_run
+from herd.run.tensors import encode_weights
 from tests.acting.playing import make_group, play_unroll
 
 CATCH: dict[str, Any] = {
@@ -48,7 +47,7 @@ def test_evaluation_gives_the_same_outputs_as_the_actor(make_run: Callable[..., 
     for unroll in trained:
         for row in range(settings.algorithm.unroll_length):
             choice = playing.step().choice
-            np.testing.assert_array_equal(choice.behaviour_logits, unroll["behaviour_logits"][:, row], err_msg=f"row {row}")
+            np.testing.assert_array_equal(choice.behaviour_parameters, unroll["behaviour_parameters"][:, row], err_msg=f"row {row}")
             np.testing.assert_array_equal(choice.actions, unroll["actions"][:, row])
     # Lives were lost on the way; each loss resets the core.
     assert sum(int(unroll["terminated"].sum()) for unroll in trained) >= 3

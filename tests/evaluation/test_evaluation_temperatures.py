@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from herd.evaluation.evaluate import evaluate_runs
-from herd.evaluation.report import EvaluationReport
-from herd.evaluation.table import print_report
+from herd.evaluation.report import EvaluationReport, print_report
 
 DICE = {
     "env": {

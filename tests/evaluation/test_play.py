@@ -10,6 +10,7 @@ from herd.acting.policy import PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.config.settings import NetworkSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition
 from herd.envs.make import make_environments
@@ -100,7 +101,7 @@ class ScriptedGames:
     def __post_init__(self) -> None:
         self.num_environments = len(self.lengths)
         self.task_ids = np.array(self.tasks, np.int32)
-        self.spec = EnvSpec(tuple(f"task{i}" for i in range(max(self.tasks) + 1)), (1, 1, 1), 1, 2, 1, 0)
+        self.spec = EnvSpec(tuple(f"task{i}" for i in range(max(self.tasks) + 1)), (1, 1, 1), 1, discrete(2), 1, 0)
         self.game = [0] * self.num_environments
         self.steps = [0] * self.num_environments
         self.over = [False] * self.num_environments

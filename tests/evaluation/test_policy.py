@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 import herd
 from herd.envs.api import Observation, Transition
-from herd.envs.instructions import hash_instruction
 from herd.envs.make import make_environments
+from herd.envs.reading import hash_instruction
 from herd.evaluation.play import start_play
 from herd.evaluation.trained_run import load_trained_run
 
@@ -85,7 +85,7 @@ def played(run: Path, environment: gymnasium.Env, policy: herd.TrainedPolicy, *,
         while not over:
             action = policy.act(observation, reward=reward, reset=starts)
             assert policy.last_step is not None
-            rows.append((observation, starts, reward, action, policy.last_step.behaviour_logits[0]))
+            rows.append((observation, starts, reward, action, policy.last_step.behaviour_parameters[0]))
             observation, earned, terminated, truncated, _ = environment.step(action)
             reward = float(earned)
             starts, over = False, terminated or truncated
@@ -103,7 +103,7 @@ def expected_logits(run: Path, rows) -> np.ndarray:
         ]
         frames.append(np.concatenate([plane.transpose(2, 0, 1) for plane in planes]))
         starts.append(start)
-        actions.append(-1 if start else rows[number - 1][3] - 5)
+        actions.append(rows[number - 1][3] - 5 if number else 0)
         rewards.append(0.0 if start else min(1.0, max(-1.0, reward)))
         words.append(hash_instruction(observation["mission"]))
         vectors.append(observation["speed"])
@@ -111,13 +111,13 @@ def expected_logits(run: Path, rows) -> np.ndarray:
         output, _ = agent(
             torch.tensor(np.array(frames)).unsqueeze(1),
             torch.tensor(starts).unsqueeze(1),
-            torch.zeros(1, 2, 8),
+            torch.zeros(1, 16),
             torch.tensor(actions).unsqueeze(1),
             torch.tensor(rewards, dtype=torch.float32).unsqueeze(1),
             torch.tensor(words).unsqueeze(1),
             torch.tensor(np.array(vectors), dtype=torch.float32).unsqueeze(1),
         )
-    logits: np.ndarray = output.policy_logits[:, 0].numpy()
+    logits: np.ndarray = output.parameters[:, 0].numpy()
     return logits
 
 
@@ -146,7 +146,7 @@ def test_acting_in_a_batch_equals_acting_in_each_environment(scene_run: Path) ->
     for _ in range(9):
         actions = policy.act(observations, reward=rewards, reset=starts)
         assert policy.last_step is not None
-        seen.append((observations, rewards, starts, actions, policy.last_step.behaviour_logits))
+        seen.append((observations, rewards, starts, actions, policy.last_step.behaviour_parameters))
         observations, rewards, terminated, truncated, _ = batch.step(actions)
         # NextStep: the step after the last one of a game returns the first row of the next game.
         starts, over = over, terminated | truncated
@@ -157,7 +157,7 @@ def test_acting_in_a_batch_equals_acting_in_each_environment(scene_run: Path) ->
             one = {"picture": observations["picture"][slot], "mission": observations["mission"][slot], "speed": observations["speed"][slot]}
             assert own.act(one, reward=rewards[slot], reset=starts[slot]) == actions[slot]
             assert own.last_step is not None
-            np.testing.assert_allclose(own.last_step.behaviour_logits[0], logits[slot], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(own.last_step.behaviour_parameters[0], logits[slot], rtol=1e-4, atol=1e-5)
     batch.close()
 
 
@@ -174,7 +174,7 @@ def test_acting_in_herds_environments_equals_evaluation(make_run: RunMaker) -> N
         step = play.step()
         actions = policy.act(row)
         assert policy.last_step is not None
-        np.testing.assert_array_equal(policy.last_step.behaviour_logits, step.choice.behaviour_logits)
+        np.testing.assert_array_equal(policy.last_step.behaviour_parameters, step.choice.behaviour_parameters)
         np.testing.assert_array_equal(actions, step.choice.actions)
         row = transition = mirrored.step(actions)
         lost_lives += int(transition.terminated.sum())
@@ -201,14 +201,14 @@ def test_single_frames_and_stacks_give_the_same_results(make_run: RunMaker) -> N
         for row in range(6):
             policy.act(of_row(row), reset=row == 4)
             assert policy.last_step is not None
-            logits[form].append(policy.last_step.behaviour_logits)
+            logits[form].append(policy.last_step.behaviour_parameters)
     for other in ("channel", "stack", "mapping"):
         np.testing.assert_array_equal(logits["plane"], logits[other])
     # A stack starts with its game, so row 4 is treated as a first row.
     fresh = herd.load_policy(run)
     fresh.act(frames[4])
     assert fresh.last_step is not None
-    np.testing.assert_array_equal(fresh.last_step.behaviour_logits, logits["plane"][4])
+    np.testing.assert_array_equal(fresh.last_step.behaviour_parameters, logits["plane"][4])
     assert not np.array_equal(logits["plane"][4], logits["plane"][5])
 
 

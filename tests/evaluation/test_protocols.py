@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
-from herd.config.evaluation import EvaluationSettings
 from herd.config.loading import load_settings
+from herd.config.services import EvaluationSettings
 from herd.config.suites import installed_suites
 from herd.envs.suites.dmlab.settings import DMLabSettings
 from herd.evaluation.protocols import PROTOCOLS, Protocol

@@ -11,9 +11,7 @@ import pytest
 from herd.cli.main import main
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
-from herd.evaluation.errors import EvaluationError
-from herd.evaluation.protocols import LastEpisodes, LastFrames
-from herd.evaluation.training_scores import training_scores
+from herd.evaluation.protocols import EvaluationError, LastEpisodes, LastFrames, training_scores
 
 LAST_100, LAST_MILLION = LastEpisodes(100), LastFrames(1_000_000)
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont, ImageSequence
 
 from herd.evaluation import watch
-from herd.evaluation.errors import EvaluationError
+from herd.evaluation.protocols import EvaluationError
 from herd.evaluation.trained_run import load_trained_run
 from herd.evaluation.watch import record_episode
 

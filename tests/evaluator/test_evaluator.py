@@ -20,9 +20,6 @@ from herd_evaluator.meters import Meters
 from herd_evaluator.points import PointsFile
 from herd_evaluator.temperatures import BestTemperatures
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.store import save_checkpoint
-from herd.checkpoints.weights import encode_weights
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 from herd.envs.api import FinishedGame
@@ -30,6 +27,9 @@ from herd.envs.make import environment_spec
 from herd.evaluation.evaluate import evaluate_runs
 from herd.networks.agent import Agent, agent_of
 from herd.protocols.weights.client import WeightsPublisher
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import agent_directory
+from herd.run.tensors import encode_weights, save_checkpoint
 from herd.telemetry.scrape import ScrapeError, scrape, total
 from herd.telemetry.telemetry import Telemetry
 from herd.transport.context import Context
@@ -134,11 +134,11 @@ class EvaluatorProcess:
 
     def __init__(self, server: ServerProcess, *words: str, agent: int = 0) -> None:
         directory = server.settings.directory
-        self._points = server.settings.agent_directory(agent) / "evaluation.jsonl"
+        self._points = agent_directory(server.settings, agent) / "evaluation.jsonl"
         command = [sys.executable, "-m", "herd_evaluator", "--config", str(directory / "config.yaml")]
         self.directory = directory
         self.process = subprocess.Popen(
-            [*command, "--evaluation.paramserver", server.endpoint, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, "--paramserver", server.endpoint, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def points(self) -> list[dict[str, Any]]:
@@ -244,9 +244,8 @@ def test_evaluation_games_use_the_bandits_temperatures_unreported(tmp_path: Path
     sections = {"loss": {"kind": "dice"}, "actor": {"bandit_timeout_seconds": 60.0}}
     settings = RunSettings.model_validate({**CATCH, **sections, "name": "run", "run_dir": str(tmp_path)})
     with ServerProcess("bandit", settings) as server, Context() as context:
-        own = settings.evaluation.model_copy(update={"bandit": server.endpoint})
-        asking = settings.model_copy(update={"evaluation": own})
-        temperatures = BestTemperatures(context, asking, agent=0, contract=server.contract, task_ids=np.array([0, 1], np.int32))
+        tasks = np.array([0, 1], np.int32)
+        temperatures = BestTemperatures(context, settings, server.endpoint, agent=0, contract=server.contract, task_ids=tasks)
         try:
             first = temperatures.of_row(np.array([True, True])).copy()
             temperatures.finished([FinishedGame(0, 0, 1.0, 5)], np.array([0, 0]))
@@ -271,6 +270,7 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path, words: list[str], lin
     settings = settings_in(tmp_path, interval_seconds=1.0)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     command = [sys.executable, "-m", "herd_evaluator", "--config", str(tmp_path / "config.yaml"), *words]
+    command += ["--paramserver", "tcp://127.0.0.1:1"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import Rates
-from herd.learning.trainer import Trainer, UpdateStatistics
-from tests.learning.small_runs import RUN, unrolls_of, values_of
+from herd.training.batch import Slab
+from herd.training.trainer import Trainer, UpdateStatistics
+from tests.training.small_runs import RUN, unrolls_of, values_of
 
 TWO_TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 8, "frame_width": 8}
 ATARI = {"env": {"suite": "atari", "tasks": ["breakout"]}}
@@ -111,7 +111,9 @@ def updated(settings: RunSettings, device: str, *, precision: torch.dtype = torc
         trainer.finish(launched, RATE)
         told += trainer.arrived()
     told += trainer.arrived(wait=True)
-    state = trainer.optimizer_tensors() | trainer.value_statistics() | on_cpu(trainer.auxiliary_weights())
+    state = (
+        trainer.parts["optimizer"].tensors() | trainer.parts["value_statistics"].tensors() | on_cpu(trainer.parts["auxiliary"].tensors())
+    )
     state |= on_cpu(dict(trainer.agent.named_buffers()))
     return Updated(gradients, initial, on_cpu(trainer.weights()), state, told)
 

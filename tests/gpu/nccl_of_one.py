@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from herd.envs.make import environment_spec
-from herd.learning.trainer import Trainer
+from herd.training.trainer import Trainer
 from tests.gpu.agreement import distance, on_cpu, settings_of, slab_of
-from tests.learning.small_runs import STEP
+from tests.training.small_runs import STEP
 
 
 class FirstOfTwo:

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.readback import MAX_UPDATES_AHEAD, Readback
-from herd.learning.trainer import Trainer
+from herd.training.batch import Slab
+from herd.training.readback import MAX_UPDATES_AHEAD, Readback
+from herd.training.trainer import Trainer
 from herd.transport.context import Context
 from tests.gpu.agreement import settings_of, slab_of
 from tests.inference.serving import Served, remote_policy
 from tests.inference.test_inference_equality import CASES, NUM_ROWS, Both, peaked_agent
 from tests.inference.test_inference_equality import settings_of as inference_settings
-from tests.learning.small_runs import STEP
+from tests.training.small_runs import STEP
 
 gpu = pytest.mark.gpu
 LONG = 200_000_000

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from herd.config.settings import RunSettings
-from tests.learning.test_shard_steps import RUNS, SMALL, free_ports, results_of_shard_0, run_shards, write_batches
 from tests.system.whole_runs import ROOT, environment
+from tests.training.test_shard_steps import RUNS, SMALL, free_ports, results_of_shard_0, run_shards, write_batches
 
 pytestmark = [pytest.mark.processes, pytest.mark.gpu, pytest.mark.timeout(300)]
 

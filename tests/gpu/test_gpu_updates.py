@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from herd.envs.make import environment_spec
-from herd.learning.trainer import Trainer
+from herd.training.trainer import Trainer
 from tests.gpu.agreement import RUNS, Updated, changes_of, distance, furthest, losses_of, on_cpu, settings_of, slab_of, updated
-from tests.learning.small_runs import STEP
+from tests.training.small_runs import STEP
 
 pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")  # as in recurrent.py
 gpu = pytest.mark.gpu
@@ -128,7 +128,12 @@ def test_an_update_with_a_gradient_that_is_not_finite_changes_nothing(device: st
     trainer(slab_of(settings, 0, pinned=device == "cuda"), STEP)
 
     def state() -> dict[str, torch.Tensor]:
-        return on_cpu(trainer.weights()) | trainer.optimizer_tensors() | trainer.value_statistics() | on_cpu(trainer.auxiliary_weights())
+        return (
+            on_cpu(trainer.weights())
+            | trainer.parts["optimizer"].tensors()
+            | trainer.parts["value_statistics"].tensors()
+            | on_cpu(trainer.parts["auxiliary"].tensors())
+        )
 
     before = state()
     broken = slab_of(settings, 1, pinned=device == "cuda")
@@ -148,11 +153,11 @@ def test_a_checkpoint_of_one_device_continues_on_another(first: str, then: str, 
     settings = settings.model_validate({**settings.model_dump(), "optimizer": {"kind": kind, "epsilon": 1e-2}})
     written, read = (Trainer(settings, environment_spec(settings.env), torch.device(device), torch.float32) for device in (first, then))
     written(slab_of(settings, 0, pinned=first == "cuda"), STEP)
-    read.load_weights(on_cpu(written.weights()))
-    read.load_auxiliary_weights(on_cpu(written.auxiliary_weights()))
-    read.load_optimizer_tensors(written.optimizer_tensors())
-    read.load_value_statistics(written.value_statistics())
+    read.parts["model"].load(on_cpu(written.weights()))
+    read.parts["auxiliary"].load(on_cpu(written.parts["auxiliary"].tensors()))
+    read.parts["optimizer"].load(written.parts["optimizer"].tensors())
+    read.parts["value_statistics"].load(written.parts["value_statistics"].tensors())
     told = [trainer(slab_of(settings, 1, pinned=device == "cuda"), STEP) for trainer, device in ((written, first), (read, then))]
     assert told[1].gradient_norm == pytest.approx(told[0].gradient_norm, rel=FLOAT32)
     assert distance(on_cpu(read.weights()), on_cpu(written.weights())) < FLOAT32
-    assert furthest(read.optimizer_tensors(), written.optimizer_tensors()) < UPDATED * FLOAT32
+    assert furthest(read.parts["optimizer"].tensors(), written.parts["optimizer"].tensors()) < UPDATED * FLOAT32

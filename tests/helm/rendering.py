@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from helm.tools.fetch_tools import ENGINES, helm_program
-from herd.config.loading import load_settings
-from herd.config.loading.sources import split_arguments
 from herd.config.settings import RunSettings
+from herd.service.identity import Identity
+from herd.service.startup import read_command_line
+from herd.topology import service_of
 from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
@@ -107,14 +108,26 @@ def workloads(objects: list[Object]) -> list[Object]:
     return [each for each in objects if each["kind"] in {"Deployment", "StatefulSet", "Pod"}]
 
 
-def settings_of(objects: list[Object], workload: Object, folder: Path) -> RunSettings:
-    """Load the settings of a pod's process from the experiment file and its arguments, through the program's own loader."""
+def read_pod(objects: list[Object], workload: Object, folder: Path) -> tuple[RunSettings, Identity]:
+    """Read the experiment file and a pod's arguments and variables as its process does; fields of the pod are 0."""
     (experiment,) = [each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"].endswith("-experiment")]
     file = folder / "experiment.yaml"
     file.write_text(experiment["data"]["experiment.yaml"])
-    files, overrides = split_arguments(container_of(workload)["args"], file_option="--config")
-    assert files == [Path("/etc/herd/experiment.yaml")]
-    return load_settings([file], overrides, {})
+    container = container_of(workload)
+    assert container["args"].count("--config=/etc/herd/experiment.yaml") == 1
+    words = [word.replace("/etc/herd/experiment.yaml", str(file)) for word in container["args"]]
+    environ = {each["name"]: each.get("value", "0") for each in container["env"]}
+    return read_command_line(service_of(container["name"]), words, environ)
+
+
+def settings_of(objects: list[Object], workload: Object, folder: Path) -> RunSettings:
+    """The settings of a pod's process."""
+    return read_pod(objects, workload, folder)[0]
+
+
+def identity_of(objects: list[Object], workload: Object, folder: Path) -> Identity:
+    """The identity of a pod's process."""
+    return read_pod(objects, workload, folder)[1]
 
 
 def of_component(objects: list[Object], *components: str) -> list[Object]:

@@ -131,6 +131,7 @@ def test_defaults_reach_every_component_and_own_values_win() -> None:
             "defaults.terminationGracePeriodSeconds=77", "defaults.image.tag=v9", "defaults.labels.team=rl", "bandit.image.tag=v1"
         ),
         *with_values("defaults.podDisruptionBudget.enabled=true", "replay.podDisruptionBudget.enabled=false"),
+        *with_values("selfTest.enabled=false"),
     )
     seconds = {each["metadata"]["name"]: pod_of(each)["terminationGracePeriodSeconds"] for each in workloads(objects)}
     assert {name: number for name, number in seconds.items() if number != 77} == {"herd-learner": 120, "herd-replay": 120}

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import yaml
 
 from helm.tools.fetch_tools import ENGINES
 from helm.tools.values_comments import read_values
+from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.loading import load_settings
+from herd.launch.placement import Place, on_own_hosts, placement
 from herd.topology import COMPONENT_NAMES, COMPONENTS, METRICS_PORT
 from tests.helm.rendering import (
     CHART,
@@ -29,6 +32,7 @@ from tests.helm.rendering import (
     helm,
     names,
     pod_of,
+    read_pod,
     render,
     render_all,
     render_ci,
@@ -192,11 +196,33 @@ def test_services_select_existing_pods_and_ports(name: str) -> None:
             assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
 
 
+def component_label(workload: Object) -> str:
+    """The component that a workload belongs to."""
+    return str(workload["metadata"]["labels"]["app.kubernetes.io/component"])
+
+
 @pytest.mark.parametrize("name", CI_FILES)
 def test_every_process_accepts_its_rendered_settings(name: str, tmp_path: Path) -> None:
+    """And their identities are those of the placement that every other way of starting a run uses."""
     objects = render_ci(name)
-    run = {settings_of(objects, each, tmp_path).name for each in workloads(objects) if each["kind"] != "Pod"}
-    assert len(run) == 1
+    pods = [each for each in workloads(objects) if each["kind"] != "Pod"]
+    told = {each["metadata"]["name"]: (component_label(each), *read_pod(objects, each, tmp_path)) for each in pods}
+    assert len({settings.name for _, settings, _ in told.values()}) == 1
+    replicas = {component_label(each): each["spec"].get("replicas", 1) for each in pods}
+    (run, *_) = (settings for component, settings, _ in told.values() if component == "learner")
+    counts = {"paramserver.replicas": replicas.get("paramserver-replica", 0), "replay_service.replicas": replicas.get("replay", 1)}
+    run = load_settings([], [], {}, base=run.model_dump(mode="json"), given=counts)
+
+    def host(place: Place) -> str:
+        component, agent = f"herd-{place.component.name}", f"-{place.index // run.learner.shards}" if run.agents > 1 else ""
+        if place.service == "learner":
+            return f"{component}{agent}-{place.index % run.learner.shards}.{component}"
+        return f"{component}-{place.index}.{component}" if place.service == "replay" else component
+
+    placed = {(each.place.component.name, each.identity.agent): each.identity for each in placement(run, on_own_hosts(host))}
+    for component, _, identity in told.values():
+        # Pods of a Deployment have no numbers, and those of a StatefulSet get theirs from Kubernetes.
+        assert replace(identity, index=None) == replace(placed[component, identity.agent], index=None)
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS)
@@ -232,7 +258,7 @@ def test_numbers_given_by_helm_set_stay_numbers(engine: str, tmp_path: Path) -> 
     words += ["stop.env_frames=2.5e9"]
     objects = render(*(word for each in words for word in ("--set", f"experiment.{each}")), engine=engine)
     settings = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
-    assert (settings.optimizer.learning_rate, settings.optimizer.epsilon) == (0.0015, 0.001)
+    assert settings.optimizer == RMSPropSettings(learning_rate=0.0015, epsilon=0.001)
     assert (settings.algorithm.discount, settings.learner.batch_size, settings.stop.env_frames) == (0.95, 64, 2_500_000_000)
     scaled = render(
         "--set", "actor.autoscaling.enabled=true,actor.autoscaling.kind=keda,actor.autoscaling.targetStarvation=0.25", engine=engine
@@ -263,6 +289,17 @@ def test_numbers_given_by_helm_set_stay_numbers(engine: str, tmp_path: Path) -> 
         (with_values("experiment=just words"), "not a map of settings in YAML"),
         (with_values("experiment=learner: 3"), "learner must be a map of settings"),
         (with_values("experiment.population.strategy=pbt"), "learner.persistence.existingClaim"),
+        (with_values("experiment.agents=5"), "4 actors for 5 agents"),
+        (
+            with_values(
+                "experiment.agents=3",
+                "actor.autoscaling.enabled=true",
+                "actor.autoscaling.minReplicas=1",
+                "actor.autoscaling.maxReplicas=2",
+            ),
+            "2 actors for 3 agents",
+        ),
+        (with_values("experiment.agents=3", 'actor.groups={"a": {"replicas": 1}, "b": {"replicas": 1}}'), "2 actors for 3 agents"),
         (with_values("experiment.security.curve_keys=keys"), "security.curve.existingSecret"),
         (with_values('learner.env=[{"name": "RANK", "value": "3"}]'), "RANK cannot be set"),
         (with_values('actor.env=[{"name": "A"}, {"name": "A"}]'), "A is given twice"),

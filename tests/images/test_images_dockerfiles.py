@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from herd.config.addresses import ServiceName
 from herd.config.loading import load_settings
+from herd.config.settings import RunSettings
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service, ServiceName
+from herd.service.identity import ANY_PORT, take_identity
+from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service
 from tests.images.dockerfiles import ROOT, WITH_TORCH, entrypoint, environment, path_of, shipped, stages
 from tests.patience import patient
 
@@ -85,10 +88,10 @@ def test_a_container_runs_its_service_without_root(service: ServiceName) -> None
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_container_listens_on_the_documented_ports(service: Service) -> None:
-    section = getattr(load_settings([ROOT / "experiments" / "catch.yaml"], [], environment(service.name)), service.section)
-    assert (section.metrics_host, section.metrics_port) == ("*", METRICS_PORT)
-    if service.port is not None:
-        assert (section.host, section.port) == ("*", service.port)
+    identity, words, variables = take_identity(service, [], environment(service.name))
+    assert identity.metrics == ("*", METRICS_PORT)
+    assert identity.listen == (ANY_PORT if service.port is None else ("*", service.port))
+    assert load_settings([], words, variables) == RunSettings()
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)

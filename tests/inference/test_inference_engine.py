@@ -73,13 +73,13 @@ def test_actions_are_drawn_at_the_temperatures_of_the_request() -> None:
     session = Session(Peer(b"peer"), 0, (0, count))
     inverse = np.repeat(np.array([0.0, 1.0, 4.0], np.float32), count // 3)
     fields: dict[str, Any] = {field.name: np.zeros((count, *field.shape), field.dtype) for field in layout.state_fields}
-    fields["inverse_temperatures"] = inverse
+    fields["inverse_temperature"] = inverse
     height, width, _ = spec.frame_shape
     planes = np.zeros((count, spec.observation_channels, height, width), np.uint8)
     request = Request(session, 1, ActingRows(fields, planes), has_state=True, arrived_at=0.0)
     ((_, arrays),) = engine.collect(engine.submit([request]))
     logits = np.array([0.0, 1.0, 0.5])
-    np.testing.assert_allclose(arrays["behaviour_logits"], np.tile(logits, (count, 1)), atol=1e-6)  # before the temperature
+    np.testing.assert_allclose(arrays["behaviour_parameters"], np.tile(logits, (count, 1)), atol=1e-6)  # before the temperature
     for part, tau in enumerate((0.0, 1.0, 4.0)):
         drawn = arrays["actions"][part * count // 3 : (part + 1) * count // 3]
         weights = np.exp(tau * logits)

@@ -103,13 +103,13 @@ class Both:
         expected = self.local.submit(rows)
         said: PolicyStep = self.remote.collect(ticket)
         np.testing.assert_allclose(
-            said.behaviour_logits,
-            expected.behaviour_logits,
+            said.behaviour_parameters,
+            expected.behaviour_parameters,
             rtol=0,
-            atol=self._tolerance * max(1.0, np.abs(expected.behaviour_logits).max()),
+            atol=self._tolerance * max(1.0, np.abs(expected.behaviour_parameters).max()),
         )
         np.testing.assert_allclose(said.core_state, expected.core_state, rtol=0, atol=self._tolerance)
-        assert np.ptp(expected.behaviour_logits, axis=0).max() > 1e-2  # environments differ
+        assert np.ptp(expected.behaviour_parameters, axis=0).max() > 1e-2  # environments differ
         transition = self._games.observe(said.actions)
         self.far.advance(said, transition)
         # Kernels round by the size of the batch. Both go on from one state, so that this does not add up over the rows.

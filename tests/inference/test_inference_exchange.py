@@ -10,6 +10,7 @@ from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler, Decision
 from herd_inference.sessions import Sessions
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.inference.messages import Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
@@ -19,7 +20,15 @@ from herd.rpc.envelope import Refused
 from herd.transport import Peer
 
 UNROLL = UnrollLayout(
-    unroll_length=5, frame_stack=3, frame_shape=(4, 2, 1), num_actions=6, state_size=4, vector_size=3, instruction_length=2, num_words=10
+    unroll_length=5,
+    frame_stack=3,
+    frame_shape=(4, 2, 1),
+    actions=discrete(6),
+    num_parameters=6,
+    state_size=4,
+    vector_size=3,
+    instruction_length=2,
+    num_words=10,
 )
 LAYOUT = ActingLayout(UNROLL)
 PEER = Peer(b"inference/0/1/0")
@@ -50,7 +59,7 @@ class Service:
                 count = request.session.num_environments
                 arrays = {
                     "actions": np.full(count, request.request_id % 6, np.int32),
-                    "behaviour_logits": np.full((count, 6), request.request_id, np.float32),
+                    "behaviour_parameters": np.full((count, 6), request.request_id, np.float32),
                     "core_state": np.zeros((count, 4), np.float32),
                 }
                 answers.append(b"".join(bytes(frame) for frame in self.handler.answer(request, arrays, (3, 9))))
@@ -64,7 +73,7 @@ class Service:
 
 def fields_of(count: int, **changes: Any) -> dict[str, Any]:
     made = {field.name: np.zeros((count, *field.shape), field.dtype) for field in LAYOUT.state_fields}
-    made["inverse_temperatures"] += 1
+    made["inverse_temperature"] += 1
     made["game_reset"][:] = True
     for name, value in changes.items():
         made[name][...] = value
@@ -141,12 +150,12 @@ def test_clients_of_other_runs_are_refused_with_a_reason() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("last_actions", 6),
-        ("last_actions", -2),
-        ("last_rewards", np.nan),
-        ("inverse_temperatures", np.inf),
+        ("last_action", 6),
+        ("last_action", -1),
+        ("last_reward", np.nan),
+        ("inverse_temperature", np.inf),
         ("core_state", np.nan),
-        ("vectors", -np.inf),
+        ("observations", -np.inf),
         ("instructions", 10),
         ("instructions", -1),
     ],

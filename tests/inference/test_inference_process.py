@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from herd.checkpoints.weights import encode_weights
 from herd.cli.keys import make_keys
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
@@ -21,6 +20,7 @@ from herd.envs.make import environment_spec
 from herd.networks.agent import Agent
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
+from herd.run.tensors import encode_weights
 from herd.telemetry.scrape import probe
 from herd.transport.context import Context
 from tests.inference.serving import remote_policy
@@ -187,16 +187,7 @@ def test_an_actor_waiting_for_the_service_can_be_stopped(tmp_path: Path, fallbac
         config = tmp_path / "config.yaml"
         config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\n")
         words = ["--actor.inference", "remote", "--actor.inference_fallback", fallback, "--actor.inference_timeout_seconds", "0.05"]
-        words += [
-            "--actor.index",
-            "0",
-            "--actor.learner",
-            learner,
-            "--actor.paramserver",
-            paramserver,
-            "--actor.inference_service",
-            inference,
-        ]
+        words += ["--index", "0", "--learner", learner, "--paramserver", paramserver, "--inference", inference]
         command = [sys.executable, "-m", "herd_actor", "--config", str(config), "--run_dir", str(tmp_path / "run"), *words]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as actor:
             assert actor.stderr is not None

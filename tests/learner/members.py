@@ -14,14 +14,14 @@ from herd_learner.shards.group import ShardGroup
 from herd_learner.shards.rendezvous import Place
 from torch import Tensor
 
-from herd.checkpoints.store import CheckpointError
-from herd.config.origin import Origin
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.learning.batch import Slab
-from herd.learning.optimizers import rates_at
 from herd.protocols.population.messages import MemberReport, Order
-from tests.learning.small_runs import trainer_of
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import agent_directory
+from herd.run.provenance import Origin
+from herd.training.batch import Slab
+from tests.training.small_runs import trainer_of
 
 
 class HeardOrders:
@@ -36,10 +36,9 @@ class MemberLearner:
 
     def __init__(self, whole: RunSettings, agent: int) -> None:
         """``whole``: settings of the whole run, in its own directory."""
-        learner = whole.learner.model_copy(update={"agent": agent})
-        self.settings: RunSettings = whole.of_agent(agent).model_copy(update={"learner": learner})
+        self.settings: RunSettings = whole.of_agent(agent)
         self.agent = agent
-        self.directory = whole.agent_directory(agent)
+        self.directory = agent_directory(whole, agent)
         self.directory.mkdir(parents=True, exist_ok=True)
         spec = environment_spec(self.settings.env)
         self.origin = Origin.of(self.settings, spec)
@@ -52,9 +51,10 @@ class MemberLearner:
         self.client = HeardOrders()
         self.link = PopulationLink(
             self.settings,
-            member,
-            self.origin,
-            group,
+            self.agent,
+            member=member,
+            origin=self.origin,
+            group=group,
             trainer=self.trainer,
             statistics=self.statistics,
             client=self.client,  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ class MemberLearner:
 
     def update(self, slab: Slab) -> dict[str, float]:
         """Do one update at the rates of the settings."""
-        rates = rates_at(self.settings.optimizer, env_frames=0, learner_updates=self.statistics.learner_updates)
+        rates = self.settings.optimizer.rates(env_frames=0, learner_updates=self.statistics.learner_updates)
         update = self.trainer(slab, rates)
         self.statistics.learner_updates += 1
         return {name: measured.value for name, measured in update.losses.items()} | {"norm": update.gradient_norm}

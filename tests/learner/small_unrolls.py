@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.arrays import encode_arrays
 from herd.protocols.unrolls.messages import EpisodeReport, Unrolls
 from herd.transport import Frame
 
-LAYOUT = UnrollLayout(unroll_length=2, frame_stack=2, frame_shape=(2, 2, 1), num_actions=2, num_tasks=2)
+LAYOUT = UnrollLayout(unroll_length=2, frame_stack=2, frame_shape=(2, 2, 1), actions=discrete(2), num_parameters=2, num_tasks=2)
 ACTION_REPEAT = 4
 FRAMES_PER_UNROLL = LAYOUT.unroll_length * ACTION_REPEAT
 

@@ -6,17 +6,20 @@ from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
-from herd.config.settings import BanditSettings
-from herd.config.tiling import tiling_of
+from herd.config.services import BanditSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.contract.unroll import UnrollLayout
+from herd.protocols.bandit.tiling import tiling_of
 
-SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, num_actions=3, action_repeat=4, instruction_length=0)
+SPEC = EnvSpec(task_names=("pong",), frame_shape=(2, 2, 1), frame_stack=1, actions=discrete(3), action_repeat=4, instruction_length=0)
 
 
 @pytest.mark.parametrize("burn_in", [0, 2])
 def test_a_games_temperature_is_read_from_its_rows(burn_in: int) -> None:
-    layout = UnrollLayout(unroll_length=6 + burn_in, burn_in=burn_in, frame_stack=1, frame_shape=(2, 2, 1), num_actions=3)
+    layout = UnrollLayout(
+        unroll_length=6 + burn_in, burn_in=burn_in, frame_stack=1, frame_shape=(2, 2, 1), actions=discrete(3), num_parameters=3
+    )
     arrays = layout.allocate(2)
     arrays["environment_slot"][...] = [40, 41]
     arrays["episode_id"][...] = [7, 3]

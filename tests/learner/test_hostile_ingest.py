@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.protocols.unrolls.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Rejected, Welcome
 from herd.rpc.codec import MalformedMessage, encode
@@ -88,7 +89,7 @@ def test_messages_with_impossible_episodes_are_dropped(learner: Learner, episode
 
 
 def test_the_largest_returns_do_not_overflow() -> None:
-    spec = EnvSpec(frame_shape=(2, 2, 1), frame_stack=2, num_actions=2, instruction_length=0, task_names=("a",), action_repeat=4)
+    spec = EnvSpec(frame_shape=(2, 2, 1), frame_stack=2, actions=discrete(2), instruction_length=0, task_names=("a",), action_repeat=4)
     statistics = RunStatistics(spec)
     for _ in range(1000):
         statistics.record_episode(0, MAX_EPISODE_RETURN)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from herd.config.settings import RunSettings
-from herd.learning.batch import Slab, trained_fields
 from herd.protocols.unrolls import arrays as unroll_arrays
 from herd.protocols.unrolls.arrays import APART_BYTES, MessagePlan
+from herd.training.batch import Slab, trained_fields
 from tests.learner.small_unrolls import LAYOUT
 
 

@@ -10,17 +10,19 @@ import pytest
 from herd_learner.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
 from herd_learner.meters import Meters
 from herd_learner.queue import UnrollQueue
-from herd_learner.run_files import METRICS, REPORT
 from herd_learner.statistics import RunStatistics
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.learning.health import Health, LayerUnits
-from herd.learning.metrics import Measured
-from herd.learning.trainer import UpdateStatistics
+from herd.run.journals import METRICS
+from herd.run.paths import REPORT
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
+from herd.training.diagnostics import Health, LayerUnits
+from herd.training.metrics import Measured
+from herd.training.trainer import UpdateStatistics
 
-SPEC = EnvSpec(task_names=("catch",), frame_shape=(6, 5, 1), frame_stack=1, num_actions=3, action_repeat=1, instruction_length=0)
+SPEC = EnvSpec(task_names=("catch",), frame_shape=(6, 5, 1), frame_stack=1, actions=discrete(3), action_repeat=1, instruction_length=0)
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ import pytest
 import torch
 from herd_learner.fitness import FitnessWindow
 
-from herd.checkpoints.errors import CheckpointError
-from herd.config.population_journal import Copy
 from herd.config.settings import RunSettings
 from herd.envs.scores import ReferenceScores
+from herd.protocols.population.journal import Copy
 from herd.protocols.population.messages import Copied, Order, OwnSetting
+from herd.run.checkpoints.manifest import CheckpointError
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner
-from tests.learning.small_runs import batch_of, run_of
+from tests.training.small_runs import batch_of, run_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -144,7 +144,7 @@ def test_a_whole_batch_loss_is_copied_with_the_settings(tmp_path: Path) -> None:
         "network": {"torso": "mlp", "core": "none"},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("herd.learning.trainer.recommended_micro_batch", lambda *_: 2)
+        patch.setattr("herd.training.trainer.recommended_micro_batch", lambda *_: 2)
         donor, receiver = _pair(tmp_path, run)
         assert receiver.carry_out(_order(donor, donor.settings.own_values))
         assert receiver.settings.own_values == {"loss.advantage_normalization": "batch"}

@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from herd_learner.run_files import METRICS, REPORT, RunFiles
+from herd_learner.run_files import RunFiles
 
-from herd.tracking.trackers import Trackers
+from herd.components.trackers.publishing import Trackers
+from herd.run.journals import METRICS
+from herd.run.paths import REPORT
 from tests.failing_disks import no_space_beyond
 
 pytestmark = pytest.mark.usefixtures("log")

@@ -9,13 +9,14 @@ import pytest
 from herd_learner.ledger import MALFORMED, Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.scores import ReferenceScores
-from herd.learning.health import Health, LayerUnits
-from herd.learning.metrics import TAKEN, Measured
-from herd.learning.trainer import UpdateStatistics
+from herd.training.diagnostics import Health, LayerUnits
+from herd.training.metrics import TAKEN, Measured
+from herd.training.trainer import UpdateStatistics
 
-SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
+SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, discrete(6), 4, 0)
 
 
 def _update(gradient_norm: float = 7.0, **changes: float) -> UpdateStatistics:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from herd_learner import learner
 
+from herd.components.user_code import UserCodeError
 from herd.config.settings import RunSettings
-from herd.config.user_code import UserCodeError
+from herd.service.identity import Identity
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 
@@ -18,7 +19,7 @@ def test_a_custom_loss_that_is_refused_at_the_first_update_is_invalid_input() ->
     training = mock.MagicMock()
     training.__enter__.return_value.train.side_effect = UserCodeError("popart needs targets")
     with (
-        ServiceProcess("learner", RunSettings(name="run")) as process,
+        ServiceProcess("learner", RunSettings(name="run"), Identity()) as process,
         mock.patch.object(learner, "join_group"),
         mock.patch.object(learner, "_make", return_value=training),
         pytest.raises(BadInputError, match=r"^popart needs targets$"),

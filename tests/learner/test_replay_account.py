@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from herd_learner.replay_account import ReplayAccount
 
-from herd.learning.losses.off_policy import REJECTED_REPLAYED
-from herd.learning.metrics import Measured
-from herd.learning.trainer import UpdateStatistics
+from herd.components.losses.api import REJECTED_REPLAYED
+from herd.training.metrics import Measured
+from herd.training.trainer import UpdateStatistics
 
 
 def _update(rejected: float | None) -> UpdateStatistics:

@@ -8,9 +8,10 @@ import random
 from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 
-SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, 6, 4, 0)
+SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, discrete(6), 4, 0)
 
 
 def report(statistics: RunStatistics) -> dict[str, object]:

@@ -23,11 +23,11 @@ from herd_learner.shards.rendezvous import Place
 from herd_learner.shared_replay import BACKLOG_BATCHES, SharedReplay
 from numpy.typing import NDArray
 
-from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.components.replay.shared import SharedReplay as SharedReplaySettings
 from herd.config.settings import RunSettings
-from herd.learning.batch import Slab
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage
+from herd.training.batch import Slab
 from tests.learner.small_unrolls import LAYOUT
 
 NUM_ONLINE, NUM_REPLAYED, MINIMUM = 2, 3, 100

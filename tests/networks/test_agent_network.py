@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from herd.config.losses import Head
+from herd.components.losses import Head
 from herd.config.settings import NetworkSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.networks.agent import Agent
 from herd.networks.layers import Dense
@@ -23,7 +24,7 @@ T, B, A, L = 5, 3, 4, 6
 
 
 def _spec(height: int = 24, width: int = 28, *, stack: int = 4, channels: int = 1, actions: int = A, words: int = L) -> EnvSpec:
-    return EnvSpec(("task",), (height, width, channels), stack, actions, 4, words)
+    return EnvSpec(("task",), (height, width, channels), stack, discrete(actions), 4, words)
 
 
 def _action_head(agent: Agent) -> Dense:
@@ -52,7 +53,7 @@ def _inputs(agent: Agent) -> dict[str, Tensor]:
         "frames": torch.randint(0, 256, (T, B, 4, 24, 28), dtype=torch.uint8, generator=generator),
         "core_reset": reset,
         "core_state": torch.randn(state.shape, generator=generator),
-        "last_actions": torch.randint(-1, A, (T, B), generator=generator).index_fill_(0, torch.tensor([2]), -1),
+        "last_actions": torch.randint(A, (T, B), generator=generator),
         "last_rewards": torch.randn(T, B, generator=generator),
         "instructions": ids,
     }
@@ -69,8 +70,8 @@ def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Ar
     for t, b in np.ndindex(T, B):
         parts = [features[t, b]]
         if agent.last_action_and_reward:
-            action = int(inputs["last_actions"][t, b])
-            parts += [np.array([float(inputs["last_rewards"][t, b])]), np.array([float(a == action) for a in range(A)])]
+            action, has_previous = int(inputs["last_actions"][t, b]), not inputs["core_reset"][t, b]
+            parts += [np.array([float(inputs["last_rewards"][t, b])]), np.array([float(a == action and has_previous) for a in range(A)])]
         if agent.language is not None:
             lstm = dict(agent.language.lstm.named_parameters())
             w, u, b1, b2 = _numbers(lstm["weight_ih_l0"], lstm["weight_hh_l0"], lstm["bias_ih_l0"], lstm["bias_hh_l0"])
@@ -106,7 +107,7 @@ def test_heads_core_and_side_inputs_agree_with_the_oracle(network: dict[str, Any
     inputs = _inputs(agent)
     output, state = agent(**inputs)
     logits, values, expected_state = _expected(agent, inputs)
-    np.testing.assert_allclose(output.policy_logits.detach().numpy(), logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.parameters.detach().numpy(), logits, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(output.values.detach().numpy(), values, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(state.detach().numpy(), expected_state, rtol=1e-4, atol=1e-5)
 
@@ -119,9 +120,9 @@ def test_acting_row_by_row_equals_a_pass_over_the_unroll(network: dict[str, Any]
     state, logits, values = inputs.pop("core_state"), [], []
     for t in range(T):
         row, state = agent(core_state=state, **{name: tensor[t : t + 1] for name, tensor in inputs.items()})
-        logits.append(row.policy_logits)
+        logits.append(row.parameters)
         values.append(row.values)
-    torch.testing.assert_close(torch.cat(logits), whole.policy_logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.cat(logits), whole.parameters, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.cat(values), whole.values, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(state, final, rtol=1e-4, atol=1e-5)
 
@@ -135,7 +136,7 @@ def test_gradients_add_up_over_slices_of_the_batch() -> None:
         for part in slices:
             cut = {name: tensor[part] if name == "core_state" else tensor[:, part] for name, tensor in inputs.items()}
             output, _ = agent(**cut)
-            (output.policy_logits.square().sum() + output.values.square().sum()).backward()
+            (output.parameters.square().sum() + output.values.square().sum()).backward()
         return [p.grad.clone() for p in agent.parameters() if p.grad is not None]
 
     whole, parts = gradients(slice(None)), gradients(slice(0, 2), slice(2, 3))
@@ -172,10 +173,10 @@ def test_an_inference_copy_equals_the_learner_in_bfloat16(torso: str) -> None:
     learning, _ = agent(**inputs)
     with torch.inference_mode():
         acted, _ = acting(**inputs)
-    assert torch.equal(acted.policy_logits, learning.policy_logits)
+    assert torch.equal(acted.parameters, learning.parameters)
     assert torch.equal(acted.values, learning.values)
-    assert acted.policy_logits.dtype == acted.values.dtype == torch.float32
-    error = (acted.policy_logits - exact.policy_logits).norm() / exact.policy_logits.norm()
+    assert acted.parameters.dtype == acted.values.dtype == torch.float32
+    error = (acted.parameters - exact.parameters).norm() / exact.parameters.norm()
     assert 0 < error < 0.02
 
 
@@ -224,11 +225,11 @@ def test_advantages_are_not_centred_and_do_not_train_the_value() -> None:
     """A is not centred: neither the values nor the gradients of one action reach other actions or V."""
     agent = _agent(head="dueling")
     output, _ = agent(**_inputs(agent))
-    assert output.policy_logits.shape == (T, B, A)
-    assert output.policy_logits.mean(dim=-1).abs().min() > 1e-3
+    assert output.parameters.shape == (T, B, A)
+    assert output.parameters.mean(dim=-1).abs().min() > 1e-3
     head = agent.advantage_head
     assert head is not None
-    output.policy_logits[..., 1].sum().backward()
+    output.parameters[..., 1].sum().backward()
     assert head.bias.grad is not None
     assert head.bias.grad.tolist() == [0.0, float(T * B), 0.0, 0.0]
     assert agent.value_head.weight.grad is None
@@ -239,9 +240,9 @@ def test_the_first_policy_is_nearly_uniform(head: Head) -> None:
     torch.manual_seed(19)
     agent = Agent(spec=_spec(), network=NetworkSettings(), head=head)
     output, _ = agent(**_inputs(agent))
-    probabilities = output.policy_logits.softmax(-1)
+    probabilities = output.parameters.softmax(-1)
     assert probabilities.max() - probabilities.min() < 0.05
-    assert output.values.std() > 10 * output.policy_logits.std()
+    assert output.values.std() > 10 * output.parameters.std()
 
 
 def test_without_a_core_the_state_is_empty_and_passes_through() -> None:
@@ -262,7 +263,7 @@ def test_an_instruction_changes_logits_differently_per_image() -> None:
     changes = []
     for word in (3, 4):
         inputs["instructions"] = torch.full((T, B, L), word)
-        changes.append(agent(**inputs)[0].policy_logits)
+        changes.append(agent(**inputs)[0].parameters)
     difference = (changes[0] - changes[1]).flatten(0, 1)
     assert (difference - difference[0]).abs().max() > 1e-3
 

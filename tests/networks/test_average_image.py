@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from numpy.typing import NDArray
 
-from herd.learning.parallel import OneShard
 from herd.networks.centering import ROW_STRIDE, SLOWEST_RATE, AverageImage
 from herd.networks.layers import PixelConvolution
-from tests.learning.small_runs import STEP, batch_of, run_of, trainer_of
+from herd.training.parallel import OneShard
+from tests.training.small_runs import STEP, batch_of, run_of, trainer_of
 
 ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS = 9, 3, 5, 4, 2
 
@@ -92,5 +92,7 @@ def test_each_batch_updates_the_average_once_and_weights_include_it() -> None:
     expected = slab.arrays["frames"][:, ::ROW_STRIDE].astype(np.float64).mean(axis=(0, 1))
     np.testing.assert_allclose(weights["torso.pixels.average.mean"].double(), expected.transpose(2, 0, 1), rtol=1e-5)
     again = trainer_of(run)
-    again.load_weights({name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor for name, tensor in weights.items()})
+    again.parts["model"].load(
+        {name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    )
     torch.testing.assert_close(again.weights()["torso.pixels.average.mean"], weights["torso.pixels.average.mean"], rtol=1e-2, atol=0.0)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from herd.config.settings import NetworkSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.networks.agent import Agent
 from herd.networks.language import InstructionEncoder
@@ -40,7 +41,7 @@ def test_padding_does_not_change_the_features() -> None:
 
 
 def test_the_network_reads_all_words_that_the_suite_announces() -> None:
-    spec = EnvSpec(("talk",), (0, 0, 0), 1, 3, 1, instruction_length=20, num_words=5000, vector_size=2)
+    spec = EnvSpec(("talk",), (0, 0, 0), 1, discrete(3), 1, instruction_length=20, num_words=5000, vector_size=2)
     agent = Agent(spec=spec, network=NetworkSettings(torso="mlp", language=True))
     words = torch.full((2, 20), 4999)
     words[1, 19] = 4998

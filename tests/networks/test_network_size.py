@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from herd.checkpoints.weights import encode_weights
 from herd.config.network_size import LEAST_BYTES, OWN_TORSO_BYTES, max_weights_bytes
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.networks.agent import agent_of
+from herd.run.tensors import encode_weights
 
 ATARI: dict[str, Any] = {"tasks": ["pong"]}
 LARGE = {"tasks": ["pong"], "frame_height": 120, "frame_width": 160}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from herd.config.auxiliary import PixelControlSettings
+from herd.components.auxiliary.pixel_control import PixelControlSettings
+from herd.components.auxiliary.pixel_control.head import CHANNELS, PixelControlHead
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
-from herd.networks.pixel_control import CHANNELS, PixelControlHead
 from tests.oracles.networks_layers import Array, Layer, deconvolution, relu
 
 SHAPES = {(72, 96): (18, 24), (84, 84): (20, 20), (96, 72): (24, 18), (120, 160): (30, 40), (64, 64): (16, 16), (33, 44): (8, 10)}
@@ -16,7 +17,7 @@ SHAPES = {(72, 96): (18, 24), (84, 84): (20, 20), (96, 72): (24, 18), (120, 160)
 
 
 def _spec(height: int, width: int) -> EnvSpec:
-    return EnvSpec(("task",), (height, width, 3), 1, 4, 4, 0)
+    return EnvSpec(("task",), (height, width, 3), 1, discrete(4), 4, 0)
 
 
 def _arrays(layer: torch.nn.ConvTranspose2d | torch.nn.Linear) -> Layer:
@@ -65,7 +66,11 @@ def test_initial_values_are_near_0() -> None:
 @pytest.mark.parametrize(
     ("settings", "spec", "message"),
     [
-        ({}, EnvSpec(("task",), NO_FRAMES, 1, 2, 1, 0, vector_size=4), "pixel_control needs pictures, but these observations are vectors"),
+        (
+            {},
+            EnvSpec(("task",), NO_FRAMES, 1, discrete(2), 1, 0, vector_size=4),
+            "pixel_control needs pictures, but these observations are vectors",
+        ),
         ({}, _spec(31, 84), "auxiliary.cell_size 4 needs frames of at least 32 x 32 pixels, not 31 x 84"),
         ({"cell_size": 11}, _spec(84, 84), "auxiliary.cell_size 11 needs frames of at least 88 x 88 pixels, not 84 x 84"),
     ],

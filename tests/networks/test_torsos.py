@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from herd.config.settings import NetworkSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.layers import Rectifier
 from herd.networks.torsos import (
@@ -34,7 +35,7 @@ TorsoName = Literal["shallow", "nature", "deep", "mlp"]
 
 
 def _torso(name: TorsoName, height: int, width: int, channels: int = 1, stack: int = 4, **network: object) -> Torso:
-    spec = EnvSpec(("task",), (height, width, channels), stack, 4, 4, 0)
+    spec = EnvSpec(("task",), (height, width, channels), stack, discrete(4), 4, 0)
     torch.manual_seed(7)
     torso = build_torso(spec, NetworkSettings.model_validate({"torso": name, **network}))
     for parameter in torso.parameters():
@@ -231,13 +232,13 @@ def test_the_recommended_micro_batch_is_smaller_on_a_cpu() -> None:
 
 def test_the_mlp_torso_accepts_vectors_with_or_without_boards() -> None:
     vector = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
-    alone = build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
+    alone = build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
     assert isinstance(alone, BoardTorso)
     hidden = oracle.relu(oracle.dense(vector.double().numpy()[:, :, None, None], _layer(alone.first)))
     expected = oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(alone.second)))
     np.testing.assert_allclose(alone(None, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
-    both = build_torso(EnvSpec(("task",), (4, 3, 2), 1, 4, 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
+    both = build_torso(EnvSpec(("task",), (4, 3, 2), 1, discrete(4), 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
     frames = _frames(3, 2, 4, 3)
     pixels = frames.permute(0, 2, 3, 1).flatten(1).double().numpy() / 255.0
     assert isinstance(both, BoardTorso)
@@ -247,7 +248,7 @@ def test_the_mlp_torso_accepts_vectors_with_or_without_boards() -> None:
 
 
 def test_vectors_keep_float32_precision_in_the_first_layer() -> None:
-    torso = build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=1), NetworkSettings(torso="mlp"))
+    torso = build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=1), NetworkSettings(torso="mlp"))
     near = torch.tensor([[1000.0], [1001.0]])  # the same number in bfloat16
     features = torso(None, near, torch.bfloat16)
     assert features.dtype == torch.bfloat16
@@ -255,7 +256,7 @@ def test_vectors_keep_float32_precision_in_the_first_layer() -> None:
 
 
 def test_a_vector_beside_an_image_is_joined_by_a_dense_layer() -> None:
-    torso = build_torso(EnvSpec(("task",), (24, 28, 1), 4, 4, 4, 0, vector_size=5), NetworkSettings(torso="shallow"))
+    torso = build_torso(EnvSpec(("task",), (24, 28, 1), 4, discrete(4), 4, 0, vector_size=5), NetworkSettings(torso="shallow"))
     assert isinstance(torso, BesideVector)
     frames, vector = _frames(3, 4, 24, 28), torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
     seen = torso.frames(frames, None, torch.float32)
@@ -267,7 +268,7 @@ def test_a_vector_beside_an_image_is_joined_by_a_dense_layer() -> None:
 
 def test_convolutions_without_frames_are_refused() -> None:
     with pytest.raises(TorsoError, match="shallow needs frames, but these observations have none: use mlp"):
-        build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings())
+        build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5), NetworkSettings())
 
 
 OWN = """
@@ -313,7 +314,7 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
 @pytest.mark.parametrize(("frame_shape", "vector_size"), [(NO_FRAMES, 5), ((6, 5, 1), 0), ((6, 5, 1), 5)])
 def test_a_custom_torso_gets_the_available_inputs(own_file: str, frame_shape: tuple[int, int, int], vector_size: int) -> None:
-    spec = EnvSpec(("task",), frame_shape, 2, 4, 1, 0, vector_size=vector_size)
+    spec = EnvSpec(("task",), frame_shape, 2, discrete(4), 1, 0, vector_size=vector_size)
     torso = build_torso(spec, NetworkSettings(torso=f"{own_file}:Mine"))
     assert torso.training
     frames = _frames(3, 2, 6, 5) if frame_shape != NO_FRAMES else None
@@ -335,7 +336,7 @@ def test_a_custom_torso_gets_the_available_inputs(own_file: str, frame_shape: tu
 )
 def test_an_invalid_custom_torso_is_refused_at_the_start(own_file: str, name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        build_torso(EnvSpec(("task",), NO_FRAMES, 1, 4, 1, 0, vector_size=5), NetworkSettings(torso=f"{own_file}:{name}"))
+        build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5), NetworkSettings(torso=f"{own_file}:{name}"))
 
 
 def test_gradients_stay_bounded_for_a_constant_image() -> None:

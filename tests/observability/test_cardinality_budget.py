@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from herd.config.addresses import ServiceName
 from herd.telemetry import metric_names as names
 from herd.telemetry.telemetry import Telemetry
-from herd.topology import ServiceName
 from tests.observability.generated import recorded
 
 ACTOR_BUDGET = 30

@@ -12,12 +12,13 @@ from herd_paramserver.server import ParameterServer, assemble
 from herd_paramserver.store import Version
 
 from herd.config.run_contract import contract_digest
-from herd.config.settings import ParamserverSettings, RunSettings
+from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.protocols.weights.client import WeightsPublisher
 from herd.protocols.weights.messages import GetWeights, IndexLeased, LeaseIndex
 from herd.rpc.codec import decode_header, encode
 from herd.rpc.envelope import Message, Refused
+from herd.service.identity import Endpoint, Identity
 from herd.telemetry import Telemetry
 from herd.transport import Limits, Server
 from herd.transport.context import Context, Poller
@@ -35,12 +36,15 @@ class Node:
     """One parameter server. When killed, it vanishes as a process does: messages that it had queued are not sent."""
 
     def __init__(self, *, upstream: str | None = None, port: int = 0, contract: str = CONTRACT, agents: int = 1) -> None:
-        own = ParamserverSettings(port=port, upstream=upstream)
-        self.settings = RunSettings(name=RUN, run_dir=Path("unused"), paramserver=own, agents=agents)
+        self.upstream = upstream
+        identity = Identity(listen=Endpoint(port=port), addresses={} if upstream is None else {"paramserver": (upstream,)})
+        self.settings = RunSettings(name=RUN, run_dir=Path("unused"), agents=agents)
         self.telemetry = Telemetry("paramserver", RUN)
         self.context = Context()
         self._sockets = ExitStack()
-        self.server: ParameterServer = assemble(self.settings, contract, self.context, self.telemetry, self._sockets)
+        self.server: ParameterServer = assemble(
+            self.settings, identity, contract=contract, context=self.context, telemetry=self.telemetry, sockets=self._sockets
+        )
         self.endpoint = self.server.endpoint
         self.is_alive = True
         self.seen: list[Version] = []
@@ -168,7 +172,7 @@ class Tree:
     def restart(self, node: Node) -> Node:
         """Kill a node and start another, without state, in its place."""
         self.kill(node)
-        return self.node(node.settings.paramserver.upstream, port=node.port)
+        return self.node(node.upstream, port=node.port)
 
     def asker(self, node: Node) -> Asker:
         made = Asker(self, node)

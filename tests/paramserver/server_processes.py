@@ -7,18 +7,21 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from herd.config.settings import ParamserverSettings, RunSettings
+from herd.config.services import ParamserverSettings
+from herd.config.settings import RunSettings
 from herd.protocols.weights.client import WeightsClient
 from herd.protocols.weights.messages import GetWeights, PublishSlice
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Message
+from herd.service.identity import Endpoint, Identity
 from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess
 
 
 class Server(ServerProcess):
     def __init__(self, run_dir: Path, *, port: int = 0, upstream: str | None = None) -> None:
-        own = ParamserverSettings(port=port, upstream=upstream, index_lease_seconds=2.0)
-        super().__init__("paramserver", RunSettings(name="pong", run_dir=run_dir, paramserver=own))
+        own = ParamserverSettings(index_lease_seconds=2.0)
+        identity = Identity(listen=Endpoint(port=port), addresses={} if upstream is None else {"paramserver": (upstream,)})
+        super().__init__("paramserver", RunSettings(name="pong", run_dir=run_dir, paramserver=own), identity)
 
     def readiness(self) -> str:
         """The answer of /readyz, whatever its status."""

@@ -74,9 +74,9 @@ def test_the_process_writes_its_pid_and_metrics_port(server: Server) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--paramserver.port", "PORT"], "cannot bind"),
-        (["--paramserver.metrics_port", "PORT", "--paramserver.port", "0"], "PORT"),
-        (["--paramserver.port", "PORT", "--paramserver.upstream", "tcp://127.0.0.1:PORT"], "this parameter server's own address"),
+        (["--listen", "127.0.0.1:PORT"], "--listen 127.0.0.1:PORT: "),
+        (["--metrics", "127.0.0.1:PORT"], "cannot serve metrics on 127.0.0.1:PORT"),
+        (["--paramserver", "127.0.0.1:PORT"], "--paramserver: should be tcp://"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(server: Server, tmp_path: Path, words: list[str], line: str) -> None:

@@ -85,7 +85,7 @@ def test_a_publisher_is_refused_with_the_address_of_the_root() -> None:
     for action in (replica.ask(publication, b"weights"), replica.ask(heartbeat), replica.ask(ended)):
         assert isinstance(action, Reply)
         assert isinstance(action.message, Refused)
-        assert "learner.paramserver" in action.message.reason
+        assert "the address of the root" in action.message.reason
         assert PARENT in action.message.reason
     assert replica.store.newest is None
 

@@ -279,8 +279,8 @@ def test_damaged_weights_from_a_parent_are_never_served(tree: Tree) -> None:
 def test_a_replica_that_is_its_own_parent_is_an_error(tree: Tree) -> None:
     probe = tree.node()
     tree.kill(probe)
-    replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)  # under another name, so that the settings cannot detect it
-    with pytest.raises(BadInputError, match=r"paramserver\.upstream: tcp://localhost:\d+ is this parameter server itself"):
+    replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)
+    with pytest.raises(BadInputError, match=r"--paramserver tcp://localhost:\d+ is this parameter server itself"):
         tree.until(lambda: replica.version is not None, "weights that cannot come")
 
 

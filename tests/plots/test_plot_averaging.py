@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from herd.plots.averaging import FloatArray, interquartile_mean_curve, mean_curve, single_curve, smoothed
+from herd.view.plots.averaging import FloatArray, interquartile_mean_curve, mean_curve, single_curve, smoothed
 
 
 def test_smoothing_averages_past_points_and_keeps_gaps() -> None:

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from matplotlib.figure import Figure
 
-from herd.plots import drawing
-from herd.plots.averaging import Curve
-from herd.plots.curves import plot_runs
-from herd.plots.history import PlotError
-from herd.plots.panels import SPEED
+from herd.files import JournalError
+from herd.view.plots import drawing
+from herd.view.plots.averaging import Curve
+from herd.view.plots.curves import plot_runs
+from herd.view.plots.panels import SPEED
 
 
 def make_run(
@@ -173,16 +173,16 @@ def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
 def test_invalid_outputs_are_refused_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
     (tmp_path / "file").touch()
     run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
-    with pytest.raises(PlotError, match=message) as caught:
+    with pytest.raises(JournalError, match=message) as caught:
         plot_runs([run], tmp_path / output, smooth=smooth)
     assert "\n" not in str(caught.value)
-    with pytest.raises(PlotError, match="no run directories"):
+    with pytest.raises(JournalError, match="no run directories"):
         plot_runs([], tmp_path / "curve.png")
 
 
 @pytest.mark.processes
 def test_importing_the_module_loads_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
-    script = "import sys, herd.plots.curves; print({'torch', 'matplotlib'} & set(sys.modules))"
+    script = "import sys, herd.view.plots.curves; print({'torch', 'matplotlib'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
 
@@ -301,7 +301,7 @@ def test_an_incomplete_evaluation_is_skipped_and_a_damaged_one_named(tmp_path: P
     plot_runs([run], tmp_path / "curve.svg", data=data)
     assert len([row for row in rows_of(data) if row["curve"] == "run: evaluation"]) == 1
     file.write_text("{}\n" + whole)
-    with pytest.raises(PlotError, match=r"evaluation\.jsonl, line 1, is not an evaluation"):
+    with pytest.raises(JournalError, match=r"evaluation\.jsonl, line 1, is not an evaluation"):
         plot_runs([run], tmp_path / "curve.svg")
 
 
@@ -346,7 +346,7 @@ def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
     plot_runs([run], tmp_path / "curve.png", data=data)
     assert {row["panel"] for row in rows_of(data)} == {"pong", "frames_per_second"}
     young = make_run(tmp_path, "young", name="young", seed=1, score=1.0)
-    with pytest.raises(PlotError, match="the learner has made no update yet"):
+    with pytest.raises(JournalError, match="the learner has made no update yet"):
         plot_runs([young], picture, panels="learning")
 
 

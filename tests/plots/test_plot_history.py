@@ -1,11 +1,13 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from herd.plots.history import PlotError, read_run
+from herd.files import JournalError
+from herd.view.plots.history import read_run
 
 
 def point(frames: float, seconds: float, score: float | None = 0.0, **more: object) -> str:
@@ -13,11 +15,11 @@ def point(frames: float, seconds: float, score: float | None = 0.0, **more: obje
     return json.dumps(record)
 
 
-def run_directory(tmp_path: Path, lines: list[str], **config: object) -> Path:
+def run_directory(tmp_path: Path, lines: list[str], torn: str = "", **config: Any) -> Path:
     directory = tmp_path / "pong-s3"
     directory.mkdir()
     (directory / "config.yaml").write_text(yaml.safe_dump({"name": "pong-s3", "seed": 3, "env": {"tasks": ["pong"]}, **config}))
-    (directory / "metrics.jsonl").write_text("\n".join(lines))
+    (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines) + torn)
     return directory
 
 
@@ -31,7 +33,7 @@ def test_read_run_returns_points_experiment_and_seed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", ['{"env_frames": 120, "wall', '{"env_frames": 120', "{}", "12", '"\ufffd'])
 def test_an_incomplete_last_line_is_skipped(tmp_path: Path, torn: str) -> None:
-    run = read_run(run_directory(tmp_path, [point(40, 2), point(80, 4), torn]))
+    run = read_run(run_directory(tmp_path, [point(40, 2), point(80, 4)], torn))
     assert run.env_frames.tolist() == [40, 80]
 
 
@@ -42,7 +44,7 @@ def test_a_line_cut_inside_a_character_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
-    with pytest.raises(PlotError, match=r"metrics\.jsonl, line 2, is not a point of a curve"):
+    with pytest.raises(JournalError, match=r"metrics\.jsonl, line 2, is not a point of a curve"):
         read_run(run_directory(tmp_path, [point(40, 2), "{]", point(80, 4)]))
 
 
@@ -63,7 +65,7 @@ def test_several_tasks_are_read_by_name(tmp_path: Path) -> None:
 
 
 def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: Path) -> None:
-    def settings(folder: str, **config: object) -> dict[str, str]:
+    def settings(folder: str, **config: Any) -> dict[str, str]:
         (tmp_path / folder).mkdir()
         return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).settings
 
@@ -95,6 +97,6 @@ def test_unreadable_runs_are_refused_in_one_line(tmp_path: Path) -> None:
         (empty, "contains no points yet"),
         (tmp_path / "bare", "cannot read .*metrics.jsonl"),
     ):
-        with pytest.raises(PlotError, match=message) as caught:
+        with pytest.raises(JournalError, match=message) as caught:
             read_run(directory)
         assert "\n" not in str(caught.value)

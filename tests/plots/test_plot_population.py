@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from herd.cli.main import main
-from herd.plots.history import PlotError
-from herd.plots.population_history import along, read_population
+from herd.files import JournalError
+from herd.view.plots.population import along, read_population
 
 RATE = "optimizer.learning_rate"
 
@@ -121,12 +121,12 @@ def test_the_command_draws_and_writes_numbers(run_dir: Path, capsys: pytest.Capt
     ("harm", "said"),
     [
         (lambda path: path.unlink(), "not a population"),
-        (lambda path: path.write_text('{"event": "decided"}\n'), "line 1 is damaged"),
+        (lambda path: path.write_text('{"event": "decided"}\n'), "line 1, is not an event of a population"),
         (lambda path: shutil.rmtree(path.parents[1] / "agents" / "1"), "agents/1/metrics.jsonl"),
     ],
 )
 def test_a_run_that_cannot_be_drawn_is_refused_in_one_line(run_dir: Path, harm: Any, said: str) -> None:
     harm(run_dir / "population" / "journal.jsonl")
-    with pytest.raises(PlotError, match=said) as refusal:
+    with pytest.raises(JournalError, match=said) as refusal:
         read_population(run_dir)
     assert "\n" not in str(refusal.value)

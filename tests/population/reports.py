@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd_population.controller import Controller
 
-from herd.config.population import PopulationSettings
+from herd.config.services import PopulationSettings
 from herd.protocols.population.messages import Applied, Declined, MemberReport, OwnSetting
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from herd.config.population_journal import Decided, Done, Failed, Lineages, Returned
+from herd.protocols.population.journal import Decided, Done, Failed, Lineages, Returned
 from herd.protocols.population.messages import Applied
 from tests.population.reports import SETTINGS, controller_of, play, report_of
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from herd_population.journal import Journal
 
-from herd.config.population_journal import Decided, Done, JournalError, journal_file, read_journal
+from herd.files import JournalError
+from herd.protocols.population.journal import Decided, Done, journal_file, read_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from herd_population.controller import Event
 
-    from herd.config.population_journal import Settings
+    from herd.files import JournalError
+from herd.protocols.population.journal import Settings
 
 RATE = "optimizer.learning_rate"
 MEMBERS: tuple[Settings, ...] = ({RATE: 1e-3}, {RATE: 1e-4})
@@ -95,5 +97,5 @@ def test_a_damaged_line_is_an_error_with_its_number(tmp_path: Path, line: str) -
     write(tmp_path, 1)
     with journal_file(tmp_path).open("a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(JournalError, match="line 3 is damaged"):
+    with pytest.raises(JournalError, match="line 3, is not an event of a population"):
         journal_of(tmp_path)

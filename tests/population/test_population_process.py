@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from herd.config.loading import dump_settings
-from herd.config.population_journal import Decided, Done, journal_file, read_journal
 from herd.config.settings import RunSettings
+from herd.protocols.population.journal import Decided, Done, journal_file, read_journal
 from herd.protocols.population.messages import Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
 from herd.protocols.unrolls.messages import Ack
 from herd.rpc.codec import encode

@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 
-LAYOUT = UnrollLayout(unroll_length=5, frame_stack=4, frame_shape=(6, 5, 1), num_actions=3, vector_size=2, instruction_length=2)
-RECURRENT = UnrollLayout(unroll_length=7, burn_in=2, frame_stack=3, frame_shape=(4, 4, 1), num_actions=3, state_size=6)
+LAYOUT = UnrollLayout(
+    unroll_length=5, frame_stack=4, frame_shape=(6, 5, 1), actions=discrete(3), num_parameters=3, vector_size=2, instruction_length=2
+)
+RECURRENT = UnrollLayout(
+    unroll_length=7, burn_in=2, frame_stack=3, frame_shape=(4, 4, 1), actions=discrete(3), num_parameters=3, state_size=6
+)
 
 
 @dataclass
@@ -40,12 +45,12 @@ def play(layout: UnrollLayout, lengths: list[int], seed: int) -> list[Row]:
                 "instructions": random.integers(0, 50, layout.instruction_length, np.int16),
             }
             step = {
-                "actions": int(random.integers(layout.num_actions)),
+                "actions": int(random.integers(layout.actions.num_actions)),
                 "rewards": 0.0 if is_last else float(np.float32(random.normal())),
                 "terminated": terminated,
                 "truncated": False,
                 "row_valid": not is_last,
-                "behaviour_logits": random.random(layout.num_actions, np.float32),
+                "behaviour_parameters": random.random(layout.actions.num_actions, np.float32),
                 "inverse_temperature": float(np.float32(random.random())),
             }
             rows.append(Row(episode_id, index, fields, step))
@@ -110,7 +115,7 @@ def oracle_slice(layout: UnrollLayout, rows: list[Row], episode_id: int, first_s
         at = base - layout.frame_stack + 1 + plane
         if "history_frames" in arrays and at >= 0:
             arrays["history_frames"][0, plane] = played[at].fields["frames"]
-    arrays["last_action"][0] = -1
+    arrays["last_action"][0] = 0
     if base > 0 and not played[base].fields["core_reset"]:
         arrays["last_action"][0] = played[base - 1].step["actions"]
         arrays["last_reward"][0] = played[base - 1].step["rewards"]

@@ -13,6 +13,7 @@ from herd_replay.snapshot import SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 from herd_replay.writers import Writers
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.replay.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
 from herd.protocols.replay.pieces import EpisodeKey, inserted_layout
@@ -20,7 +21,7 @@ from herd.protocols.replay.samples import EpisodePart, read_parts
 from herd.protocols.unrolls.arrays import encode_arrays
 from herd.rpc.codec import decode_header
 
-LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), num_actions=3, num_tasks=5)
+LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), actions=discrete(3), num_parameters=3, num_tasks=5)
 CONTRACT = "c0" * 32
 CAPACITY = 60
 OPEN_BYTES = 1 << 24

@@ -26,7 +26,7 @@ from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, Stored
 from herd.protocols.unrolls.messages import Ack
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
-from herd.service.startup import EXIT_LOST
+from herd.service.exit_codes import EXIT_LOST
 from herd.telemetry.scrape import total
 from herd.transport.context import Context
 from tests.failing_disks import no_space_beyond

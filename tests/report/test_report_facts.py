@@ -9,8 +9,8 @@ import yaml
 
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
-from herd.plots.history import PlotError
-from herd.report.facts import changed_settings, read_facts
+from herd.files import JournalError
+from herd.view.report.facts import changed_settings, read_facts
 
 
 def point(step: int, **tasks: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_facts_of_a_running_run_leave_unknown_values_out(tmp_path: Path) -> None
     assert (row.first_return, row.last_return, row.best_return, row.human_normalised) == ("-", "-", "-", "")
     assert (facts.machine, facts.warnings) == ([], [])
     (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(PlotError, match="contains no points yet"):
+    with pytest.raises(JournalError, match="contains no points yet"):
         read_facts(tmp_path)
 
 

@@ -13,15 +13,15 @@ import pytest
 from herd.cli.main import main
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
-from herd.report.game import Game
-from herd.report.page import write_page
+from herd.view.report.game import Game
+from herd.view.report.page import write_page
 from tests.evaluation.test_watch import CATCH
 
 
 class Reader(HTMLParser):
     """Collects the elements and their attributes in order."""
 
-    VOID = frozenset({"meta", "img", "br", "link", "input", "path", "use", "rect"})
+    VOID = frozenset({"meta", "img", "br", "link", "input", "path", "use", "rect", "wbr"})
 
     def __init__(self, html: str) -> None:
         super().__init__()

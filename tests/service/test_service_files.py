@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.service.files import append_line, replace_file
+from herd.files import append_line, replace_file
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 
 

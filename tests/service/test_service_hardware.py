@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.service import hardware
+from herd.service import host as hardware
 
 
 @pytest.fixture

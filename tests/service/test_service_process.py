@@ -9,11 +9,12 @@ from unittest import mock
 import pytest
 
 from herd.config.settings import RunSettings
+from herd.service.identity import Endpoint, Identity
 from herd.service.process import ServiceProcess, is_loopback
 from herd.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from herd.topology import ServiceName
+    from herd.config.addresses import ServiceName
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
@@ -28,21 +29,20 @@ def test_other_hosts_are_not_loopback(host: str) -> None:
 
 @pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_a_server_open_to_the_network_without_keys_warns(capsys: pytest.CaptureFixture[str], host: str, warns: bool) -> None:
-    settings = RunSettings.model_validate({"name": "run", "paramserver": {"host": host}})
-    with ServiceProcess("paramserver", settings) as process:
+    with ServiceProcess("paramserver", RunSettings(name="run"), Identity(listen=Endpoint(host))) as process:
         process.telemetry.set_ready(True)
         answer = process.telemetry._readyz()
     assert answer.status == 200
     said = capsys.readouterr()
     assert ("open to the network without keys" in said.out + said.err) is warns
-    assert (b"warning: paramserver.host 0.0.0.0 is open to the network" in answer.body) is warns
+    assert (b"warning: paramserver listens on 0.0.0.0, which is open to the network" in answer.body) is warns
 
 
 @pytest.mark.parametrize(("service", "suite", "seconds"), [("actor", "dmlab", 660), ("learner", "dmlab", 60), ("actor", "atari", 60)])
 def test_a_process_that_waits_for_a_slow_level_counts_as_alive(service: ServiceName, suite: str, seconds: float) -> None:
     now = 0.0
     with mock.patch("herd.service.process.Telemetry", partial(Telemetry, clock=lambda: now)):
-        process = ServiceProcess(service, RunSettings.model_validate({"name": "run", "env": {"suite": suite}}))
+        process = ServiceProcess(service, RunSettings.model_validate({"name": "run", "env": {"suite": suite}}), Identity())
     with process:
         now = seconds
         assert process.telemetry.alive()
@@ -52,5 +52,5 @@ def test_a_process_that_waits_for_a_slow_level_counts_as_alive(service: ServiceN
 
 
 def test_an_actor_does_not_warn_about_open_ports() -> None:
-    with ServiceProcess("actor", RunSettings(name="run")) as process:
+    with ServiceProcess("actor", RunSettings(name="run"), Identity(listen=Endpoint("*"))) as process:
         assert b"warning" not in process.telemetry._readyz().body

@@ -6,9 +6,13 @@ import fcntl
 import json
 from pathlib import Path
 
-from herd.config.loading import dump_settings, load_settings
+import pytest
+
+from herd.config.loading import load_settings
 from herd.config.settings import RunSettings
-from herd.service.run_settings import changed_settings, is_supervised, keep_settings
+from herd.run import settings as run_settings
+from herd.run.processes import is_supervised
+from herd.run.settings import changed_settings, keep_settings
 
 
 def settings_of(directory: Path, *words: str) -> RunSettings:
@@ -43,12 +47,15 @@ def test_a_change_of_kind_is_listed_as_one_change(tmp_path: Path) -> None:
     assert not any("decay" in line for line in said)  # only RMSProp has this setting
 
 
-def test_a_run_without_a_history_starts_it_from_config_yaml(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(dump_settings(settings_of(tmp_path, "--seed", "7")))
-    keep_settings(tmp_path, settings_of(tmp_path, "--seed", "8"))
-    one, two = starts(tmp_path)
-    assert (one["started"], one["settings"]["seed"]) == (None, 7)  # type: ignore[index]
-    assert two["changed"] == {"seed": [7, 8]}
+def test_the_history_of_starts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is restarted again and again adds a line each time."""
+    keep_settings(tmp_path, settings_of(tmp_path, "--seed", "0"))
+    monkeypatch.setattr(run_settings, "MAX_STARTS_BYTES", 10 * (tmp_path / "starts.jsonl").stat().st_size)
+    for seed in range(1, 40):
+        keep_settings(tmp_path, settings_of(tmp_path, "--seed", str(seed)))
+        assert len(starts(tmp_path)) <= 11
+    kept = [start["settings"]["seed"] for start in starts(tmp_path)]  # type: ignore[index]
+    assert kept == [0, *range(41 - len(kept), 40)]
 
 
 def test_a_config_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:

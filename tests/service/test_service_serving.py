@@ -12,6 +12,7 @@ import pytest
 from herd.config.settings import RunSettings
 from herd.rpc.codec import MalformedMessage
 from herd.service import serving
+from herd.service.identity import Endpoint, Identity
 from herd.service.meters import ServerMeters
 from herd.service.process import ServiceProcess
 from herd.service.serving import Inbox, serve
@@ -171,9 +172,9 @@ def _logging() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_logging")
 def test_a_process_is_announced_and_releases_its_port(settings: RunSettings, tmp_path: Path) -> None:
-    with ServiceProcess("bandit", settings) as process:
+    with ServiceProcess("bandit", settings, Identity()) as process:
         process.serve_metrics()
-        process.announce(0, "listening")
+        process.announce("listening")
         port = process.telemetry.port
         assert f'"metrics_port": {port}' in (tmp_path / "processes" / "bandit-0.json").read_text()
         assert scrape(f"http://127.0.0.1:{port}/metrics")
@@ -184,11 +185,11 @@ def test_a_process_is_announced_and_releases_its_port(settings: RunSettings, tmp
 @pytest.mark.usefixtures("_logging")
 def test_unusable_tasks_and_ports_are_bad_input(settings: RunSettings) -> None:
     with pytest.raises(BadInputError, match="nothere"):
-        ServiceProcess("actor", settings.model_copy(update={"env": settings.env.model_copy(update={"tasks": ("nothere",)})}))
+        ServiceProcess("actor", settings.model_copy(update={"env": settings.env.model_copy(update={"tasks": ("nothere",)})}), Identity())
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        bandit = settings.bandit.model_copy(update={"metrics_port": taken.getsockname()[1]})
+        identity = Identity(metrics=Endpoint(port=taken.getsockname()[1]))
         with (
-            ServiceProcess("bandit", settings.model_copy(update={"bandit": bandit})) as process,
-            pytest.raises(BadInputError, match="metrics_port"),
+            ServiceProcess("bandit", settings, identity) as process,
+            pytest.raises(BadInputError, match="cannot serve metrics"),
         ):
             process.serve_metrics()

@@ -138,7 +138,8 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     ],
 )
 def test_a_service_signalled_during_imports_exits_with_code_0(tmp_path: Path, service: str, imported: str, number: signal.Signals) -> None:
-    words = ["--run_dir", str(tmp_path / "run")]
+    asked = {"actor": ["learner", "paramserver"], "learner": ["paramserver"], "paramserver": []}[service]
+    words = ["--run_dir", str(tmp_path / "run"), *(word for name in asked for word in (f"--{name}", "tcp://127.0.0.1:1"))]
     process = python(ASKED_DURING_AN_IMPORT, imported, str(int(number)), f"herd_{service}", *words, tuned=True)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors

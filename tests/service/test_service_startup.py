@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from herd.run.processes import announce_process
 from herd.service import allocator
-from herd.service.announcement import announce_process
-from herd.service.startup import MOST_DESCRIPTORS, BadInputError, ensure_descriptors, let_go_of_output, parse_settings
+from herd.service.identity import Identity
+from herd.service.startup import MOST_DESCRIPTORS, BadInputError, ensure_descriptors, let_go_of_output, parse_command_line
 from tests.failing_disks import read_only
 from tests.patience import patient
 
@@ -22,8 +23,10 @@ def test_settings_come_from_files_environment_and_options(tmp_path: Path, monkey
     first.write_text("seed: 5\nlearner: {batch_size: 40, queue_batches: 3}\n")
     second.write_text("learner: {batch_size: 48}\n")
     monkeypatch.setenv("HERD_LEARNER__QUEUE_BATCHES", "4")
-    settings = parse_settings("learner", ["--config", str(first), "--config", str(second), "--actor.index", "7"])
-    assert (settings.seed, settings.learner.batch_size, settings.learner.queue_batches, settings.actor.index) == (5, 48, 4, 7)
+    words = ["--config", str(first), "--config", str(second), "--actor.count", "7", "--paramserver", "tcp://root:7200"]
+    settings, identity = parse_command_line("learner", words)
+    assert (settings.seed, settings.learner.batch_size, settings.learner.queue_batches, settings.actor.count) == (5, 48, 4, 7)
+    assert identity == Identity(addresses={"paramserver": ("tcp://root:7200",)})
 
 
 @pytest.mark.parametrize(
@@ -31,7 +34,7 @@ def test_settings_come_from_files_environment_and_options(tmp_path: Path, monkey
 )
 def test_invalid_settings_give_one_line_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse_settings("learner", arguments)
+        parse_command_line("learner", arguments)
     assert ended.value.code == 2
     output = capsys.readouterr()
     assert output.out == ""
@@ -41,7 +44,7 @@ def test_invalid_settings_give_one_line_and_exit_code_2(arguments: list[str], ca
 
 def test_help_exits_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse_settings("actor", ["--config", "x.yaml", "--help"])
+        parse_command_line("actor", ["--config", "x.yaml", "--help"])
     assert ended.value.code == 0
     assert "python -m herd_actor" in capsys.readouterr().out
 
@@ -100,7 +103,7 @@ def test_a_full_disk_under_the_log_does_not_change_the_exit_code(words: str, cod
         "import sys\n"
         "from herd.service.signals import StopRequest\n"
         "from herd.service.startup import BadInputError, run_service\n"
-        f"def run(settings, stop):\n    print('lost')\n    {words or 'pass'}\n"
+        f"def run(settings, identity, stop):\n    print('lost')\n    {words or 'pass'}\n"
         "sys.exit(run_service('bandit', run, StopRequest()))\n"
     )
     with open("/dev/full", "w") as full:
@@ -166,10 +169,12 @@ def test_too_low_a_limit_of_open_files_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_help_lists_the_settings_that_the_process_reads(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        parse_settings("learner", ["--help"])
+        parse_command_line("learner", ["--help"])
     assert end.value.code == 0
     output = capsys.readouterr().out
     assert output.startswith("usage: python -m herd_learner --config FILE")
+    for option in ("agent", "listen", "metrics", "paramserver", "replay", "population"):
+        assert f"\n  --{option} " in output
     for setting in (
         "--learner.batch_size (integer > 0; default 32)",
         "--env.tasks (",

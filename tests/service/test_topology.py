@@ -10,9 +10,11 @@ from typing import get_args
 
 import pytest
 
+from herd.config.addresses import ServerName, ServiceName
 from herd.config.curve_keys import EVERY_ROLE
 from herd.config.settings import RunSettings
-from herd.topology import COMPONENTS, SERVICE_NAMES, SERVICES, Service, ServiceName, component_of
+from herd.service.identity import Identity, component_of
+from herd.topology import COMPONENTS, PARAMSERVER, SERVERS, SERVICE_NAMES, SERVICES
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,8 +23,7 @@ def test_every_service_has_a_package_and_a_settings_section() -> None:
     assert (
         set(SERVICE_NAMES) == set(get_args(ServiceName)) == {path.parent.parent.name for path in ROOT.glob("services/*/herd_*/__main__.py")}
     )
-    sections = {name for name, value in RunSettings() if hasattr(value, "metrics_port")}
-    assert sections == {service.section for service in SERVICES}
+    assert {service.section for service in SERVICES} <= set(RunSettings.model_fields)
 
 
 def test_every_service_is_in_the_wheel_mypy_and_import_contracts() -> None:
@@ -30,35 +31,22 @@ def test_every_service_is_in_the_wheel_mypy_and_import_contracts() -> None:
     tools = project["tool"]
     assert {f"services/{name}/herd_{name}" for name in SERVICE_NAMES} < set(tools["hatch"]["build"]["targets"]["wheel"]["packages"])
     assert {f"herd_{name}" for name in SERVICE_NAMES} <= set(tools["mypy"]["packages"]) & set(tools["importlinter"]["root_packages"])
-    (torchless,) = (each["source_modules"] for each in tools["importlinter"]["contracts"] if "torch" in each.get("forbidden_modules", ()))
+    (torchless,) = (
+        each["source_modules"]
+        for each in tools["importlinter"]["contracts"]
+        if "torch" in each.get("forbidden_modules", ()) and "herd_bandit" in each["source_modules"]
+    )
     assert {each.module for each in SERVICES if not each.has_torch} == {name for name in torchless if not name.startswith("herd.")}
     assert {each.packages for each in SERVICES} - {""} <= set(project["project"]["optional-dependencies"])
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_servers_have_a_port_in_the_table_and_in_the_settings(service: Service) -> None:
-    section = getattr(RunSettings(), service.section)
-    assert getattr(section, "port", None) == (None if service.port is None else 0)
-    assert hasattr(section, "host") is (service.port is not None)
-
-
-def test_default_addresses_name_the_ports_of_the_table() -> None:
-    """Settings' ports are free ones, so only addresses and containers use those of the table."""
-    for component in COMPONENTS:
-        for asks in component.asks:
-            default = getattr(getattr(RunSettings(), component.service.section), asks.setting)
-            addresses = {default} if isinstance(default, str) else set(default or ())  # a parameter server has no parent
-            ports = {each.service.port for each in COMPONENTS if each.name in asks.components}
-            assert {int(address.rpartition(":")[2]) for address in addresses} == (ports if addresses else set())
-
-
 def test_servers_start_before_the_components_that_connect() -> None:
-    started: dict[str, int | None] = {}
+    started: dict[str, str] = {}
     for component in COMPONENTS:
         for asks in component.asks:
-            assert hasattr(getattr(RunSettings(), component.service.section), asks.setting)
-            assert all(started[name] is not None for name in asks.components)
-        started[component.name] = component.service.port
+            assert {started[name] for name in asks.components} == {asks.service}
+        started[component.name] = component.service.name
+    assert {service.name for service in SERVERS} == set(get_args(ServerName))
 
 
 def test_the_number_of_each_component_follows_the_settings() -> None:
@@ -91,12 +79,10 @@ def test_the_number_of_each_component_follows_the_settings() -> None:
 
 
 def test_key_roles_follow_the_connections() -> None:
-    replica = RunSettings.model_validate({"paramserver": {"upstream": "tcp://root:7200"}})
-    roles = {name: component_of(name, RunSettings()).roles for name in SERVICE_NAMES}
+    roles = {service.name: component_of(service, Identity()).roles for service in SERVICES}
     servers = dict.fromkeys(("bandit", "paramserver", "population", "replay"), ("server",))
     assert roles == {"actor": ("client",), "evaluator": ("client",), "inference": EVERY_ROLE, "learner": EVERY_ROLE, **servers}
-    assert component_of("paramserver", replica).roles == EVERY_ROLE
-    assert component_of("learner", replica).roles == EVERY_ROLE
+    assert component_of(PARAMSERVER, Identity(addresses={"paramserver": ("tcp://root:7200",)})).roles == EVERY_ROLE
 
 
 @pytest.mark.processes

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from herd.config.settings import StopSettings
-from herd.supervisor.readings import METRICS, Readings, earlier_points
-from herd.supervisor.return_history import SPARKLINE_WIDTH, ReturnHistory, sparkline
-from herd.supervisor.snapshot import SnapshotMaker
+from herd.launch.readings import Readings
+from herd.run.journals import METRICS
+from herd.view.series import SPARKLINE_WIDTH, ReturnHistory, sparkline
+from herd.view.snapshot import SnapshotMaker
+from herd.view.terminal import earlier_points
 
 
 def task(value: float | None, episodes: int = 100) -> dict[str, object]:
@@ -50,7 +52,7 @@ def test_a_resumed_run_continues_the_return_history(tmp_path: Path) -> None:
     def point(seconds: float, value: float) -> dict[str, object]:
         return {"wall_seconds": seconds, "env_frames": 10 * seconds, "entropy": 0.5, "tasks": {"pong": task(value)}}
 
-    assert earlier_points(tmp_path) == []
+    assert list(earlier_points(tmp_path)) == []
     # The run went back from 30 s to 20 s: returns after 20 s do not belong to any later policy.
     earlier = [point(10, -20.0), point(20, 5.0), point(30, 19.0), point(21, 6.0)]
     (tmp_path / METRICS).write_text("".join(json.dumps(each) + "\n" for each in earlier) + '{"torn')
@@ -60,4 +62,4 @@ def test_a_resumed_run_continues_the_return_history(tmp_path: Path) -> None:
     [row] = picture.tasks
     assert (row.best_return, row.returns, picture.entropy) == (6.0, (-20.0, 5.0, 6.0, 4.0), 0.5)
     (tmp_path / METRICS).write_text("not json\n{}\n")
-    assert earlier_points(tmp_path) == []
+    assert list(earlier_points(tmp_path)) == []

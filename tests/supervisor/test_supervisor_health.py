@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from herd.supervisor.health import health_warnings
+from herd.view.health import health_warnings
 
 HEALTHY: dict[str, Any] = {"update_kl": 0.01, "effective_sample_size": 0.9, "explained_variance": 0.8, "layers": []}
 

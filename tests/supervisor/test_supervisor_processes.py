@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from herd.supervisor.child import Child
+from herd.launch.child import Child
 from tests.patience import patient
 from tests.system.whole_runs import until
 
@@ -382,3 +382,23 @@ def test_a_child_that_cannot_be_started_ends_the_run_after_retries(supervised: S
     assert code == 1
     assert output.count("actor-0 cannot be started: No such file or directory") == 3
     assert children["learner-0"].line() == "term"
+
+
+def test_a_log_is_bounded_while_its_child_prints(tmp_path: Path) -> None:
+    """The child goes on appending to a log that was cut, and the end of the log stays available."""
+    log, fifo = tmp_path / "actor-0.log", tmp_path / "fifo"
+    log.write_text("of an earlier session\n")
+    os.mkfifo(fifo)
+    program = f"for n in range(10000): print(f'step {{n}}')\nopen({str(fifo)!r}).read()\nprint('the end')"
+    child = Child([sys.executable, "-u", "-c", program], os.environ, log)
+    with fifo.open("w"):  # returns when everything was printed
+        child.bound_log(max_bytes=200_000)
+        assert child.last_lines(1) == ["step 9999"]  # not long enough yet
+        child.bound_log(max_bytes=80_000)
+    assert child._process.wait(SECONDS) == 0
+    kept = (tmp_path / "actor-0.log.1").read_text().splitlines()
+    assert 39_000 < len("\n".join(kept)) <= 40_000
+    assert kept[-1] == "step 9999"
+    assert all(line.startswith("step ") for line in kept)
+    assert log.read_text() == "the end\n"
+    assert child.last_lines(5) == ["the end"]

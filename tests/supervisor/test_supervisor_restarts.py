@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from herd.supervisor.restarts import EXIT_SHARD_LOST, Failures, GiveUp, LastWords, Restart, RestartPolicy, after_exit, fails_for_good
+from herd.launch.restarts import ExitRecord, Failures, GiveUp, Restart, RestartPolicy, after_exit, fails_for_good
+from herd.service.exit_codes import EXIT_SHARD_LOST
 
 POLICY = RestartPolicy(first_delay_seconds=0.5, max_delay_seconds=3.0, max_failures=5)
 
@@ -90,5 +91,5 @@ def test_the_same_early_failure_twice_is_final(
     before: tuple[int, str, float], now: tuple[int, str, float], progressed: bool, for_good: bool
 ) -> None:
     policy = RestartPolicy(early_seconds=30.0)
-    assert not fails_for_good(None, LastWords(*now), progressed=progressed, policy=policy)
-    assert fails_for_good(LastWords(*before), LastWords(*now), progressed=progressed, policy=policy) is for_good
+    assert not fails_for_good(None, ExitRecord(*now), progressed=progressed, policy=policy)
+    assert fails_for_good(ExitRecord(*before), ExitRecord(*now), progressed=progressed, policy=policy) is for_good

@@ -4,7 +4,7 @@ from signal import SIGKILL, SIGTERM
 
 import pytest
 
-from herd.supervisor.shutdown import Grace, Phase, Shutdown
+from herd.launch.shutdown import Grace, Phase, Shutdown
 
 ALL = ("actor-0", "actor-1", "learner-0", "paramserver-0")
 OTHERS = ("actor-0", "actor-1", "paramserver-0")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import queue
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,23 @@ from typing import Any
 import pytest
 
 from herd.config.settings import StopSettings
-from herd.supervisor.readings import Readings, Watcher, metrics_url, newest_point, read, work_done
-from herd.supervisor.snapshot import AgentsSnapshotMaker, ChildState, Rate, RunSnapshot, SnapshotMaker
-from herd.telemetry.scrape import Samples, ScrapeError
+from herd.launch import readings as launch_readings
+from herd.launch.readings import ChildState, Readings, Watcher, metrics_url, read, work_done
+from herd.telemetry import Telemetry
+from herd.telemetry import metric_names as names
+from herd.telemetry.scrape import Samples, ScrapeError, parse
+from herd.view.series import Rate
+from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot, SnapshotMaker
 
 CHILDREN = [ChildState("learner-0", "running", 1, 0), ChildState("actor-0", "running", 2, 1), ChildState("actor-1", "running", 3, 0)]
+
+READ_FROM_THE_PROCESS = {
+    names.PROCESS_INFO,
+    names.PROCESS_RESIDENT_MEMORY,
+    names.PROCESS_CPU,
+    names.HEARTBEAT_AGE,
+    names.WEIGHTS_AGE,
+}
 
 
 def samples(**values: float) -> Samples:
@@ -168,6 +181,57 @@ def test_the_last_snapshot_keeps_values_from_before_the_stop() -> None:
     assert (over.bottleneck, over.frames_per_second) == ("stopped", 500.0)
 
 
+def test_the_work_of_a_dead_child_is_not_that_of_its_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a child that dies again and again without working would seem to make progress."""
+    asked, answer = queue.SimpleQueue[Mapping[str, int]](), queue.SimpleQueue[Readings]()
+
+    def slow_read(_run_dir: Path, pids: Mapping[str, int], **_: object) -> Readings:
+        asked.put(pids)
+        return answer.get()
+
+    monkeypatch.setattr(launch_readings, "read", slow_read)
+    watcher = Watcher(tmp_path, interval_seconds=0.0)
+    watcher.watch({"actor-0": 5})
+    while asked.get() != {"actor-0": 5}:
+        answer.put(Readings())
+    watcher.watch({"actor-0": 6})  # it died and was replaced while it was being read
+    answer.put(Readings(samples={"actor-0": samples(herd_actor_env_frames_total=7.0)}))
+    assert asked.get() == {"actor-0": 6}
+    assert (watcher.most_work(5), watcher.most_work(6)) == (7.0, 0.0)
+    answer.put(Readings(samples={"actor-0": samples(herd_actor_env_frames_total=2.0)}))
+    asked.get()
+    assert (watcher.most_work(5), watcher.most_work(6)) == (0.0, 2.0)
+    answer.put(Readings())
+    watcher.close()
+
+
+def test_a_view_needs_no_metrics_that_are_not_read() -> None:
+    """The same picture from all metrics of a learner and an actor, and from those that are scraped."""
+    for service in ("learner", "actor"):
+        telemetry = Telemetry(service, "run")
+        for metric in names.CATALOGUE:
+            if service in metric.services and metric not in READ_FROM_THE_PROCESS:
+                labels = dict.fromkeys(metric.labels, metric.values[0] if metric.values else "pong")
+                match metric:
+                    case names.CounterMetric():
+                        telemetry.counter(metric, **labels).inc(3)
+                    case names.GaugeMetric():
+                        telemetry.gauge(metric, **labels).set(4)
+                    case names.HistogramMetric():
+                        telemetry.histogram(metric, **labels).observe(5)
+        every = parse(telemetry.exposition(), service)
+        read_only = parse(telemetry.exposition([metric.name for metric in launch_readings._READ]), service)
+        some = {key: every[key] for key in read_only}
+        assert len(some) < len(every) / 2
+        child, makers = [ChildState(f"{service}-0", "running", 1, 0)], [SnapshotMaker(StopSettings()) for _ in range(2)]
+        for at, growth in ((1.0, 1.0), (2.0, 1.5)):
+            pictures = []
+            for maker, found in zip(makers, (every, some), strict=True):
+                grown = {key: value * growth for key, value in found.items()}
+                pictures.append(maker.make(Readings(at, {f"{service}-0": grown}), child, at))
+            assert pictures[0] == pictures[1]
+
+
 def test_the_starved_share_is_at_most_1() -> None:
     """Waiting time is counted when the wait ends, so 3 s may fall into one second between two looks."""
     maker = SnapshotMaker(StopSettings())
@@ -203,13 +267,6 @@ def test_frames_do_not_change_while_a_shard_misses_its_scrape() -> None:
     assert frames(4.0, 500.0, 500.0) == 1400
 
 
-def test_newest_point_ignores_an_incomplete_last_line(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    assert newest_point(file) == {}
-    file.write_text(json.dumps({"env_frames": 1}) + "\n" + json.dumps({"env_frames": 2}) + '\n{"env_fra')
-    assert newest_point(file) == {"env_frames": 2}
-
-
 def test_only_the_current_process_of_a_name_is_scraped(tmp_path: Path) -> None:
     (tmp_path / "processes").mkdir()
     (tmp_path / "processes" / "actor-0.json").write_text(json.dumps({"pid": 5, "metrics_port": 99}))
@@ -221,7 +278,7 @@ def test_only_the_current_process_of_a_name_is_scraped(tmp_path: Path) -> None:
     assert metrics_url(tmp_path, "actor-1", 5) is None
     asked: list[str] = []
 
-    def endpoint(url: str, timeout: float) -> Samples:
+    def endpoint(url: str, timeout: float, metrics: object) -> Samples:
         asked.append(url)
         if len(asked) > 1:
             raise ScrapeError("gone")
@@ -236,7 +293,7 @@ def test_only_the_current_process_of_a_name_is_scraped(tmp_path: Path) -> None:
 def test_closing_a_watcher_ends_its_thread(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path, interval_seconds=0.01)
     watcher.watch({"learner-0": os.getpid()})
-    assert watcher.most_work("learner-0") == 0.0
+    assert watcher.most_work(os.getpid()) == 0.0
     watcher.close()
     assert not watcher._thread.is_alive()
 

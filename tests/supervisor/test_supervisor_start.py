@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from herd.config.settings import StopSettings
-from herd.supervisor import supervisor
-from herd.supervisor.plan import ChildPlan, Start
-from herd.supervisor.readings import Readings
-from herd.supervisor.shutdown import Grace
-from herd.supervisor.signals import SignalInbox
-from herd.supervisor.snapshot import RunSnapshot
-from herd.supervisor.supervisor import Supervisor
+from herd.launch import supervisor
+from herd.launch.plan import ChildPlan, Start
+from herd.launch.readings import Readings
+from herd.launch.shutdown import Grace
+from herd.launch.signals import SignalInbox
+from herd.launch.supervisor import Supervisor
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes
@@ -26,13 +25,10 @@ GRACE = Grace(patient(30.0), patient(30.0))
 
 
 class SilentView:
-    def show(self, snapshot: RunSnapshot) -> None:
+    def show(self, children: object, readings: object, elapsed_seconds: float, trained_seconds: float) -> None:
         pass
 
     def note(self, message: str) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
 
@@ -53,14 +49,8 @@ class ScriptedWatcher:
     def watch(self, pids: object) -> None:
         pass
 
-    def most_work(self, _name: str) -> float:
+    def most_work(self, _pid: int) -> float:
         return 0.0
-
-    def forget_work(self, name: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def test_a_stop_request_is_checked_between_process_starts(tmp_path: Path) -> None:

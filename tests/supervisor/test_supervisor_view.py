@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from herd.supervisor.snapshot import ChildRow, RunSnapshot, TaskRow
-from herd.supervisor.summary import print_summary
-from herd.supervisor.view import LiveView, PlainView, RunConsole, SteadyView, clock, count, make_view, one_line, panel
+from herd.config.settings import StopSettings
+from herd.launch.readings import Readings
+from herd.view.snapshot import AgentsSnapshotMaker, ChildRow, RunSnapshot, TaskRow
+from herd.view.summary import print_summary
+from herd.view.terminal import LiveView, PlainView, RunConsole, RunView, clock, count, make_view, one_line, panel
 
 
 def snapshot(**changes: object) -> RunSnapshot:
@@ -159,8 +161,7 @@ def test_problems_are_coloured_unless_no_color_is_set(monkeypatch: pytest.Monkey
 
 def test_a_file_gets_plain_lines_at_intervals() -> None:
     output = StringIO()
-    view = make_view(Console(file=output), "x")
-    assert isinstance(view, PlainView)
+    view = PlainView(Console(file=output))
     view.show(snapshot())
     view.show(snapshot())
     view.note("actor-0 ended [SIGKILL]")
@@ -171,8 +172,7 @@ def test_a_file_gets_plain_lines_at_intervals() -> None:
 
 def test_a_terminal_gets_the_live_view() -> None:
     output = StringIO()
-    view = make_view(Console(file=output, force_terminal=True, width=100), "x")
-    assert isinstance(view, LiveView)
+    view = LiveView(Console(file=output, force_terminal=True, width=100), "x")
     view.show(snapshot())
     view.note("said")
     view.close()
@@ -256,21 +256,23 @@ class ClosedTerminal:
 
 def test_nothing_is_written_to_a_terminal_after_it_fails() -> None:
     terminal = ClosedTerminal()
-    view = SteadyView(terminal)
+    view = RunView(terminal, AgentsSnapshotMaker(StopSettings(), {}))  # type: ignore[arg-type]
     view.note("said")
-    view.show(snapshot())
+    view.show([], Readings(), 1.0, 1.0)
     view.close()
     assert terminal.tries == 1
 
 
-def test_a_steady_view_passes_output_through() -> None:
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_view_of_a_run_draws_what_the_supervisor_reads(tmp_path: Path, terminal: bool) -> None:
     output = StringIO()
-    view = SteadyView(make_view(Console(file=output), "x"))
-    view.show(snapshot())
+    view = make_view(Console(file=output, force_terminal=terminal, width=100), "x", StopSettings(), [], [tmp_path])
+    view.show([], Readings(point={"env_frames": 1234, "wall_seconds": 2.0}), 1.0, 1.0)
     view.note("said")
     view.close()
-    assert "frames/s" in output.getvalue()
-    assert output.getvalue().endswith("said\n")
+    assert "1234" in output.getvalue()
+    assert "said\n" in output.getvalue()
+    assert ("\x1b" in output.getvalue()) == terminal
 
 
 def test_a_closed_pipe_does_not_end_the_program() -> None:

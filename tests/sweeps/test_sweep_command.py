@@ -12,8 +12,10 @@ import pytest
 
 from herd.cli.main import main
 from herd.cli.train import read_settings
+from herd.components.losses.impala import ImpalaSettings
 from herd.config.loading import dump_settings
-from herd.config.losses import ImpalaSettings
+from herd.run.paths import planned_agent_directories
+from herd.sweeps.whole_runs import ClaimedError, Trial, WholeRun
 from tests.system.whole_runs import herd, read_report
 
 FRAMES = ["--stop.env_frames", "3200"]
@@ -52,7 +54,7 @@ class Machine:
         assert not directory.exists()
         directory.mkdir(parents=True)
         (directory / "config.yaml").write_text(dump_settings(settings))
-        for agent, folder in enumerate(settings.agent_directories):
+        for agent, folder in enumerate(planned_agent_directories(settings)):
             folder.mkdir(parents=True, exist_ok=True)
             loss = settings.of_agent(agent).loss
             assert isinstance(loss, ImpalaSettings)
@@ -107,7 +109,7 @@ def test_a_grid_is_trained_once_and_can_be_continued(machine: Machine, capsys: p
         assert len(list(csv.DictReader(lines))) == 9
 
     # Ports do not matter. Otherwise finished runs are not mixed with runs of other settings.
-    assert main([*grid, "--seeds", "2", "--learner.port", "7123", "--bandit.metrics_port", "0"]) == 0
+    assert main([*grid, "--seeds", "2", "--placement.ports", '{"learner": 7123}']) == 0
     assert len(machine.trained) == 9
     assert main([*grid, "--seeds", "2", "--learner.max_policy_lag", "7"]) == 2
     assert "seed1: was trained with another learner.max_policy_lag: choose another --output" in capsys.readouterr().err
@@ -124,6 +126,25 @@ def test_a_failed_run_does_not_stop_others_and_is_retried(machine: Machine, caps
     machine.fails = set()
     assert main(words) == 0
     assert [Path(path).name for path in machine.trained] == ["seed1", "seed2", "seed3", "seed2"]
+
+
+def test_a_second_sweep_leaves_the_runs_of_the_first_alone(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "catch", *FRAMES, "--seeds", "1", "--output", "here"]
+    directory = Path("here/as-it-is/seed1")
+    first = WholeRun(Trial(directory, ("catch", *FRAMES, "--seed", "1")))
+    file = directory.with_name("seed1.partial") / "config.yaml"
+    assert file.is_file()
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"herd: {directory} is being trained by another herd sweep (process {os.getpid()})\n"
+    # As above, but the first sweep begins this run only after the second one has looked.
+    with pytest.raises(ClaimedError):
+        WholeRun(first.trial)
+    assert file.is_file()
+    assert machine.trained == [str(directory)]
+    while first.exit_code() is None:
+        pass
+    assert main(words) == 0
+    assert machine.trained == [str(directory)]
 
 
 def test_with_together_combinations_are_agents_of_one_run(machine: Machine) -> None:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from herd.checkpoints.store import load_checkpoint
+from herd.run.tensors import load_checkpoint
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 from tests.system.three_services import assert_nobody_left, left_in_order, lineage_of, processes_of
@@ -25,7 +25,7 @@ class WatchedRun(Run):
     def __init__(self, run_dir: Path, *words: str) -> None:
         (port,) = free_ports(1)
         self._url = f"http://127.0.0.1:{port}/metrics"
-        super().__init__(run_dir, *WORDS, "--learner.metrics_port", str(port), *words)
+        super().__init__(run_dir, *WORDS, "--placement.metrics_ports", f'{{"learner": {port}}}', *words)
 
     def metrics(self) -> Samples:
         """The learner's metrics; empty while it is not running."""

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from benchmarks.soak.faults import Fault
-from herd.supervisor.readings import metrics_url
+from herd.launch.readings import metrics_url
 from herd.telemetry.metric_names import ACTOR_UNROLLS_RESENT, ACTOR_WEIGHTS_WAIT
 from herd.telemetry.scrape import scrape, total
 from tests.system.faulty_runs import ENVIRONMENTS, MEGABYTE, FaultyRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.soak.faults import Fault
-from herd.supervisor.readings import metrics_url
+from herd.launch.readings import metrics_url
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from tests.system.faulty_runs import FaultyRun

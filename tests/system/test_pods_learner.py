@@ -20,7 +20,7 @@ def test_a_finished_learner_stays_until_it_is_signalled(tmp_path: Path) -> None:
     with Services(run_dir) as services:
         url = f"http://127.0.0.1:{services.ports[2]}"
         for service in ("paramserver", "actor"):
-            services.start(service, *(["--actor.index", "0"] if service == "actor" else []))
+            services.start(service, *(["--index", "0"] if service == "actor" else []))
         for _ in range(2):  # restarted, as after the end of a node, it finds nothing to do and stays too
             learner = services.start("learner", *STAYS, "--stop.env_frames", "5000")
             until(lambda: RUN_IS_OVER in (page(f"{url}/readyz") or ""), "the run to be over")
@@ -54,9 +54,9 @@ class Shards:
         words = {
             "run_dir": self._folder / f"run-{rank}",  # a pod has its own disk; only that of shard 0 holds checkpoints
             "learner.shards": 2,
-            "learner.port": self.unrolls[rank],
-            "learner.paramserver": address(self.paramserver),
-            "learner.metrics_port": self._ports[2 + rank],
+            "listen": f"127.0.0.1:{self.unrolls[rank]}",
+            "paramserver": address(self.paramserver),
+            "metrics": f"127.0.0.1:{self._ports[2 + rank]}",
             "learner.threads": 1,
             "learner.log_interval_seconds": 0.2,
             "stop.env_frames": "null",
@@ -80,8 +80,8 @@ def test_shards_answer_probes_while_waiting_and_end_together(tmp_path: Path, mon
     shards = Shards(tmp_path, monkeypatch)
     learners = ",".join(address(port) for port in shards.unrolls)
     at = ("--config", CATCH, "--run_dir", str(tmp_path / "others"))
-    served = ("--paramserver.port", str(shards.paramserver))
-    fed = ("--actor.index", "0", "--actor.learner", learners, "--actor.paramserver", address(shards.paramserver))
+    served = ("--listen", f"127.0.0.1:{shards.paramserver}")
+    fed = ("--index", "0", "--learner", learners, "--paramserver", address(shards.paramserver))
     with (
         Process(tmp_path / "paramserver.out", "herd_paramserver", *at, *served),
         Process(tmp_path / "actor.out", "herd_actor", *at, *fed),

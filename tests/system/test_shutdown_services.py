@@ -42,7 +42,7 @@ def test_services_stop_cleanly_one_after_another(tmp_path: Path, order: tuple[st
 @pytest.mark.parametrize(
     ("service", "words", "number"),
     [
-        ("actor", ("--actor.index", "0", "--actor.weights_timeout_seconds", "3600"), signal.SIGTERM),
+        ("actor", ("--index", "0", "--actor.weights_timeout_seconds", "3600"), signal.SIGTERM),
         ("learner", (), signal.SIGINT),
         ("paramserver", (), signal.SIGHUP),
     ],
@@ -68,7 +68,7 @@ def hung_server() -> Iterator[socket.socket]:
         yield server
 
 
-@pytest.mark.parametrize("words", [("--actor.index", "0"), ()], ids=["index", "lease"])
+@pytest.mark.parametrize("words", [("--index", "0"), ()], ids=["index", "lease"])
 def test_an_actor_whose_peers_hang_stops_cleanly(tmp_path: Path, hung_server: socket.socket, words: tuple[str, ...]) -> None:
     port = hung_server.getsockname()[1]
     with Services(tmp_path / "run", learner_port=port, paramserver_port=port) as services:

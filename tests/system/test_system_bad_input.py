@@ -56,7 +56,7 @@ def test_evaluating_with_another_network_is_refused(catch_run: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("service", "words", "named"),
     [
-        ("learner", ("--learner.port", "{taken}"), "{taken}"),
+        ("learner", ("--listen", "127.0.0.1:{taken}"), "{taken}"),
         ("learner", ("--run_dir", "{run}", "--resume", "true", "--network.core", "lstm"), "another network"),
         ("actor", ("--env.tasks", "cach"), "cach"),
     ],
@@ -66,6 +66,8 @@ def test_services_report_bad_input_in_one_line(
 ) -> None:
     run_dir = () if "--run_dir" in words else ("--run_dir", str(tmp_path))
     said = [word.format(taken=taken_port, run=catch_run) for word in words]
+    addresses = {"learner": ["paramserver"], "actor": ["learner", "paramserver"]}[service]
+    said += [word for name in addresses for word in (f"--{name}", "tcp://127.0.0.1:1")]
     command = [sys.executable, "-m", f"herd_{service}", "--config", CATCH, *run_dir, *said]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(60), check=False)
     assert done.returncode == 2, done.stderr

@@ -50,16 +50,17 @@ def test_a_run_with_curve_trains_and_refuses_other_clients(tmp_path: Path) -> No
     (stranger_keys / "server.public").write_text((keys / "server.public").read_text())
     learner_port, paramserver_port = free_ports(2)
     words = ["--security.curve_keys", str(keys), "--paramserver.replicas", "1", "--optimizer.schedule", "constant"]
-    words += ["--learner.port", str(learner_port), "--paramserver.port", str(paramserver_port), "--learner.log_interval_seconds", "0.5"]
+    ports = f'{{"learner": {learner_port}, "paramserver": {paramserver_port}}}'
+    words += ["--placement.ports", ports, "--learner.log_interval_seconds", "0.5"]
     run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     with ExitStack() as stack:
         run = stack.enter_context(Run(run_dir, *words))
         run.until(lambda: run.env_frames() > 0, "first frames behind CURVE")
         # These actors use the index of the run's own actor and the next one, and the run's settings; only their keys are different.
-        at = ["--actor.learner", f"tcp://127.0.0.1:{learner_port}", "--actor.paramserver", f"tcp://127.0.0.1:{paramserver_port}"]
+        at = ["--learner", f"tcp://127.0.0.1:{learner_port}", "--paramserver", f"tcp://127.0.0.1:{paramserver_port}"]
         base = ["--config", str(run_dir / "config.yaml"), *at]
-        unknown = ["--security.curve_keys", str(stranger_keys), "--security.curve_client", "stranger", "--actor.index", "0"]
-        clear = ["--security.curve_keys", "null", "--actor.index", "1"]
+        unknown = ["--security.curve_keys", str(stranger_keys), "--security.curve_client", "stranger", "--index", "0"]
+        clear = ["--security.curve_keys", "null", "--index", "1"]
         strangers = [
             stack.enter_context(Process(tmp_path / f"{name}.out", "herd_actor", *base, "--run_dir", str(elsewhere / name), *more))
             for name, more in (("unknown", unknown), ("clear", clear))

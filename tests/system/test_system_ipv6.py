@@ -17,13 +17,20 @@ from tests.ipv6 import needs_ipv6
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, Run, environment, herd, metrics, pid_of, read_report
 
 pytestmark = [pytest.mark.processes, needs_ipv6]
-SERVERS = ("learner", "paramserver", "bandit")
 
 
 def test_a_run_trains_over_ipv6_only(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys")
-    words = [word for service in SERVERS for word in (f"--{service}.host", "::1", f"--{service}.metrics_host", "::1")]
-    words += ["--actor.metrics_host", "::1", "--security.curve_keys", str(tmp_path / "keys"), "--paramserver.replicas", "1"]
+    words = [
+        "--placement.host",
+        "::1",
+        "--placement.metrics_host",
+        "::1",
+        "--security.curve_keys",
+        str(tmp_path / "keys"),
+        "--paramserver.replicas",
+        "1",
+    ]
     words += ["--loss.kind", "dice", "--optimizer.kind", "adamw", "--learner.log_interval_seconds", "0.5"]
     with Run(tmp_path / "run", *words) as run:
         run.until(lambda: run.env_frames() > 5_000, "frames over ::1")
@@ -50,8 +57,8 @@ def test_two_shards_train_on_a_machine_without_ipv4(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*alone, machine], check=False, capture_output=True).returncode != 0:
         pytest.skip("a network without IPv4 is made with unshare and ip, which takes the rights to")
     words = ["--run_dir", str(tmp_path / "run"), "--learner.shards", "2", "--learner.threads", "1", "--stop.env_frames", "20000"]
-    words += [word for service in ("learner", "paramserver") for word in (f"--{service}.host", "::1", f"--{service}.metrics_host", "::1")]
-    train = shlex.join([sys.executable, "-m", "herd.cli.main", "train", str(CATCH), *words, "--actor.metrics_host", "::1"])
+    words += ["--placement.host", "::1", "--placement.metrics_host", "::1"]
+    train = shlex.join([sys.executable, "-m", "herd.cli.main", "train", str(CATCH), *words])
     done = subprocess.run(
         [*alone, f"{machine} && exec {train}"], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
     )

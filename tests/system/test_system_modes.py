@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import load_checkpoint
 from herd.telemetry.scrape import total
 from tests.system.whole_runs import CATCH, RANDOM_CATCH, Process, free_ports, metrics, pid_of, read_report, train, until
 
@@ -102,19 +103,19 @@ def test_actors_without_an_index_lease_one(tmp_path: Path) -> None:
     learner, paramserver = free_ports(2)
     run_dir = tmp_path / "run"
     words: tuple[str | Path, ...] = ("--config", CATCH, "--run_dir", run_dir)
-    words += ("--learner.port", str(learner), "--paramserver.port", str(paramserver))
-    words += ("--actor.learner", f"tcp://127.0.0.1:{learner}", "--learner.threads", "1", "--stop.env_frames", "null")
-    words += ("--actor.paramserver", f"tcp://127.0.0.1:{paramserver}", "--learner.paramserver", f"tcp://127.0.0.1:{paramserver}")
-    words += ("--actor.environments", "16")
+    words += ("--learner.threads", "1", "--stop.env_frames", "null", "--actor.environments", "16")
+    asks = ("--paramserver", f"tcp://127.0.0.1:{paramserver}")
+    playing = ("--learner", f"tcp://127.0.0.1:{learner}", *asks)
     with ExitStack() as all_of_them:
         actors = [
-            all_of_them.enter_context(Process(tmp_path / f"actor{number}.out", "herd_actor", *words, "--actor.index", "null"))
-            for number in range(2)
+            all_of_them.enter_context(Process(tmp_path / f"actor{number}.out", "herd_actor", *words, *playing)) for number in range(2)
         ]
         # The parameter server starts last, so actors wait for it.
-        server = all_of_them.enter_context(Process(tmp_path / "paramserver.out", "herd_paramserver", *words))
+        serves = ("--listen", f"127.0.0.1:{paramserver}")
+        server = all_of_them.enter_context(Process(tmp_path / "paramserver.out", "herd_paramserver", *words, *serves))
         until(lambda: None not in {pid_of(run_dir, "actor-0"), pid_of(run_dir, "actor-1")}, "two actors with indices 0 and 1")
-        learning = all_of_them.enter_context(Process(tmp_path / "learner.out", "herd_learner", *words))
+        listens = ("--listen", f"127.0.0.1:{learner}", *asks)
+        learning = all_of_them.enter_context(Process(tmp_path / "learner.out", "herd_learner", *words, *listens))
 
         def sent(actor: str) -> float:
             return total(metrics(run_dir, actor), "herd_actor_unrolls_sent_total")

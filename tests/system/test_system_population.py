@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from herd.config.population_journal import Copy, Decided, Done, Failed, Lineages, journal_file, read_journal
+from herd.protocols.population.journal import Copy, Decided, Done, Failed, Lineages, journal_file, read_journal
 from tests.system.whole_runs import Run, pid_of, read_points, read_report
 
 NUM_MEMBERS = 3

@@ -6,7 +6,8 @@ import json
 import signal
 from pathlib import Path
 
-from herd.checkpoints.store import load_checkpoint, newest_checkpoint
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import load_checkpoint
 from tests.system.whole_runs import Run, herd, pid_of, read_points, read_report
 
 GROWING = ("wall_seconds", "env_frames", "agent_steps", "learner_updates", "episodes")

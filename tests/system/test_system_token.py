@@ -20,17 +20,18 @@ def has_refused(run_dir: Path, process: str, reason: str, least: int) -> bool:
 def test_only_processes_with_the_token_contribute(tmp_path: Path) -> None:
     learner_port, paramserver_port = free_ports(2)
     run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    words = ["--learner.port", str(learner_port), "--paramserver.port", str(paramserver_port), "--learner.log_interval_seconds", "0.5"]
+    ports = f'{{"learner": {learner_port}, "paramserver": {paramserver_port}}}'
+    words = ["--placement.ports", ports, "--learner.log_interval_seconds", "0.5"]
     with ExitStack() as stack:
         run = stack.enter_context(Run(run_dir, *words))
         run.until(lambda: run.env_frames() > 0, "first frames")
         token = (run_dir / "token").read_text().strip()
         assert (run_dir / "token").stat().st_mode & 0o777 == 0o600
-        at = ["--actor.learner", f"tcp://127.0.0.1:{learner_port}", "--actor.paramserver", f"tcp://127.0.0.1:{paramserver_port}"]
+        at = ["--learner", f"tcp://127.0.0.1:{learner_port}", "--paramserver", f"tcp://127.0.0.1:{paramserver_port}"]
         base = ["--config", str(run_dir / "config.yaml"), *at]
         known = {"none": {}, "a guess": {RUN_TOKEN_VARIABLE: "0" * 64}, "it": {RUN_TOKEN_VARIABLE: token}}
         for index, (name, environ) in enumerate(known.items()):
-            place = ["--actor.index", str(7 + index), "--run_dir", str(elsewhere / name)]
+            place = ["--index", str(7 + index), "--run_dir", str(elsewhere / name)]
             stack.enter_context(Process(tmp_path / f"{name}.out", "herd_actor", *base, *place, environ=environ))
         run.until(lambda: total(metrics(elsewhere / "it", "actor-9"), "herd_actor_env_frames_total") > 0, "the one with the token plays")
         for process in ("learner-0", "paramserver-0"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -22,19 +21,19 @@ def agents(tmp_path: Path) -> Iterator[list[Process]]:
     """Two torchrun agents with one shard each, a parameter server and an actor; all are stopped at the end."""
     rendezvous, weights, *unrolls = free_ports(4)
     shared = ("--config", CATCH, "--run_dir", tmp_path / "run")
-    addresses = json.dumps([f"tcp://127.0.0.1:{port}" for port in unrolls])
+    addresses = ",".join(f"tcp://127.0.0.1:{port}" for port in unrolls)
     paramserver = f"tcp://127.0.0.1:{weights}"
-    learner = ("--learner.shards", "2", "--learner.threads", "1", "--learner.paramserver", paramserver, "--resume", "true")
+    learner = ("--learner.shards", "2", "--learner.threads", "1", "--paramserver", paramserver, "--resume", "true")
     often = ("--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "0.5", "--stop.env_frames", "null")
     with ExitStack() as stack:
-        stack.enter_context(Process(tmp_path / "paramserver.out", "herd_paramserver", *shared, "--paramserver.port", str(weights)))
+        stack.enter_context(Process(tmp_path / "paramserver.out", "herd_paramserver", *shared, "--listen", f"127.0.0.1:{weights}"))
         started = []
         for rank, port in enumerate(unrolls):
             place = ("--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(rank), "--max-restarts", "3")
             master = ("--master-addr", "127.0.0.1", "--master-port", str(rendezvous))
-            service = ("-m", "herd_learner", *shared, *learner, *often, "--learner.port", str(port))
+            service = ("-m", "herd_learner", *shared, *learner, *often, "--listen", f"127.0.0.1:{port}")
             started.append(stack.enter_context(Process(tmp_path / f"agent-{rank}.out", "torch.distributed.run", *place, *master, *service)))
-        actor = ("--actor.learner", addresses, "--actor.paramserver", paramserver, "--actor.index", "0")
+        actor = ("--learner", addresses, "--paramserver", paramserver, "--index", "0")
         stack.enter_context(Process(tmp_path / "actor.out", "herd_actor", *shared, *actor))
         try:
             yield started

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from herd.config.loading import load_settings
-from herd.config.loading.sources import split_arguments
-from herd.topology import COMPONENTS, METRICS_PORT, SERVICES, Service
+from herd.config.settings import RunSettings
+from herd.launch.placement import on_own_hosts, placement
+from herd.service.startup import read_command_line
+from herd.topology import METRICS_PORT, SERVICES, Service, service_of
 from tests.observability.prometheus_server import tool
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_ports, read_report, until
@@ -26,7 +28,7 @@ from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_port
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.config.settings import RunSettings
+    from herd.service.identity import Identity
 
 pytestmark = pytest.mark.processes
 
@@ -119,16 +121,18 @@ def test_the_compose_file_is_valid() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def read_settings(name: str, experiment: Path = ROOT / CATCH, *, environ: Mapping[str, str] = MappingProxyType({})) -> RunSettings:
-    """The settings that a container reads from an experiment; ``environ`` is the environment of docker compose."""
+def read_container(
+    name: str, experiment: Path = ROOT / CATCH, *, environ: Mapping[str, str] = MappingProxyType({})
+) -> tuple[RunSettings, Identity]:
+    """What a container reads from an experiment; ``environ`` is the environment of docker compose."""
     service = services()[name]
-    files, words = split_arguments(service["command"], file_option="--config")
-    assert files == [Path("/etc/herd/experiment.yaml")]
+    words = [word.replace("/etc/herd/experiment.yaml", str(experiment)) for word in service["command"]]
+    assert words[0] == f"--config={experiment}"
     told = {
         key: re.sub(r"\$\{(\w+):-(.*?)\}", lambda found: environ.get(found[1], found[2]), value)
         for key, value in service.get("environment", {}).items()
     }
-    return load_settings([experiment], words, dockerfile_variables(program_of(name)) | told)
+    return read_command_line(service_of(program_of(name)), words, dockerfile_variables(program_of(name)) | told)
 
 
 def program_of(name: str) -> str:
@@ -145,29 +149,29 @@ def dockerfile_variables(service: str) -> dict[str, str]:
 def test_containers_are_configured_with_each_others_addresses(name: str) -> None:
     service = services()[name]
     assert any(":/etc/herd/experiment.yaml:ro" in volume for volume in service["volumes"])
-    own = getattr(read_settings(name), PROGRAMS[name].section)
-    assert (own.metrics_host, own.metrics_port) == ("*", METRICS_PORT)
+    settings, identity = read_container(name)
     assert service.get("profiles", []) == ([] if name in ALWAYS else [name])
-    if PROGRAMS[name].port is not None:
-        assert (own.host, own.port) == ("*", PROGRAMS[name].port)
-    if name == "actor":
-        assert own.index is None
-    for asks in next(component for component in COMPONENTS if component.name == name).asks:
-        told = getattr(own, asks.setting)
-        address = f"tcp://{asks.components[-1]}:{PROGRAMS[asks.components[-1]].port}"
-        assert told in (address, (address,))
+    # With every service, so that all addresses are compared; a container has those that its experiment does not use, too.
+    every = {"loss": "dice", "replay": "shared", "actor": {"inference": "remote", "environments": 4}, "evaluation": {"interval_seconds": 1}}
+    pbt = {"agents": 2, "population": {"strategy": "pbt"}, "sweep": {"loss.policy_cost": [0.1, 0.01]}}
+    run = RunSettings.model_validate({"name": settings.name, **every, **pbt})
+    placed = placement(run, on_own_hosts(lambda place: f"{place.service}-{place.index}" if place.index else place.service))
+    wanted = next(each.identity for each in placed if each.place.component.name == name)
+    if name == "actor":  # the members of a population have their own test
+        wanted = replace(wanted, addresses={**wanted.addresses, "learner": wanted.addresses["learner"][:1]})
+    assert identity == replace(wanted, agent=None, index=None)
     assert set(service["image"].partition("/")[2].split(":")) >= {f"herd-{name}"}
 
 
 def test_members_are_learners_in_the_order_of_the_actors_addresses() -> None:
     experiment = ROOT / "experiments" / "pbt-quick.yaml"
     (addresses,) = re.findall(r"^export HERD_LEARNERS=(\S+)$", PAGE, re.MULTILINE)
-    settings = read_settings("actor", experiment, environ={"HERD_LEARNERS": addresses})
-    assert settings.actor.learner == tuple(f"tcp://{name}:7100" for name in ("learner", *MEMBERS))
-    assert len(settings.actor.learner) == settings.agents
+    settings, actor = read_container("actor", experiment, environ={"HERD_LEARNERS": addresses})
+    assert actor.addresses["learner"] == tuple(f"tcp://{name}:7100" for name in ("learner", *MEMBERS))
+    assert len(actor.addresses["learner"]) == settings.agents
     everything = services()
     for agent, name in enumerate(("learner", *MEMBERS)):
-        assert read_settings(name, experiment).learner.agent == agent
+        assert (read_container(name, experiment)[1].agent or 0) == agent
         assert everything[name].get("profiles", ["population"]) == ["population"]
         own = {"profiles", "environment"}
         assert {key: value for key, value in everything[name].items() if key not in own} == {

@@ -11,7 +11,9 @@ from typing import Any
 
 import psutil
 
-from herd.checkpoints.store import Checkpoint, load_checkpoint, newest_checkpoint
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import Checkpoint, load_checkpoint
+from herd.service.identity import Endpoint, Identity
 from tests.system.whole_runs import CATCH, SECONDS, Process, free_ports, pid_of, read_points, read_report, until
 
 SERVICES = ("actor", "learner", "paramserver")
@@ -28,18 +30,14 @@ class Services:
         self.run_dir = run_dir
         self.ports = free_ports(4)
         learner, paramserver = learner_port or self.ports[0], paramserver_port or self.ports[1]
-        self._settings = {
-            "learner.port": learner,
-            "paramserver.port": paramserver,
-            "learner.metrics_port": self.ports[2],
-            "paramserver.metrics_port": self.ports[3],
-            "learner.paramserver": address(paramserver),
-            "actor.learner": address(learner),
-            "actor.paramserver": address(paramserver),
-            "learner.threads": 1,
-            "learner.log_interval_seconds": 0.2,
-            "stop.env_frames": "null",
+        learner_metrics, paramserver_metrics = (Endpoint(port=port) for port in self.ports[2:])
+        asks = {"paramserver": (address(paramserver),)}
+        self._identities = {
+            "paramserver": Identity(listen=Endpoint(port=paramserver), metrics=paramserver_metrics),
+            "learner": Identity(listen=Endpoint(port=learner), metrics=learner_metrics, addresses=asks),
+            "actor": Identity(addresses={"learner": (address(learner),), **asks}),
         }
+        self._settings = {"learner.threads": 1, "learner.log_interval_seconds": 0.2, "stop.env_frames": "null"}
         self._words = words
         self.processes: dict[str, Process] = {}
 
@@ -54,13 +52,14 @@ class Services:
         """Start a service; the words are additional settings of this process only."""
         settings = [word for key, value in self._settings.items() for word in (f"--{key}", str(value))]
         output = self.run_dir.with_name(f"{self.run_dir.name}-{service}.out")
-        process = Process(output, f"herd_{service}", "--config", CATCH, "--run_dir", self.run_dir, *settings, *self._words, *words)
+        own = self._identities[service].words()
+        process = Process(output, f"herd_{service}", "--config", CATCH, "--run_dir", self.run_dir, *own, *settings, *self._words, *words)
         self.processes[service] = process
         return process
 
     def start_all(self, *words: str) -> None:
         for service in SERVICES:
-            self.start(service, *words, *(["--actor.index", "0"] if service == "actor" else []))
+            self.start(service, *words, *(["--index", "0"] if service == "actor" else []))
 
     def until_announced(self, service: str) -> None:
         """Wait until the process has announced itself: from now on it does its work."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from herd.service.announcement import metrics_address
+from herd.run.processes import metrics_address
 from herd.telemetry.scrape import Samples, ScrapeError, scrape
 from tests.patience import patient
 

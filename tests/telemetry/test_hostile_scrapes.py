@@ -25,7 +25,7 @@ def endpoint(monkeypatch) -> Iterator[HttpEndpoint]:
     monkeypatch.setattr(http_endpoint, "MAX_CLIENTS", MAX_CLIENTS)
     # so that connections are closed only because there are too many
     monkeypatch.setattr(http_endpoint._Handler, "timeout", 10 * DEADLINE_SECONDS)
-    made = HttpEndpoint("127.0.0.1", 0, {"/metrics": lambda: Reply.line(200, "herd_process_heartbeat_age_seconds 1.0")})
+    made = HttpEndpoint("127.0.0.1", 0, {"/metrics": lambda _names: Reply.line(200, "herd_process_heartbeat_age_seconds 1.0")})
     yield made
     made.close()
 

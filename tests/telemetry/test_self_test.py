@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from herd.telemetry import metric_names as names
-from herd.telemetry.self_test import Look, judge, main, watch
+from herd.telemetry.self_test import Reading, judge, main, watch
 from herd.telemetry.telemetry import RUN_IS_OVER, Telemetry
 
 Start = Callable[[str], tuple[Telemetry, str]]
@@ -53,7 +53,7 @@ def test_flowing_frames_pass_the_self_test(start: Start, capsys: pytest.CaptureF
     time = Time(lambda: None, lambda: frames.inc(500))
     assert watch([learner_url], [other_url], 60.0, clock=time, pause=time.pause)
     lines = capsys.readouterr().out.splitlines()
-    assert "0 frames per second: the learner trains on no frames" in lines[0]
+    assert lines[0].endswith(f"0 frames per second: no frames at {learner_url}")
     assert lines[1] == "every service is ready; 3 connections of actors, 250 frames per second"
     assert time.now == 4.0
 
@@ -105,15 +105,23 @@ def test_a_finished_run_passes_without_frames(start: Start) -> None:
 
 
 def test_an_unreachable_learner_is_named() -> None:
-    gone = Look(("http://learner",), 0.0, 0.0, is_over=False)
+    gone = Reading(("http://learner",), {}, 0.0, frozenset())
     verdict = judge(gone, gone, 2.0)
     assert not verdict.works
     assert verdict.line == "not ready: http://learner"
 
 
 def test_decreasing_frames_fail_the_self_test() -> None:
-    verdict = judge(Look((), 500.0, 1.0, is_over=False), Look((), 20.0, 1.0, is_over=False), 2.0)
-    assert not verdict.works
+    before, now = ({"a": 500.0}, {"a": 20.0})
+    assert not judge(Reading((), before, 1.0, frozenset()), Reading((), now, 1.0, frozenset()), 2.0).works
+
+
+def test_a_member_without_frames_is_named_although_the_others_train() -> None:
+    before = Reading((), {"a": 100.0, "b": 0.0, "c": 90.0}, 3.0, frozenset({"c"}))
+    now = before._replace(env_frames={"a": 700.0, "b": 0.0, "c": 90.0})
+    assert judge(before, now, 2.0) == (False, "every service is ready; 3 connections of actors, 300 frames per second: no frames at b")
+    # A member that has finished needs none.
+    assert judge(before, now._replace(over=frozenset({"b", "c"})), 2.0).works
 
 
 def test_the_exit_code_tells_whether_the_self_test_passed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from herd.telemetry import MetricsEndpointError, Telemetry
 from herd.telemetry import metric_names as names
+from herd.telemetry.http_endpoint import HttpEndpoint
+from herd.telemetry.logs import configure_logging
 from herd.telemetry.reference import render_reference
 from herd.telemetry.scrape import ScrapeError, probe, scrape, total
 from tests.clock import Clock
@@ -282,3 +284,50 @@ def test_scraping_a_silent_server_times_out(learner):
 def test_scraping_an_invalid_address_is_an_error(url):
     with pytest.raises(ScrapeError):
         scrape(url, timeout=0.2)
+
+
+def test_a_reading_that_raises_costs_only_its_own_sample_and_is_logged(learner, capsys):
+    configure_logging("learner")
+    learner.read(names.QUEUE_DEPTH, lambda: 7.0)
+    learner.read(names.QUEUE_CAPACITY, lambda: 1 / 0)
+    learner.serve("127.0.0.1", 0)
+    found = scrape(f"http://127.0.0.1:{learner.port}/metrics")
+    assert found[names.QUEUE_DEPTH.name, ()] == 7.0
+    assert (names.QUEUE_CAPACITY.name, ()) not in found
+    logged = capsys.readouterr().err
+    assert names.QUEUE_CAPACITY.name in logged
+    assert "ZeroDivisionError" in logged
+
+
+def test_a_page_that_raises_answers_500_and_is_logged(capsys):
+    def broken(_names):
+        raise ZeroDivisionError
+
+    configure_logging("learner")
+    endpoint = HttpEndpoint("127.0.0.1", 0, {"/broken": broken})
+    try:
+        assert fetch(endpoint.port, "/broken")[0] == 500
+    finally:
+        endpoint.close()
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_scrape_may_name_the_metrics_that_it_needs(learner):
+    touch_everything(learner)
+    learner.serve("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{learner.port}/metrics"
+    every, wanted = scrape(url), (names.LEARNER_ENV_FRAMES, names.POLICY_LAG, names.PROCESS_RESIDENT_MEMORY)
+    some = scrape(url, metrics=wanted)
+    assert some.keys() == {key for key in every if key[0].startswith(tuple(metric.name for metric in wanted))}
+    assert len(some) > len(wanted)  # the buckets of the histogram, too
+    assert scrape(url, metrics=[names.ACTOR_BLOCKED]) == {}  # which a learner does not have
+
+
+def test_adding_a_reading_copies_none_of_those_before_it():
+    telemetry = Telemetry("bandit", "run")
+    held = []
+    for tile in range(3):
+        telemetry.read(names.BANDIT_TILE_VALUE, lambda: 1.0, agent="0", task="pong", tile=str(tile))
+        held.append(telemetry._readings._functions[names.BANDIT_TILE_VALUE.name][1])
+    assert held[0] is held[1] is held[2]
+    assert len([line for line in samples_of(telemetry) if line.startswith(names.BANDIT_TILE_VALUE.name)]) == 3

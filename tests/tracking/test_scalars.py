@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from herd.tracking.scalars import scalars
+from herd.components.trackers.api import scalars
 
 
 def test_finite_numbers_become_scalars_named_by_their_path() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from herd.cli.errors import CommandError
+from herd.cli.options import CommandError
 from herd.cli.preflight import check_installed
+from herd.components.trackers import LoggingSettings
+from herd.components.trackers import publishing as trackers
+from herd.components.trackers.publishing import MOST_WAITING, Trackers, make_trackers, what_is_missing
+from herd.components.trackers.weights_and_biases.tracker import is_logged_in
 from herd.config.settings import RunSettings
-from herd.config.trackers import LoggingSettings
-from herd.tracking import trackers
-from herd.tracking.trackers import MOST_WAITING, Trackers, make_trackers, what_is_missing
-from herd.tracking.weights_and_biases import is_logged_in
 from tests.patience import patient
 
 pytestmark = pytest.mark.usefixtures("log")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures, StartingEpisode
 from herd.protocols.unrolls.arrays import read_arrays
@@ -23,7 +24,7 @@ GOLDEN = {
     path.stem: [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
     for path in sorted((Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}").iterdir())
 }
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), discrete(3), 3, state_size=4, instruction_length=2)
 """Frames of the golden unrolls."""
 
 

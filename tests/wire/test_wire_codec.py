@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import DTYPES, Array, FieldSpec, UnrollLayout
 from herd.protocols.unrolls.arrays import encode_arrays, read_arrays, receive_arrays
 from herd.protocols.unrolls.messages import MAX_EPISODES, EpisodeReport, Unrolls, Welcome
@@ -23,7 +24,7 @@ from herd.rpc.envelope import MAX_HEADER_BYTES, ArrayHeader, Compression
 from herd.transport import Frame
 from tests.wire.hostile_bytes import EDITS, edited
 
-LAYOUT = UnrollLayout(4, 3, (40, 20, 1), 3, state_size=10, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)
+LAYOUT = UnrollLayout(4, 3, (40, 20, 1), discrete(3), 3, state_size=10, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)
 U = 3
 COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
 POISON = 113
@@ -42,7 +43,8 @@ def filled(num_unrolls: int = U, seed: int = 0) -> dict[str, Array]:
         elif field.name.endswith("frames"):  # sparse, so that it compresses
             array[...] = random.integers(0, 255, array.shape) * (random.random(array.shape) < 0.05)
         else:
-            array[...] = random.integers(field.minimum or 0, (100 if field.maximum is None else field.maximum) + 1, array.shape)
+            high = 100 if field.maximum is None else field.maximum
+            array[...] = random.integers(np.array(field.minimum or 0), np.array(high) + 1, array.shape)
     return arrays
 
 
@@ -255,7 +257,7 @@ def test_a_wrong_number_of_unrolls_writes_nothing() -> None:
         ("instructions", -1),
         ("policy_version", -1),
         ("rewards", math.nan),
-        ("behaviour_logits", math.inf),
+        ("behaviour_parameters", math.inf),
         ("initial_core_state", -math.inf),
         ("game_reset", 2),
     ],
@@ -281,8 +283,8 @@ def test_integer_ranges_include_their_minimum_and_maximum(data: st.DataObject) -
     """One element is at an edge of its range or of its dtype; Python's integers decide whether it is within."""
     field = data.draw(st.sampled_from(INTEGERS))
     of_dtype = np.iinfo(field.dtype)
-    low = int(of_dtype.min) if field.minimum is None else field.minimum
-    high = int(of_dtype.max) if field.maximum is None else field.maximum
+    low = int(of_dtype.min) if field.minimum is None else int(np.min(field.minimum))
+    high = int(of_dtype.max) if field.maximum is None else int(np.max(field.maximum))
     edges = {of_dtype.min, of_dtype.min + 1, low - 1, low, low + 1, high - 1, high, high + 1, of_dtype.max}
     value = data.draw(st.sampled_from(sorted(edge for edge in map(int, edges) if of_dtype.min <= edge <= of_dtype.max)))
     arrays = filled()
@@ -300,7 +302,7 @@ def test_integer_ranges_include_their_minimum_and_maximum(data: st.DataObject) -
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_receive_arrays_copies_all_but_large_pixel_frames(compression: Compression) -> None:
-    layout = UnrollLayout(10, 2, (84, 84, 1), 3)  # frames of 77,616 bytes and a history of 7,056
+    layout = UnrollLayout(10, 2, (84, 84, 1), discrete(3), 3)  # frames of 77,616 bytes and a history of 7,056
     arrays = layout.allocate(1)
     arrays["frames"][...] = np.arange(11)[:, None, None, None]
     arrays["rewards"][...] = np.arange(10)

@@ -11,6 +11,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, HandedTemperature, StartingEpisode, Temperatures
 from herd.protocols.inference.messages import Act, Acted, StateWanted
@@ -50,7 +51,7 @@ from herd.transport import Frame
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{PROTOCOL_VERSION}"
 CONTRACT = "c0" * 32
-LAYOUT = UnrollLayout(2, 2, (64, 32, 1), 3, state_size=4, instruction_length=2)
+LAYOUT = UnrollLayout(2, 2, (64, 32, 1), discrete(3), 3, state_size=4, instruction_length=2)
 
 MESSAGES: tuple[Message, ...] = (
     Hello(
@@ -144,7 +145,7 @@ def arrays() -> dict[str, Array]:
     result = LAYOUT.allocate(2)
     for field in LAYOUT.fields:
         flat = result[field.name].reshape(-1)
-        modulus = 2 if field.dtype.kind == "b" else 1 + (field.maximum if field.maximum is not None else 250)
+        modulus = 2 if field.dtype.kind == "b" else 1 + (250 if field.maximum is None else int(np.max(field.maximum)))
         flat[:] = np.arange(flat.size) % modulus
         if field.name.endswith("frames"):
             flat[:] //= 64

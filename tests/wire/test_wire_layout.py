@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES
 from herd.contract.unroll import DTYPES, UnrollLayout
 
-ATARI = UnrollLayout(unroll_length=20, frame_stack=4, frame_shape=(84, 84, 1), num_actions=6)
-EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), 3, state_size=16, vector_size=6, instruction_length=2, num_tasks=2, num_words=10)
+ATARI = UnrollLayout(unroll_length=20, frame_stack=4, frame_shape=(84, 84, 1), actions=discrete(6), num_parameters=6)
+EVERYTHING = UnrollLayout(3, 2, (5, 4, 1), discrete(3), 3, state_size=16, vector_size=6, instruction_length=2, num_tasks=2, num_words=10)
 
 
 def test_fields_match_the_protocol_in_order() -> None:
@@ -21,7 +22,7 @@ def test_fields_match_the_protocol_in_order() -> None:
         ("terminated", "|b1", (3,)),
         ("truncated", "|b1", (3,)),
         ("row_valid", "|b1", (3,)),
-        ("behaviour_logits", "<f4", (3, 3)),
+        ("behaviour_parameters", "<f4", (3, 3)),
         ("inverse_temperature", "<f4", (3,)),
         ("policy_version", "<i8", (2, 2)),
         ("initial_core_state", "<f4", (16,)),
@@ -36,10 +37,10 @@ def test_fields_match_the_protocol_in_order() -> None:
 
 
 def test_fields_without_elements_are_not_sent() -> None:
-    plain = UnrollLayout(unroll_length=3, frame_stack=1, frame_shape=(5, 4, 1), num_actions=3)
+    plain = UnrollLayout(unroll_length=3, frame_stack=1, frame_shape=(5, 4, 1), actions=discrete(3), num_parameters=3)
     absent = {field.name for field in EVERYTHING.fields} - {field.name for field in plain.fields}
     assert absent == {"history_frames", "observations", "initial_core_state", "instructions"}
-    vectors = UnrollLayout(unroll_length=3, frame_stack=1, frame_shape=NO_FRAMES, num_actions=3, vector_size=2)
+    vectors = UnrollLayout(unroll_length=3, frame_stack=1, frame_shape=NO_FRAMES, actions=discrete(3), num_parameters=3, vector_size=2)
     assert {field.name for field in plain.fields} ^ {field.name for field in vectors.fields} == {"frames", "observations"}
 
 

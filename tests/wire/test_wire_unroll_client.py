@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from herd.contract.actions import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient
@@ -30,7 +31,7 @@ from herd.rpc.envelope import Compression, Message, Refused
 from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller
 
-LAYOUT = UnrollLayout(unroll_length=4, frame_stack=2, frame_shape=(84, 84, 1), num_actions=3)
+LAYOUT = UnrollLayout(unroll_length=4, frame_stack=2, frame_shape=(84, 84, 1), actions=discrete(3), num_parameters=3)
 E = 2  # unrolls per message
 DEADLINE_SECONDS = 20.0
 

@@ -23,13 +23,13 @@ tcp://{{ include "herd.fullname" . }}-bandit:7300
 {{- printf "%s-replay-%d.%s-replay" $fullname (index . 1 | int) $fullname -}}
 {{- end -}}
 
-{{/* The addresses of all replay pods, in order, as JSON. */}}
+{{/* The addresses of all replay pods, in order, separated by commas. */}}
 {{- define "herd.addresses.replay" -}}
 {{- $addresses := list -}}
 {{- range $index := until (include "herd.replayReplicas" . | int) -}}
 {{- $addresses = append $addresses (printf "tcp://%s:7400" (include "herd.host.replay" (list $ $index))) -}}
 {{- end -}}
-{{- $addresses | toJson -}}
+{{- join "," $addresses -}}
 {{- end -}}
 
 {{- define "herd.address.inference" -}}
@@ -66,13 +66,13 @@ tcp://{{ include "herd.fullname" . }}-population:7500
 {{- $hosts | toJson -}}
 {{- end -}}
 
-{{/* The addresses of all learner shards, in the same order, as JSON. */}}
+{{/* The addresses of all learner shards, in the same order, separated by commas. */}}
 {{- define "herd.addresses.learner" -}}
 {{- $addresses := list -}}
 {{- range include "herd.hosts.learner" . | fromJsonArray -}}
 {{- $addresses = append $addresses (printf "tcp://%s:7100" .) -}}
 {{- end -}}
-{{- $addresses | toJson -}}
+{{- join "," $addresses -}}
 {{- end -}}
 
 {{/* The IP versions of a Service. */}}

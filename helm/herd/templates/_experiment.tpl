@@ -113,12 +113,24 @@
 {{- max 1 $sum -}}
 {{- end -}}
 
+{{/* The largest possible number of actors; empty if another tool controls the number of a Deployment. */}}
+{{- define "herd.mostActors" -}}
+{{- $sum := 0 -}}
+{{- $known := true -}}
+{{- range include "herd.actor.deployments" . | fromJsonArray -}}
+{{- $number := .values.autoscaling.enabled | ternary .values.autoscaling.maxReplicas .values.replicas -}}
+{{- $known = and $known (not (kindIs "invalid" $number)) -}}
+{{- $sum = add $sum ($number | default 0 | int) -}}
+{{- end -}}
+{{- if $known -}}{{- $sum -}}{{- end -}}
+{{- end -}}
+
 {{/*
 (list $ component): a checksum of the settings that the component reads; when it changes, its pods are replaced. Settings that only learners
 read are excluded for other components, so that a new learning rate does not replace thousands of actors.
 */}}
 {{- define "herd.checksum" -}}
-{{- $experiment := include "herd.experiment.map" (index . 0) | fromJson -}}
+{{- $experiment := omit (include "herd.experiment.map" (index . 0) | fromJson) "placement" -}}
 {{- if not (has (index . 1) (list "learner" "population")) -}}
 {{- $loss := pick (default dict $experiment.loss) "kind" "ablation" "head" -}}
 {{- $experiment = set (omit $experiment "learner" "optimizer" "stop" "sweep" "population") "loss" $loss -}}

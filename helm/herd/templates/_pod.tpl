@@ -136,6 +136,7 @@ spec:
       args:
         - --config=/etc/herd/experiment.yaml
         - {{ printf "--run_dir=%s" (include "herd.runDirectory" $root) | quote }}
+        - --metrics=*:9400
         {{- range .args }}
         - {{ . | quote }}
         {{- end }}
@@ -251,7 +252,7 @@ as nvidia.com/mig-1g.10gb or nvidia.com/gpu.shared; some clusters name the taint
 
 {{/* (list own given): environment variables, as JSON. Given ones replace our own of the same name, because the API refuses duplicates. */}}
 {{- define "herd.env" -}}
-{{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" "HERD_REPLAY_SERVICE__INDEX" -}}
+{{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" "HERD_INDEX" -}}
 {{- $names := list -}}
 {{- range index . 1 -}}
 {{- if has .name $fixed -}}

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
+from herd.components.user_code import USER_CODE
 from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import find_run_file
 from herd.config.loading.keys import close_setting, find_key, is_section, section_variants, setting_keys
 from herd.config.loading.sources import Source, read_arguments, read_environment, read_mapping, read_yaml_file
 from herd.config.settings import RunSettings
 from herd.config.suites import installed_suites
-from herd.config.user_code import USER_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

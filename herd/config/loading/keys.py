@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from pydantic import BaseModel
 
-from herd.config.section import Variants, variants_of
+from herd.components.settings import Variants, variants_of
 from herd.config.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -117,8 +117,10 @@ def is_section(path: tuple[str, ...]) -> bool:
 def close_setting(dotted: str, *, prefix: str = "") -> str:
     """As `close_match`, for a dotted key whose section may be missing or wrong. ``prefix`` is put before the suggestion."""
     known = [key.dotted for key in setting_keys()]
-    matches = difflib.get_close_matches(dotted, known, n=1, cutoff=0.75)
-    matches = matches or [name for name in known if name.rpartition(".")[2] == dotted.rpartition(".")[2]][:1]
+    own = dotted.rpartition(".")[2]
+    matches = [name for name in (f"placement.{own}", f"placement.{own}s") if name in known]  # where one expects the port of a service
+    matches = matches or difflib.get_close_matches(dotted, known, n=1, cutoff=0.75)
+    matches = matches or [name for name in known if name.rpartition(".")[2] == own][:1]
     return f"; did you mean {prefix}{matches[0]}?" if matches else ""
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from herd.components.settings import FALSE_WORDS, TRUE_WORDS
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import shipped_experiments
-from herd.config.foreign_files import parse_json
 from herd.config.loading.keys import (
     ENVIRONMENT_PREFIX,
     SettingKey,
@@ -22,7 +22,7 @@ from herd.config.loading.keys import (
     is_section,
     setting_keys,
 )
-from herd.config.section import FALSE_WORDS, TRUE_WORDS
+from herd.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,7 +4,8 @@ A request has one payload frame with the small fields, one after the other. If o
 newest plane of each environment, or its whole stack if the request includes the state. An answer has one payload frame.
 Frames do not describe their contents: sizes follow from the run's contract and the number of environments.
 
-Legend: E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an instruction, A actions.
+Legend: E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an instruction, P
+parameters of an action distribution.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.contract.spaces import NO_ACTION
 from herd.contract.unroll import DTYPES, FieldSpec
 from herd.protocols.unrolls.arrays import values_fit
 from herd.rpc.codec import MalformedMessage
@@ -43,10 +43,10 @@ class ActingRows(NamedTuple):
 class ActedRows(NamedTuple):
     """The service's answer to one row of E environments."""
 
-    actions: NDArray[np.int32]
-    """[E]."""
-    behaviour_logits: NDArray[np.float32]
-    """[E, A], before a temperature is applied."""
+    actions: Array
+    """[E, *shape], as in the space of the actions."""
+    behaviour_parameters: NDArray[np.float32]
+    """[E, P] of the distribution that the actions were drawn from, before a temperature is applied."""
     core_state: NDArray[np.float32]
     """[E, S] after the row."""
 
@@ -59,25 +59,27 @@ class ActingLayout:
 
     @cached_property
     def row_fields(self) -> tuple[FieldSpec, ...]:
-        """Fields of a request that continues from the previous row."""
-        return self._present(self._of_rows())
+        """Fields of a request that continues from the previous row: all of a row but its frames, which are planes."""
+        rows = {field.name: field for field in self.unroll.along("row") if field.name != "frames"}
+        chosen = [field for field in self.unroll.fields if field.name in {"last_action", "last_reward", "inverse_temperature", *rows}]
+        # Wide elements first, so that all are aligned.
+        return tuple(_of_one_row(field) for field in sorted(chosen, key=lambda field: -field.dtype.itemsize))
 
     @cached_property
     def state_fields(self) -> tuple[FieldSpec, ...]:
         """Fields of a request that includes the state."""
-        return self._present([FieldSpec("core_state", DTYPES["<f4"], (self.unroll.state_size,)), *self._of_rows()])
+        return (*self._core_state, *self.row_fields)
 
     @cached_property
     def answer_fields(self) -> tuple[FieldSpec, ...]:
         """Fields of an answer."""
-        f4, i4, num_actions = DTYPES["<f4"], DTYPES["<i4"], self.unroll.num_actions
-        return self._present(
-            [
-                FieldSpec("actions", i4, (), minimum=0, maximum=num_actions - 1),
-                FieldSpec("behaviour_logits", f4, (num_actions,)),
-                FieldSpec("core_state", f4, (self.unroll.state_size,)),
-            ]
-        )
+        steps = (field for field in self.unroll.fields if field.name in {"actions", "behaviour_parameters"})
+        return (*map(_of_one_row, steps), *self._core_state)
+
+    @property
+    def _core_state(self) -> tuple[FieldSpec, ...]:
+        size = self.unroll.state_size
+        return (FieldSpec("core_state", DTYPES["<f4"], (size,)),) if size else ()
 
     def planes_shape(self, *, has_state: bool) -> tuple[int, int, int] | None:
         """Return the shape of one environment's planes; None if observations have no frames."""
@@ -92,23 +94,10 @@ class ActingLayout:
         fields = sum(field.bytes_per_unroll for field in self.state_fields)
         return num_environments * max(fields, math.prod(planes) if planes else 0)
 
-    def _of_rows(self) -> list[FieldSpec]:
-        layout = self.unroll
-        b1, i2, i4, f4 = (DTYPES[code] for code in ("|b1", "<i2", "<i4", "<f4"))
-        last_word = None if layout.num_words is None else layout.num_words - 1
-        return [  # wide elements first, so that all are aligned
-            FieldSpec("last_actions", i4, (), minimum=NO_ACTION, maximum=layout.num_actions - 1),
-            FieldSpec("last_rewards", f4, ()),
-            FieldSpec("inverse_temperatures", f4, ()),
-            FieldSpec("vectors", f4, (layout.vector_size,)),
-            FieldSpec("instructions", i2, (layout.instruction_length,), minimum=0, maximum=last_word),
-            FieldSpec("game_reset", b1, ()),
-            FieldSpec("core_reset", b1, ()),
-        ]
 
-    @staticmethod
-    def _present(fields: Sequence[FieldSpec]) -> tuple[FieldSpec, ...]:
-        return tuple(field for field in fields if math.prod(field.shape) > 0)
+def _of_one_row(field: FieldSpec) -> FieldSpec:
+    """Return a field of an unroll as a field of one of its rows."""
+    return FieldSpec(field.name, field.dtype, field.entry_shape, minimum=field.minimum, maximum=field.maximum)
 
 
 def pack_fields(fields: Sequence[FieldSpec], arrays: Mapping[str, Array]) -> bytes:
@@ -164,4 +153,4 @@ def read_answer(payloads: Sequence[Frame], num_environments: int, layout: Acting
         raise MalformedMessage(f"acted with {len(payloads)} payload frames", "array")
     fields = unpack_fields(layout.answer_fields, num_environments, payloads[0])
     core_state = fields.get("core_state", np.zeros((num_environments, 0), np.float32))
-    return ActedRows(fields["actions"], fields["behaviour_logits"], core_state)
+    return ActedRows(fields["actions"], fields["behaviour_parameters"], core_state)

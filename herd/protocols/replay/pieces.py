@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.transport import Frame
 
-ROW_FIELDS = ("frames", "observations", "core_reset", "instructions")
-"""Fields stored for every row. ``game_reset`` is true only at row 0."""
-STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "row_valid", "behaviour_logits", "inverse_temperature")
-"""Fields stored for every step."""
 _KEY = struct.Struct("<5q")
 
 
@@ -104,9 +100,8 @@ class PieceLayout:
     """How the rows and steps of a piece are laid out before compression: each field whole, rows first, C order, little endian."""
 
     def __init__(self, layout: UnrollLayout) -> None:
-        by_name = {field.name: field for field in layout.fields}
-        self.rows = tuple(by_name[name] for name in ROW_FIELDS if name in by_name)
-        self.steps = tuple(by_name[name] for name in STEP_FIELDS if name in by_name)
+        self.rows = tuple(field for field in layout.along("row") if field.name != "game_reset")  # which is true at row 0 only
+        self.steps = layout.along("step")
         self._entry_bytes = {field.name: field.bytes_per_unroll // field.shape[0] for field in (*self.rows, *self.steps)}
         self._row_bytes = sum(self._entry_bytes[field.name] for field in self.rows)
         self._step_bytes = sum(self._entry_bytes[field.name] for field in self.steps)
@@ -136,7 +131,7 @@ class PieceLayout:
         for fields, count in ((self.rows, num_rows), (self.steps, num_steps)):
             for field in fields:
                 size = count * self._entry_bytes[field.name]
-                array = np.frombuffer(raw, field.dtype, size // field.dtype.itemsize, offset).reshape(count, *field.shape[1:])
+                array = np.frombuffer(raw, field.dtype, size // field.dtype.itemsize, offset).reshape(count, *field.entry_shape)
                 if not values_fit(field, array):
                     raise MalformedMessage(f"a piece whose {field.name} contains a value out of range", "array")
                 arrays[field.name] = array

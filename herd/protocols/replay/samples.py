@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.contract.spaces import NO_ACTION
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout
 from herd.rpc.codec import MalformedMessage
 
@@ -139,7 +138,6 @@ class EpisodePart:
         base = first_step - layout.burn_in  # row of the episode that is row 0 of the unroll
         self._write_reset(out, base)
         identity: dict[str, Any] = {
-            "last_action": NO_ACTION,
             "environment_slot": self.key.environment_slot,
             "task_id": self.task_id,
             "episode_id": self.key.episode_id,

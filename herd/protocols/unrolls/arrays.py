@@ -144,8 +144,10 @@ class MessagePlan:
         stop = start + sum(num_unrolls * field.bytes_per_unroll for field in fields)
         if dtype.kind != "i":
             return _Group(dtype, start, stop, None, None)
-        counts = [num_unrolls * math.prod(field.shape) for field in fields]
-        lowest, spans = (np.repeat(np.array(each), counts) for each in zip(*map(_bounds, fields), strict=True))
+        lowest, spans = (
+            np.concatenate([np.broadcast_to(bound, (num_unrolls, *field.shape)).ravel() for field, bound in zip(fields, each, strict=True)])
+            for each in zip(*map(_bounds, fields), strict=True)
+        )
         return _Group(dtype, start, stop, lowest, spans)
 
 
@@ -216,13 +218,20 @@ def _all_valid(values: Array, lowest: Array | None, spans: Array | None) -> bool
 
 
 def _bounds(field: FieldSpec) -> tuple[Array | None, Array | None]:
-    """Return the lowest value of a field of signed integers, and the largest difference from it, unsigned; else None."""
+    """Return the lowest values of a field of signed integers, and the largest differences from them, unsigned; else None.
+
+    Both are one number, or have the shape of an entry.
+    """
     if field.dtype.kind != "i":
         return None, None
     of_dtype = np.iinfo(field.dtype)
-    low = int(of_dtype.min) if field.minimum is None else field.minimum
-    high = int(of_dtype.max) if field.maximum is None else field.maximum
-    return np.array(low, field.dtype), np.array(high - low, f"<u{field.dtype.itemsize}")
+    low = of_dtype.min if field.minimum is None else field.minimum
+    high = of_dtype.max if field.maximum is None else field.maximum
+    if isinstance(low, int) and isinstance(high, int):
+        return np.array(low, field.dtype), np.array(high - low, f"<u{field.dtype.itemsize}")
+    lowest, highest = (np.array(bound, np.int64) for bound in (low, high))
+    shape = field.entry_shape
+    return lowest.astype(field.dtype).reshape(shape), (highest - lowest).astype(f"<u{field.dtype.itemsize}").reshape(shape)
 
 
 def encode_arrays(message: Message, arrays: Arrays, compression: Compression = "none") -> list[Frame]:

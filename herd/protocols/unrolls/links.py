@@ -40,7 +40,7 @@ def shards_of_agent(endpoints: Sequence[str], num_agents: int, agent: int) -> Se
     """
     count, rest = divmod(len(endpoints), num_agents)
     if rest or not count:
-        raise ValueError(f"actor.learner has {len(endpoints)} addresses, which is not a multiple of agents, {num_agents}")
+        raise ValueError(f"--learner has {len(endpoints)} addresses, which is not a multiple of agents, {num_agents}")
     return endpoints[agent * count : (agent + 1) * count]
 
 

@@ -18,7 +18,7 @@ from herd.envs.make import make_environments
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, link_incarnations, shards_of_agent
 from herd.protocols.unrolls.messages import EpisodeReport
-from herd.service.hardware import pin_to_cpu
+from herd.service.host import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd_actor.loop import Group, play_rows
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from herd.acting.policy import Policy
     from herd.config.settings import RunSettings
     from herd.envs.api import BatchedEnvironment, FinishedGame
+    from herd.service.identity import Identity
     from herd.service.signals import Stop
     from herd_actor.policies import Policies
     from herd_actor.sending import Unrolls
@@ -47,7 +48,7 @@ DRAIN_SECONDS = 2.0
 """Longest wait at the end of a stint for the acknowledgement of sent messages."""
 
 
-def run(settings: RunSettings, stop: Stop) -> None:
+def run(settings: RunSettings, identity: Identity, stop: Stop) -> None:
     """Act in one place after the other until the signal.
 
     Raises:
@@ -58,20 +59,20 @@ def run(settings: RunSettings, stop: Stop) -> None:
         return  # the request came while torch was imported: nothing was started
     torch.set_num_threads(settings.actor.inference_threads)
     try:
-        for _ in acting(settings, stop):
+        for _ in acting(settings, identity, stop):
             pass
     except BrokenEnvironmentError as error:
         raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: the supervisor starts another process
 
 
-def acting(settings: RunSettings, stop: Stop) -> Generator[Actor]:
+def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[Actor]:
     """Act in one place after the other. Yields control after each message of unrolls, so that the caller can do other work.
 
     Raises:
         BadInputError: see `run`.
         BrokenEnvironmentError: an environment failed.
     """
-    with ServiceProcess("actor", settings) as process, closing(Stints(process.context, settings, stop)) as stints:
+    with ServiceProcess("actor", settings, identity) as process, closing(Stints(process.context, settings, identity, stop)) as stints:
         meters = Meters(process.telemetry)
         is_announced = False
         for stint in stints:
@@ -81,8 +82,8 @@ def acting(settings: RunSettings, stop: Stop) -> Generator[Actor]:
                     is_announced = True
                     process.serve_metrics()
                     # With several agents, an index without an agent only names this process and is not a place.
-                    named = settings.actor.index if settings.actor.agent is None else None
-                    process.announce(actor.number if named is None else named, "serving metrics")
+                    named = identity.index if identity.agent is None else None
+                    process.announce("serving metrics", actor.number if named is None else named)
                 if actor.wait_for_policy():
                     for _ in actor.play():
                         yield actor
@@ -107,7 +108,7 @@ class Actor:
         self._log = process.log
         self._meters = meters
         try:
-            learners = shards_of_agent(settings.actor.learner, settings.agents, agent)
+            learners = shards_of_agent(process.identity.addresses["learner"], settings.agents, agent)
         except ValueError as error:
             raise BadInputError(str(error)) from error
         if settings.actor.pin_to_cpu:
@@ -189,9 +190,7 @@ class Actor:
         task_ids = environments.task_ids
         temperatures = Temperatures()
         if settings.loss.draws_temperatures:
-            temperatures = reported = ReportedTemperatures(
-                process.context, settings, agent=agent, contract=process.contract, task_ids=task_ids, first_slot=first_slot
-            )
+            temperatures = reported = ReportedTemperatures(process, agent=agent, task_ids=task_ids, first_slot=first_slot)
             self._temperatures.append(reported)
         reorders = settings.actor.inference == "local"
         state = RowState(self._spec, settings.network, temperatures, num_environments=num_environments, reorders=reorders)

@@ -65,7 +65,7 @@ class LocalPolicies:
         self._weights = FreshWeights(
             WeightsClient(
                 process.context,
-                settings.actor.paramserver,
+                process.identity.address("paramserver"),
                 run_id=settings.name,
                 agent=stint.place.agent,
                 contract=process.contract,
@@ -137,7 +137,7 @@ class RemotePolicies:
         self._clients = [
             InferenceClient(
                 process.context,
-                settings.actor.inference_service,
+                process.identity.address("inference"),
                 layout=run_layout(settings, process.spec),
                 run_id=settings.name,
                 agent=agent,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from herd.config.settings import RunSettings
+    from herd.service.identity import Identity
     from herd.service.signals import Stop
     from herd.transport.context import Context
 
@@ -35,19 +36,18 @@ class Stint:
 
 
 class Stints:
-    """Yields stints until the process is asked to stop or the run is over. Leases the places unless the settings fix one."""
+    """Yields stints until the process is asked to stop or the run is over. Leases the places unless the identity fixes one."""
 
-    def __init__(self, context: Context, settings: RunSettings, stop: Stop) -> None:
-        own = settings.actor
+    def __init__(self, context: Context, settings: RunSettings, identity: Identity, stop: Stop) -> None:
         self._stop = stop
         self._fixed: Place | None = None
         self._lease: IndexLease | None = None
         # A single agent needs no number.
-        agent = 0 if settings.agents == 1 else own.agent
-        if own.index is not None and agent is not None:
-            self._fixed = Place(agent, own.index)
+        agent = 0 if settings.agents == 1 else identity.agent
+        if identity.index is not None and agent is not None:
+            self._fixed = Place(agent, identity.index)
         else:
-            self._lease = IndexLease(context, own.paramserver, run_id=settings.name)
+            self._lease = IndexLease(context, identity.address("paramserver"), run_id=settings.name)
 
     def __iter__(self) -> Iterator[Stint]:
         """Yield a stint. Request the next one when it is over."""

@@ -7,9 +7,9 @@ import secrets
 from typing import TYPE_CHECKING
 
 from herd.acting.served_temperatures import ServedTemperatures
-from herd.config.tiling import tiling_of
+from herd.files import replace_file
 from herd.protocols.bandit.client import BanditClient
-from herd.service.files import replace_file
+from herd.protocols.bandit.tiling import tiling_of
 from herd.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from herd.config.settings import RunSettings
     from herd.envs.api import FinishedGame
-    from herd.transport.context import Context
+    from herd.service.process import ServiceProcess
 
 DRAIN_SECONDS = 1.0
 """Longest wait at a stop for the bandit to count the last games."""
@@ -29,20 +28,19 @@ DRAIN_SECONDS = 1.0
 class ReportedTemperatures(ServedTemperatures):
     """Reports the return of each game and its temperature to the service."""
 
-    def __init__(
-        self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32], first_slot: int
-    ) -> None:
+    def __init__(self, process: ServiceProcess, *, agent: int, task_ids: NDArray[np.int32], first_slot: int) -> None:
+        settings = process.settings
         self._settings = settings
         self._agent = agent
         self._tiling = tiling_of(settings.bandit)
         self._played = _Games()
         self._dropped = _Games()
         client = BanditClient(
-            context,
-            settings.actor.bandit,
+            process.context,
+            process.identity.address("bandit"),
             run_id=settings.name,
             agent=agent,
-            contract=contract,
+            contract=process.contract,
             task_ids=task_ids.tolist(),
             timeout_seconds=settings.actor.bandit_timeout_seconds,
             first_slot=first_slot,

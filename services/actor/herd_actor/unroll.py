@@ -1,6 +1,6 @@
 """Turns a stream of observations and transitions into unrolls, ready for the wire. No sockets, no torch.
 
-E environments, T agent steps of which K only burn in, S stacked frames, A actions. Rows 0..K of an unroll repeat the last K + 1 rows of
+E environments, T agent steps of which K only burn in. Rows 0..K of an unroll repeat the last K + 1 rows of
 the one before; those of the first unroll are empty and not valid.
 """
 
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.contract.spaces import NO_ACTION
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -19,22 +17,6 @@ if TYPE_CHECKING:
     from herd.acting.row_state import RowState
     from herd.contract.unroll import UnrollLayout
     from herd.envs.api import Observation, Transition
-
-STEP_FIELDS = (
-    "frames",
-    "observations",
-    "game_reset",
-    "core_reset",
-    "actions",
-    "rewards",
-    "terminated",
-    "truncated",
-    "row_valid",
-    "behaviour_logits",
-    "inverse_temperature",
-    "instructions",
-)
-"""Fields with one entry per row or step."""
 
 
 class UnrollBuilder:
@@ -49,7 +31,7 @@ class UnrollBuilder:
         self._state = state
         self._length = layout.unroll_length
         self._burn_in = layout.burn_in
-        self._burn_in_rows = [field.name for field in layout.fields if field.name in STEP_FIELDS]
+        self._burn_in_rows = [field.name for field in layout.along("row", "step")]
         # The rows that the next unroll repeats: its burn-in, and the state before it.
         self._tail: dict[str, NDArray[np.generic]] | None = None
         self._before_tail: dict[str, NDArray[np.generic]] = {}
@@ -81,7 +63,7 @@ class UnrollBuilder:
             arrays["policy_version"][:, 0] = step.version
         arrays["policy_version"][:, 1] = step.version
         arrays["actions"][:, row] = step.actions
-        arrays["behaviour_logits"][:, row] = step.behaviour_logits
+        arrays["behaviour_parameters"][:, row] = step.behaviour_parameters
         arrays["inverse_temperature"][:, row] = 1.0 if inverse_temperatures is None else inverse_temperatures
         arrays["rewards"][:, row] = transition.rewards
         arrays["terminated"][:, row] = transition.terminated
@@ -126,10 +108,9 @@ class UnrollBuilder:
         for name in self._burn_in_rows:
             arrays[name][:, : self._burn_in] = 0
         arrays["core_reset"][:, : self._burn_in] = True
-        for name in ("history_frames", "initial_core_state", "last_reward"):
+        for name in ("history_frames", "initial_core_state", "last_action", "last_reward"):
             if name in arrays:
                 arrays[name][...] = 0
-        arrays["last_action"][...] = NO_ACTION
 
     def _write_row(self, observation: Observation) -> None:
         row, arrays = self._row, self._arrays

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from herd.checkpoints.store import CheckpointError
-from herd.checkpoints.weights import decode_weights
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.tensors import decode_weights
 from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.acting.policy import LocalPolicy
-    from herd.config.settings import ActorSettings
+    from herd.config.services import ActorSettings
     from herd.protocols.weights.client import WeightsClient, WeightsFrame
     from herd.service.signals import Stop
     from herd.telemetry.telemetry import Telemetry

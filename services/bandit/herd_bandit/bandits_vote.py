@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.tiling import Tiling
+    from herd.protocols.bandit.tiling import Tiling
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

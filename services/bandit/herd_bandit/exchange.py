@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from herd.config.settings import BanditSettings
+    from herd.config.services import BanditSettings
     from herd.protocols.bandit.messages import FinishedEpisode
     from herd.rpc.envelope import Message
     from herd_bandit.population import TaskBandits
@@ -63,7 +63,7 @@ class ExchangeHandler:
         """``learns`` False: count returns but do not change the ensembles, as in the ablation ``random`` of Table 4."""
         self._settings = settings
         self._learns = learns
-        self._run = ServedRun("bandit", "actor.bandit", run_id, contract, num_agents)
+        self._run = ServedRun("bandit", "--bandit", run_id, contract, num_agents)
         self._action_repeat = action_repeat
         self._bandits = bandits
         self._window = window

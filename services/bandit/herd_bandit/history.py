@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.foreign_files import parse_json
-from herd.service.files import append_line
+from herd.files import append_line, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

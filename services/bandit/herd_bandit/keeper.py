@@ -6,7 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from herd.config.tiling import tiling_of
+from herd.protocols.bandit.tiling import tiling_of
 from herd.telemetry.logs import warn_limited
 from herd_bandit import snapshot
 from herd_bandit.history import HISTORY, History

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.tiling import tiling_of
+from herd.protocols.bandit.tiling import tiling_of
 from herd_bandit import bandits_vote
 from herd_bandit.task_bandit import CENTRAL, Groups, Tally, TaskBandit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.settings import BanditSettings, RunSettings
+    from herd.config.services import BanditSettings
+    from herd.config.settings import RunSettings
     from herd_bandit.bandits_vote import BanditsVote
 
 TaskBandits = dict[tuple[int, int], TaskBandit]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from herd.config.tiling import Tiling, inverse_temperature_of
+from herd.protocols.bandit.tiling import Tiling, inverse_temperature_of
 from herd_bandit.bandits_vote import BanditsVote, Mode, ensemble_of
 from herd_bandit.task_bandit import Groups, Tally, TaskBandit
 from herd_bandit.window import RememberedClient

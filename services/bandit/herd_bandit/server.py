@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.rpc.envelope import Message
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.transport import Peer
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 UNREAD_BYTES_EACH = 16 << 10
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
@@ -37,10 +38,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         LostAtEndError: the last state could not be written.
 
     """
-    with ServiceProcess("bandit", settings) as process:
+    with ServiceProcess("bandit", settings, identity) as process:
         meters = Meters(process.telemetry)
         handler, keeper = _restored(process, meters)
-        router = open_router(process.context, settings, "bandit", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
+        router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
 
         def answer(_peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
             done = handler.answer(message, num_payloads=len(payloads))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
-from herd.config.foreign_files import MAX_JSON_BYTES, read_file
-from herd.service.files import replace_file
+from herd.files import MAX_JSON_BYTES, read_file, replace_file
 from herd_bandit.saved_state import SavedState, state_text
 from herd_bandit.task_bandit import CENTRAL
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from herd.config.tiling import Tiling
+    from herd.protocols.bandit.tiling import Tiling
     from herd_bandit.task_bandit import Groups, TaskBandit
     from herd_bandit.window import RememberedClient
 

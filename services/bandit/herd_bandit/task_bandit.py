@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.config.tiling import inverse_temperature_of, x_of
+from herd.protocols.bandit.tiling import inverse_temperature_of, x_of
 from herd_bandit import bandits_vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.config.settings import BanditSettings
+    from herd.config.services import BanditSettings
     from herd_bandit.bandits_vote import BanditsVote, FloatArray, IntArray
 
 MAX_RETURN = 1e100

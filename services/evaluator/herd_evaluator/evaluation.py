@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from herd.acting.temperatures import Temperatures
-from herd.checkpoints.weights import load_into
 from herd.evaluation.play import play_tasks
 from herd.evaluation.report import TaskScore, summarise_tasks, task_result
+from herd.run.tensors import load_into
 from herd_evaluator.temperatures import BestTemperatures
 
 if TYPE_CHECKING:
@@ -112,9 +112,10 @@ class Evaluation:
         if not self._played.loss.draws_temperatures:
             return Temperatures()
         process = self._process
-        return sockets.enter_context(
-            closing(BestTemperatures(process.context, process.settings, agent=self._agent, contract=process.contract, task_ids=task_ids))
-        )
+        address = process.identity.address("bandit")
+        context, settings, contract = process.context, process.settings, process.contract
+        temperatures = BestTemperatures(context, settings, address, agent=self._agent, contract=contract, task_ids=task_ids)
+        return sockets.enter_context(closing(temperatures))
 
 
 def _score(task: TaskResult) -> dict[str, Any]:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.weights import decode_weights
-from herd.config.foreign_files import read_json
 from herd.config.network_size import max_weights_bytes
-from herd.evaluation.errors import EvaluationError
 from herd.evaluation.play import drawn_from
-from herd.evaluation.protocols import protocol_named
-from herd.evaluation.temperatures import best_temperatures
-from herd.evaluation.trained_run import load_trained_run
+from herd.evaluation.protocols import EvaluationError, protocol_named
+from herd.evaluation.trained_run import best_temperatures, load_trained_run
+from herd.files import read_json
 from herd.networks.agent import agent_of
 from herd.protocols.weights.client import WeightsClient
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import planned_agent_directories
+from herd.run.tensors import decode_weights
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
@@ -31,13 +30,14 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.protocols.weights.client import Version, WeightsFrame
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 
 WAIT_SECONDS = 0.2
 """Longest wait between evaluations, so that a signal is noticed."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Evaluate every ``evaluation.interval_seconds`` until the signal. Without an interval, evaluate the newest checkpoints once.
 
     Raises:
@@ -48,10 +48,10 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         return  # the request came while torch was imported: nothing was started
     torch.set_num_threads(1)
     played = _as_played(settings)
-    with ServiceProcess("evaluator", settings) as process:
+    with ServiceProcess("evaluator", settings, identity) as process:
         evaluator = Evaluator(process, played, stop)
         process.serve_metrics()
-        process.announce(0, "evaluator started", protocol=settings.evaluation.protocol)
+        process.announce("evaluator started", protocol=settings.evaluation.protocol)
         with suppress(StoppedError):
             if settings.evaluation.interval_seconds is None:
                 evaluator.evaluate_checkpoints()
@@ -70,7 +70,7 @@ class Evaluator:
         self._settings = process.settings
         self._stop = stop
         self._meters = Meters(process.telemetry)
-        self._files = [PointsFile(directory, self._meters.file_failed) for directory in self._settings.agent_directories]
+        self._files = [PointsFile(directory, self._meters.file_failed) for directory in planned_agent_directories(self._settings)]
         self._evaluations = [Evaluation(process, played, agent, meters=self._meters, stop=stop) for agent in range(self._settings.agents)]
 
     def follow(self, interval_seconds: float) -> None:
@@ -83,7 +83,7 @@ class Evaluator:
                     closing(
                         WeightsClient(
                             process.context,
-                            settings.evaluation.paramserver,
+                            process.identity.address("paramserver"),
                             run_id=settings.name,
                             agent=number,
                             contract=process.contract,
@@ -123,7 +123,7 @@ class Evaluator:
             BadInputError: there is no checkpoint.
 
         """
-        for number, (directory, file) in enumerate(zip(self._settings.agent_directories, self._files, strict=True)):
+        for number, (directory, file) in enumerate(zip(planned_agent_directories(self._settings), self._files, strict=True)):
             try:
                 trained = load_trained_run(directory)
                 ranges = best_temperatures(directory, trained)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from herd.plots.evaluations import EVALUATIONS, frames_at, read_evaluations
-from herd.plots.history import PlotError
-from herd.service.files import append_line
+from herd.files import JournalError, append_line
+from herd.run.journals import EVALUATIONS, frames_at, read_evaluations
 from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class PointsFile:
         """Return the newest evaluated version; None before the first, or if the file cannot be read."""
         try:
             points = read_evaluations(self._path.parent)
-        except PlotError:
+        except JournalError:
             return None
         return None if not points else (points[-1].lineage, points[-1].learner_updates)
 

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 class BestTemperatures(ServedTemperatures):
     """Requests a temperature for each game, and reports no returns, because evaluation must not influence learning."""
 
-    def __init__(self, context: Context, settings: RunSettings, *, agent: int, contract: str, task_ids: NDArray[np.int32]) -> None:
-        """``task_ids``, [E]: the tasks by their numbers in the run."""
-        own = settings.evaluation
+    def __init__(
+        self, context: Context, settings: RunSettings, address: str, *, agent: int, contract: str, task_ids: NDArray[np.int32]
+    ) -> None:
+        """``address`` is the bandit's. ``task_ids``, [E]: the tasks by their numbers in the run."""
         client = BanditClient(
             context,
-            own.bandit,
+            address,
             run_id=settings.name,
             agent=agent,
             contract=contract,

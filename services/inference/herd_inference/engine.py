@@ -1,6 +1,6 @@
 """Acts on batches of rows: states of all environments, policies of all agents, on a CPU or a GPU.
 
-B environments of a batch, from one or more requests; N places of states; C H W one frame; A actions.
+B environments of a batch, from one or more requests; N places of states; C H W one frame.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from herd.algorithms.rewards import clip_last_rewards
-from herd.algorithms.sampling import sample_actions
-from herd.checkpoints.weights import load_into
+from herd.run.tensors import load_into
 from herd_inference.stacks import Where, make_stacks
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ class Engine:
         self._layout = layout
         self._generator = torch.Generator(device).manual_seed(seed)
         unroll = layout.unroll
+        self._action_dtype = torch.int32 if unroll.actions.dtype == "<i4" else torch.float32
         self._core = torch.zeros(num_places, unroll.state_size, device=device)
         shape = layout.planes_shape(has_state=False)
         self._stacks = None
@@ -94,21 +94,21 @@ class Engine:
                 self._restore(request)
         where = Where([request.session.places for request in requests], self._device)
         states = where.key
-        inverse = fields.numpy("inverse_temperatures")
+        inverse = fields.numpy("inverse_temperature")
         output, core_state = agent(
             self._frames(requests, where, fields),
             fields.row("core_reset"),
             self._core[states],
-            fields.row("last_actions", np.int64),
-            clip_last_rewards(fields.row("last_rewards")),
+            fields.row("last_action"),
+            clip_last_rewards(fields.row("last_reward")),
             fields.row("instructions", np.int64) if self._layout.unroll.instruction_length else None,
-            fields.row("vectors") if self._layout.unroll.vector_size else None,
+            fields.row("observations") if self._layout.unroll.vector_size else None,
         )
-        logits = output.policy_logits[0]
+        parameters = output.parameters[0]
         # In most runs all temperatures are 1.
-        tempered = None if bool((inverse == 1.0).all()) else torch.from_numpy(inverse).to(self._device)
-        actions = sample_actions(logits, self._generator, tempered)
-        arrays = {"actions": actions.to(torch.int32), "behaviour_logits": logits}
+        applied = None if bool((inverse == 1.0).all()) else torch.from_numpy(inverse).to(self._device)
+        actions = agent.distribution.at(parameters, inverse_temperature=applied).sample(self._generator)
+        arrays = {"actions": actions.to(self._action_dtype), "behaviour_parameters": parameters}
         if self._layout.unroll.state_size:
             self._core[states] = core_state
             arrays["core_state"] = core_state

@@ -54,7 +54,7 @@ class ActingHandler:
         batches: Batches,
     ) -> None:
         """``max_request``: largest number of environments of one request."""
-        self._run = ServedRun("inference service", "actor.inference_service", run_id, contract, num_agents)
+        self._run = ServedRun("inference service", "--inference", run_id, contract, num_agents)
         self._max_request = max_request
         self._layout = layout
         self._sessions = sessions

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.rpc.envelope import Message
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.transport import Peer, Server
@@ -119,7 +120,7 @@ class InferenceServer:
         self._meters.acted(num_environments, self._clock() - self._began_at)
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
@@ -130,7 +131,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         return  # the request came while torch was imported: nothing was started
     own = settings.inference
     torch.set_num_threads(own.threads)
-    with ServiceProcess("inference", settings) as process, ExitStack() as sockets:
+    with ServiceProcess("inference", settings, identity) as process, ExitStack() as sockets:
         device = device_of(own.device, "inference.device")
         layout = ActingLayout(run_layout(settings, process.spec))
         meters = Meters(process.telemetry)
@@ -139,7 +140,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         max_request = settings.actor.environments
         precision = precision_of(own.precision, device)
         # A restarted service must not repeat the random numbers of its predecessor.
-        entropy = [settings.seed, own.index, secrets.randbits(63)]
+        entropy = [settings.seed, identity.number, secrets.randbits(63)]
         engine = Engine(
             agent_of(settings, process.spec),
             layout,
@@ -162,8 +163,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         request_bytes = layout.max_frame_bytes(max_request)
         router = open_router(
             process.context,
-            settings,
-            "inference",
+            identity,
             max_frame_bytes=max(MAX_HEADER_BYTES, request_bytes),
             high_water_mark=ANSWERS_PER_PEER,
             # After a restart of this process, every client has one request under way that contains stacks and states.
@@ -172,7 +172,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         sockets.enter_context(router)
         weights = Weights(
             process.context,
-            own.paramserver,
+            identity.address("paramserver"),
             run_id=settings.name,
             contract=process.contract,
             num_agents=settings.agents,
@@ -184,9 +184,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         meters.watch_sessions(sessions)
         process.serve_metrics()
         process.telemetry.set_ready(False, "no weights yet")
-        process.announce(
-            own.index, "listening", endpoint=router.endpoint, device=str(device), precision=str(precision).removeprefix("torch.")
-        )
+        process.announce("listening", endpoint=router.endpoint, device=str(device), precision=str(precision).removeprefix("torch."))
         InferenceServer(router, handler, batches=batches, engine=engine, weights=weights, meters=meters, telemetry=process.telemetry).run(
             stop
         )

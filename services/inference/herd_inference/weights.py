@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.checkpoints.errors import CheckpointError
-from herd.checkpoints.weights import decode_weights
 from herd.protocols.weights.client import WeightsClient
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.tensors import decode_weights
 from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.replay import UniformReplay
-from herd.learning.batch import Slab, trained_fields
+from herd.components.replay.uniform import UniformReplay
 from herd.protocols.unrolls.arrays import SingleUnrolls, UnrollArrays
+from herd.training.batch import Slab, trained_fields
 from herd_learner.queue import neighbours
 from herd_learner.replay import UnrollReplay
 from herd_learner.shards.slices import share
@@ -37,16 +37,19 @@ class BatchAssembler:
         settings: RunSettings,
         device: torch.device,
         *,
+        agent: int = 0,
         rank: int = 0,
         num_slots: int = 1,
         join_shared: Callable[[list[Slab]], SharedReplay] | None = None,
     ) -> None:
-        """``rank`` is that of the shard whose part of each batch this is. ``num_slots`` is the number of batches in memory at once.
+        """``agent`` is trained, and ``rank`` is that of the shard whose part of each batch this is.
+
+        ``num_slots`` is the number of batches in memory at once.
 
         ``join_shared``: creates the thread that fills the replayed part of these slabs, if replay is shared.
         """
         num_shards = settings.learner.shards
-        self._agent = settings.learner.agent
+        self._agent = agent
         self._fields = trained_fields(layout)
         self._num_online = share(settings.num_online_unrolls, rank, num_shards)
         self._num_replayed = share(settings.num_replayed_unrolls, rank, num_shards)

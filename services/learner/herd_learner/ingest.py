@@ -197,11 +197,11 @@ class Ingest:
         if hello.run_id != self._run_id:
             # Shortened, because an escaped foreign id of 128 characters would exceed the limit of a reason.
             both = f"run {hello.run_id[:64]!a}, but this learner trains {self._run_id[:64]!a}"
-            return "run", f"{both}: check actor.learner, or give both the same name"
+            return "run", f"{both}: check --learner of the actor, or give both the same name"
         if hello.agent != self._agent:
             return "agent", (
                 f"the actor plays for agent {hello.agent}, but this learner trains agent {self._agent}: "
-                "check the order of actor.learner, which lists all shards of agent 0 first"
+                "check the order of the actor's --learner, which lists all shards of agent 0 first"
             )
         if hello.contract != self._contract:
             return "contract", (

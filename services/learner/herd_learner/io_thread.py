@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from herd.contract.unroll import UnrollLayout
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.unrolls.messages import EpisodeReport
+    from herd.service.identity import Identity
     from herd.transport.context import Context
     from herd_learner.ledger import Ledger
     from herd_learner.meters import Meters
@@ -50,6 +51,7 @@ class IoThread:
         self,
         context: Context,
         settings: RunSettings,
+        identity: Identity,
         *,
         contract: str,
         layout: UnrollLayout,
@@ -65,10 +67,10 @@ class IoThread:
         Raises:
             AddressInUse: another process has the port.
         """
-        learner = settings.learner
+        agent, learner = identity.agent or 0, settings.learner
         capacity = settings.credit_capacity
-        self._router = context.server(tcp_address(learner.host, learner.port), Limits(max_frame_bytes=layout.max_frame_bytes(capacity)))
-        self._publisher = WeightsPublisher(context, learner.paramserver, run_id=settings.name, agent=learner.agent, contract=contract)
+        self._router = context.server(tcp_address(*identity.listen), Limits(max_frame_bytes=layout.max_frame_bytes(capacity)))
+        self._publisher = WeightsPublisher(context, identity.address("paramserver"), run_id=settings.name, agent=agent, contract=contract)
         self._shard = shard
         self._population = population
         self._waker = Waker()
@@ -82,7 +84,7 @@ class IoThread:
         """Finished games with their 1/tau; the training thread takes them from the left."""
         self._ingest = Ingest(
             run_id=settings.name,
-            agent=learner.agent,
+            agent=agent,
             contract=contract,
             layout=layout,
             action_repeat=spec.action_repeat,

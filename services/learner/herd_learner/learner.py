@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from herd.acting.device import device_of, precision_of
-from herd.checkpoints.store import CheckpointError
-from herd.config.origin import Origin
-from herd.config.replay import SharedReplay as SharedReplaySettings
+from herd.components.replay.shared import SharedReplay as SharedReplaySettings
+from herd.components.trackers.publishing import make_trackers, what_is_missing
+from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
-from herd.config.tiling import tiling_of_run
-from herd.config.user_code import UserCodeError
 from herd.envs.make import suite_of
-from herd.learning.optimizers import Rates, rates_at
-from herd.learning.trainer import Trainer
+from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import REPORT, agent_directory
+from herd.run.processes import is_supervised
+from herd.run.provenance import Origin
+from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
-from herd.service.hardware import usable_cpus
+from herd.service.host import usable_cpus
 from herd.service.process import ServiceProcess
-from herd.service.run_settings import changed_settings, is_supervised, keep_settings
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
-from herd.tracking.trackers import make_trackers, what_is_missing
+from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner import snapshot
 from herd_learner.batching import BatchAssembler
@@ -42,7 +43,7 @@ from herd_learner.publication import Publication
 from herd_learner.queue import QueuedUnroll, UnrollQueue
 from herd_learner.records import Records
 from herd_learner.replay_account import ReplayAccount
-from herd_learner.run_files import REPORT, RunFiles
+from herd_learner.run_files import RunFiles
 from herd_learner.shards.group import ShardGroup, Turn, join_group
 from herd_learner.shards.rendezvous import NotGatheredError
 from herd_learner.shared_replay import SharedReplay
@@ -53,11 +54,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.components.optimizers import Rates
     from herd.config.settings import RunSettings
-    from herd.learning.batch import Slab, TrainBatch
-    from herd.learning.trainer import UpdateStatistics
     from herd.protocols.population.messages import Order
+    from herd.service.identity import Identity
     from herd.service.signals import Stop
+    from herd.training.batch import Slab, TrainBatch
+    from herd.training.trainer import UpdateStatistics
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it checks signals and clocks again."""
@@ -65,7 +68,7 @@ REPLAY_PENDING_BYTES = 256 << 20
 """Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
-def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = None) -> None:
+def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[], None] | None = None) -> None:
     """Train until ``settings.stop`` or the signal, then write a checkpoint and report.json.
 
     ``play`` runs an actor in this thread: it is called when there are too few unrolls for a batch, and returns when there are more. With
@@ -79,9 +82,9 @@ def run(settings: RunSettings, stop: Stop, play: Callable[[], None] | None = Non
         return  # stopped while torch was imported: nothing has started
     if (missing := what_is_missing(settings.logging)) is not None:
         raise BadInputError(missing)
-    of_run, settings = settings, settings.of_agent(settings.learner.agent)
+    of_run, settings = settings, settings.of_agent(identity.agent or 0)
     device, precision = choose_device(settings)
-    with ServiceProcess("learner", settings) as process:
+    with ServiceProcess("learner", settings, identity) as process:
         # Before the shards connect, so that probes do not consider this process dead while it waits for the others.
         process.serve_metrics()
         _learn(process, stop, device, precision, play, of_run=of_run)
@@ -111,7 +114,7 @@ def _learn(
     try:
         # The shards' first collectives run in the constructor, so a peer may be lost there too.
         with _make(process, group, device, precision) as training:
-            if of_run is not None and group.is_first and learner.agent == 0:
+            if of_run is not None and group.is_first and not process.identity.agent:
                 _leave_settings(of_run, process)  # now that the checkpoint is known to match them
             training.train(stop, play)
     except UserCodeError as error:
@@ -176,8 +179,8 @@ class Learner:
         settings, spec = process.settings, process.spec
         self._settings = settings
         self._group = group
-        agent = settings.learner.agent
-        self._run_dir: Path = settings.agent_directory(agent)
+        agent = process.identity.agent or 0
+        self._run_dir: Path = agent_directory(settings, agent)
         try:
             self._run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -199,7 +202,7 @@ class Learner:
             assert isinstance(settings.replay, SharedReplaySettings)
             client = ReplayClient(
                 process.context,
-                settings.learner.replay,
+                process.identity.addresses["replay"],
                 layout=layout,
                 run_id=settings.name,
                 agent=agent,
@@ -219,6 +222,7 @@ class Learner:
             layout,
             settings,
             device,
+            agent=agent,
             rank=group.rank,
             num_slots=2 if self._works_ahead else 1,
             join_shared=join_shared if settings.replay.kind == "shared" else None,
@@ -255,11 +259,13 @@ class Learner:
             self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
-        self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings, self._run_dir) if group.is_first else None)
+        trackers = make_trackers(settings, self._run_dir, agent=agent) if group.is_first else None
+        self._files = RunFiles(self._run_dir, self._meters.write_failed, trackers)
         self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
         self._io = IoThread(
             process.context,
             settings,
+            process.identity,
             contract=self._origin.contract,
             layout=layout,
             spec=spec,
@@ -284,7 +290,7 @@ class Learner:
             member=None if self._population is None else self._population.member,
             log=self._log,
         )
-        process.announce(agent * group.size + group.rank, "learner started", agent=agent, rank=group.rank)
+        process.announce("learner started", agent * group.size + group.rank, agent=agent, rank=group.rank)
 
     def __enter__(self) -> Learner:
         self._io.start()
@@ -585,7 +591,7 @@ class Learner:
         self._io.grant_again(len(stale))
 
     def _rates(self) -> Rates:
-        return rates_at(self._settings.optimizer, env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
+        return self._settings.optimizer.rates(env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
 
     def _publish(self) -> None:
         self._publication.publish(self._lineage, self._statistics.learner_updates)
@@ -626,7 +632,14 @@ class Learner:
         member = Member(Membership(settings=settings.own_values), window, fitness=own.fitness)
         client = None
         if self._group.is_first:
-            client = PopulationClient(process.context, settings.learner.population, interval_seconds=own.report_interval_seconds)
+            client = PopulationClient(process.context, process.identity.address("population"), interval_seconds=own.report_interval_seconds)
         return PopulationLink(
-            settings, member, self._origin, self._group, trainer=self._trainer, statistics=self._statistics, client=client
+            settings,
+            process.identity.agent or 0,
+            member=member,
+            origin=self._origin,
+            group=self._group,
+            trainer=self._trainer,
+            statistics=self._statistics,
+            client=client,
         )

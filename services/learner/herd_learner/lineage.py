@@ -10,8 +10,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from herd.config.foreign_files import read_json
-from herd.service.files import replace_file
+from herd.files import read_json, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

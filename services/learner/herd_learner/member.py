@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from herd.config.population_journal import Copy, Settings
+from herd.protocols.population.journal import Copy, Settings
 from herd.protocols.population.messages import Applied, Declined, MemberReport, OwnSetting
 from herd.telemetry.logs import warn_limited
 

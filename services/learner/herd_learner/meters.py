@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.contract.spaces import EnvSpec
-    from herd.learning.health import Health
-    from herd.learning.trainer import UpdateStatistics
     from herd.protocols.unrolls.credit import CreditPool
     from herd.protocols.unrolls.messages import EpisodeReport
     from herd.telemetry.telemetry import Telemetry
+    from herd.training.diagnostics import Health
+    from herd.training.trainer import UpdateStatistics
     from herd_learner.ledger import Ledger
     from herd_learner.queue import QueuedUnroll, UnrollQueue
     from herd_learner.shared_replay import SharedReplay

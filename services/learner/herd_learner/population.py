@@ -6,8 +6,9 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.checkpoints.errors import CheckpointError
 from herd.protocols.population.messages import Order
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.paths import agent_directory
 from herd_learner import snapshot
 from herd_learner.member import Member, Membership
 
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.checkpoints.store import Checkpoint
-    from herd.config.origin import Origin
     from herd.config.settings import RunSettings
-    from herd.learning.trainer import Trainer
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.population.messages import Copied, MemberReport
+    from herd.run.provenance import Origin
+    from herd.run.tensors import Checkpoint
+    from herd.training.trainer import Trainer
     from herd_learner.shards.group import ShardGroup
     from herd_learner.statistics import RunStatistics
 
@@ -43,18 +44,20 @@ class PopulationLink:
     def __init__(
         self,
         settings: RunSettings,
+        agent: int,
+        *,
         member: Member,
         origin: Origin,
         group: ShardGroup,
-        *,
         trainer: Trainer,
         statistics: RunStatistics,
         client: PopulationClient | None,
     ) -> None:
-        """``settings`` are those of the agent; ``client`` is given on shard 0 and polled by another thread."""
+        """``settings`` are those of ``agent``; ``client`` is given on shard 0 and polled by another thread."""
         self.member = member
         self.client = client
         self._settings = settings
+        self._agent = agent
         self._origin = origin
         self._group = group
         self._trainer = trainer
@@ -101,7 +104,7 @@ class PopulationLink:
                 donor, theirs = self._load(order.copied)
         except (CheckpointError, ValueError) as error:
             reason = " ".join(str(error).split())
-        statistics, agent = self._statistics, self._settings.learner.agent
+        statistics, agent = self._statistics, self._agent
         after = member.membership.after(
             order, theirs, agent=agent, learner_updates=statistics.learner_updates, env_frames=statistics.env_frames
         )
@@ -145,7 +148,7 @@ class PopulationLink:
         own = snapshot.tensors_of(self._trainer)
         if not self._group.is_first:
             return None, None
-        donor = snapshot.load_of_member(self._settings.agent_directory(copied.donor), copied.learner_updates, self._origin, own)
+        donor = snapshot.load_of_member(agent_directory(self._settings, copied.donor), copied.learner_updates, self._origin, own)
         theirs = Membership.model_validate(donor.state.get(snapshot.POPULATION, {}).get("membership"))
         if copied.applied != (0 if theirs.applied is None else theirs.applied.number):
             raise CheckpointError(f"{donor.path}: has been replaced by a checkpoint with other orders")
@@ -160,7 +163,7 @@ class PopulationLink:
         statistics = self._statistics
         return self.member.standing(
             run_id=self._settings.name,
-            agent=self._settings.learner.agent,
+            agent=self._agent,
             contract=self._origin.contract,
             env_frames=statistics.env_frames,
             learner_updates=statistics.learner_updates,

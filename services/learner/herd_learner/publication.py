@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from herd.checkpoints.weights import encode_weights
-from herd.learning.readback import Readback
+from herd.run.tensors import encode_weights
+from herd.training.readback import Readback
 from herd_learner.shards.slices import deal_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.config.settings import RunSettings
-    from herd.learning.trainer import Trainer
     from herd.telemetry.telemetry import Telemetry
+    from herd.training.trainer import Trainer
     from herd_learner.io_thread import IoThread
     from herd_learner.shards.group import ShardGroup
 

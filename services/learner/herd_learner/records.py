@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.checkpoints.store import CheckpointError
-from herd.service.machine import describe_hardware
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.service.host import describe_hardware
 from herd_learner import snapshot
 from herd_learner.ledger import LedgerSnapshot
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
     from torch import Tensor
 
-    from herd.config.origin import Origin
     from herd.config.settings import RunSettings
-    from herd.learning.trainer import Trainer
+    from herd.run.provenance import Origin
+    from herd.training.trainer import Trainer
     from herd_learner.batching import BatchAssembler
     from herd_learner.ledger import Ledger
     from herd_learner.member import Member, Membership

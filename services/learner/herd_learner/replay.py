@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.learning.batch import Field
+    from herd.training.batch import Field
 
     Arrays = dict[str, NDArray[np.generic]]
 

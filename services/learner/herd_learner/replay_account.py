@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from herd.learning.losses.off_policy import REJECTED_REPLAYED
+from herd.components.losses.api import REJECTED_REPLAYED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.learning.trainer import UpdateStatistics
+    from herd.training.trainer import UpdateStatistics
 
 
 @dataclass(slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from herd.service.files import append_line, replace_file
+from herd.files import replace_file
+from herd.run.journals import METRICS, add_point
+from herd.run.paths import REPORT
 from herd.telemetry.logs import warn_limited
 from herd_learner.lineage import LINEAGE_FILE, keep_lineage
 
@@ -13,10 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from herd.tracking.trackers import Trackers
-
-METRICS = "metrics.jsonl"
-REPORT = "report.json"
+    from herd.components.trackers.publishing import Trackers
 
 
 class RunFiles:
@@ -38,7 +37,7 @@ class RunFiles:
         if self._trackers is not None:
             self._trackers.add(point)
         try:
-            append_line(self._run_dir / METRICS, json.dumps(point))
+            add_point(self._run_dir, point)
         except OSError as error:
             self.failed(METRICS, error)
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.config.replay import SharedReplay as SharedReplaySettings
-    from herd.learning.batch import Slab
+    from herd.components.replay.shared import SharedReplay as SharedReplaySettings
     from herd.protocols.replay.samples import EpisodePart, SampledEpisode, SampledUnrolls
+    from herd.training.batch import Slab
     from herd_learner.queue import QueuedUnroll
 
 POLL_SECONDS = 0.005

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from herd.checkpoints import store
-from herd.checkpoints.store import Checkpoint, CheckpointError, ForeignCheckpointError, save_checkpoint
-from herd.learning.auxiliary import AUXILIARY
-from herd.learning.value_scaling import VALUE_STATISTICS
+from herd.run import tensors as checkpoint_files
+from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError
+from herd.run.paths import CHECKPOINTS
+from herd.run.tensors import Checkpoint, save_checkpoint
 from herd_learner.ledger import Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.config.origin import Origin
-    from herd.config.tiling import Tiling
     from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
-    from herd.learning.trainer import Trainer
+    from herd.protocols.bandit.tiling import Tiling
+    from herd.run.provenance import Origin
+    from herd.training.trainer import Trainer
     from herd_learner.replay import UnrollReplay
     from herd_learner.shards.group import ShardGroup
 
-CHECKPOINTS = "checkpoints"
+RANDOM = "random"
+"""File of a checkpoint with the state of torch's random numbers."""
 POPULATION = "population"
 """Key in a checkpoint's state of the member of a population that wrote it."""
 
@@ -43,16 +44,8 @@ class Restored(NamedTuple):
 
 def tensors_of(trainer: Trainer) -> dict[str, dict[str, Tensor]]:
     """Return the tensors of a checkpoint, by file. All shards must call this together."""
-    tensors = {
-        "model": _on_the_host(trainer.weights()),
-        "optimizer": trainer.optimizer_tensors(),
-        "random": {"torch": torch.get_rng_state()},
-    }
-    optional = {
-        VALUE_STATISTICS: trainer.value_statistics(),
-        AUXILIARY: _on_the_host(trainer.auxiliary_weights()),
-    }
-    return tensors | {file: named for file, named in optional.items() if named}
+    parts = {file: tensors for file, part in trainer.parts.items() if (tensors := part.tensors())}
+    return parts | {RANDOM: {"torch": torch.get_rng_state()}}
 
 
 def save(
@@ -101,7 +94,7 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
         if objection is not None:
             raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
 
-    return store.load_newest(run_dir / CHECKPOINTS, accept)
+    return checkpoint_files.load_newest(run_dir / CHECKPOINTS, accept)
 
 
 def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Mapping[str, Mapping[str, Tensor]]) -> Checkpoint:
@@ -110,14 +103,13 @@ def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Map
     Raises:
         CheckpointError: it no longer exists, is damaged, or belongs to another network; one line.
     """
-    checkpoint = store.load_checkpoint(run_dir / CHECKPOINTS / f"{learner_updates:012d}")
+    checkpoint = checkpoint_files.load_checkpoint(run_dir / CHECKPOINTS / f"{learner_updates:012d}")
     objection = origin.objection(checkpoint.state)
     if objection is not None:
         raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
     # An optimizer is empty before its first update; afterwards it has the network's tensors, once for each slot.
-    kept = {file for file in own if file not in {"optimizer", "random"}}
-    theirs = {file: _shapes(checkpoint.tensors.get(file, {})) for file in kept}
-    if theirs != {file: _shapes(own[file]) for file in kept}:
+    kept = own.keys() - {"optimizer", RANDOM}
+    if any(_shapes(checkpoint.tensors.get(file, {})) != _shapes(own[file]) for file in kept):
         raise ForeignCheckpointError(f"{checkpoint.path}: its tensors do not belong to this network")
     return checkpoint
 
@@ -132,7 +124,7 @@ def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | Non
         return None
     path, learner_updates, state, files = told
     own = {} if checkpoint is None else {f"{file}/{name}": t for file, named in checkpoint.tensors.items() for name, t in named.items()}
-    tensors: dict[str, dict[str, Tensor]] = {file: {} for file in files}  # the optimizer's is empty before the first update
+    tensors: dict[str, dict[str, Tensor]] = {file: {} for file in files}
     for key, tensor in group.spread(own).items():
         file, _, name = key.partition("/")
         tensors[file][name] = tensor
@@ -172,7 +164,7 @@ def restore(checkpoint: Checkpoint, trainer: Trainer, *, replay: UnrollReplay | 
     """
     adopt(checkpoint, trainer)
     try:
-        torch.set_rng_state(checkpoint.tensors["random"]["torch"])
+        torch.set_rng_state(checkpoint.tensors[RANDOM]["torch"])
         replays = checkpoint.state.get("replay_random") or []
         if replay is not None and rank < len(replays):
             replay.random.bit_generator.state = replays[rank]
@@ -187,10 +179,8 @@ def adopt(checkpoint: Checkpoint, trainer: Trainer) -> None:
         CheckpointError: a tensor is missing or does not match.
     """
     try:
-        trainer.load_weights(checkpoint.tensors["model"])
-        trainer.load_auxiliary_weights(checkpoint.tensors.get(AUXILIARY, {}))
-        trainer.load_optimizer_tensors(checkpoint.tensors["optimizer"])
-        trainer.load_value_statistics(checkpoint.tensors.get(VALUE_STATISTICS, {}))
+        for file, part in trainer.parts.items():
+            part.load(checkpoint.tensors.get(file, {}))
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -199,10 +189,6 @@ def adopt(checkpoint: Checkpoint, trainer: Trainer) -> None:
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
     return {name: list(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _on_the_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def _not_a_learners(checkpoint: Checkpoint, error: Exception) -> CheckpointError:

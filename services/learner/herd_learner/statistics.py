@@ -7,16 +7,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from herd.config.tiling import inverse_temperature_of
 from herd.envs.scores import human_normalised
+from herd.protocols.bandit.tiling import inverse_temperature_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.config.tiling import Tiling
     from herd.contract.spaces import EnvSpec
     from herd.envs.scores import ReferenceScores
-    from herd.learning.trainer import UpdateStatistics
+    from herd.protocols.bandit.tiling import Tiling
+    from herd.training.trainer import UpdateStatistics
     from herd_learner.fitness import FitnessWindow
     from herd_learner.ledger import LedgerSnapshot
     from herd_learner.replay_account import ReplayAccount

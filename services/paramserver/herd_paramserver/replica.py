@@ -51,7 +51,7 @@ class ReplicaHandler(RequestHandler):
     def _no_learners(self, request_id: int | None = None) -> Reply:
         reason = (
             f"this parameter server is a replica and accepts weights only from its parent {self._upstream}: "
-            "set learner.paramserver to the address of the root, which has no paramserver.upstream"
+            "give it the address of the root, which was started without --paramserver"
         )
         return Reply(Refused(request_id=request_id, reason=reason))
 
@@ -59,7 +59,7 @@ class ReplicaHandler(RequestHandler):
         try:
             relay_id = self._relay.pass_on(request.holder, peer, now=now, request_id=request.request_id)
         except RingError as error:
-            reason = f"{error}: the addresses in paramserver.upstream form a ring; it must be null at the root"
+            reason = f"{error}: the addresses given with --paramserver form a ring; the root needs none"
             return Reply(Refused(request_id=request.request_id, reason=reason))
         return ToParent(request.model_copy(update={"request_id": relay_id}))
 

@@ -71,7 +71,7 @@ class RequestHandler(ABC):
     """Serves one run. Requests of another run, agent, contract or protocol version are refused with a reason."""
 
     def __init__(self, *, run_id: str, contract: str, stores: Stores) -> None:
-        self._run = ServedRun("parameter server", "actor.paramserver and learner.paramserver", run_id, contract, len(stores))
+        self._run = ServedRun("parameter server", "--paramserver", run_id, contract, len(stores))
         self._stores = stores
 
     def answer(self, message: Message, payloads: Sequence[memoryview], *, peer: Peer, now: float) -> Action | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.rpc.envelope import Message
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.transport import Client, Peer, Server
@@ -109,8 +110,7 @@ class ParameterServer:
         if self._upstream is not None and peer.name in self._upstream.routing_ids and not any(store.visible for store in self._stores):
             # Only before there are weights, which it cannot get from itself. Later, another client may be using the name.
             raise BadInputError(
-                f"paramserver.upstream: {self._upstream.endpoint} is this parameter server itself; set its parent's address, or null for "
-                "the root"
+                f"--paramserver {self._upstream.endpoint} is this parameter server itself: give its parent's address, or none for the root"
             )
         try:
             message = decode_header(frames[0])
@@ -162,54 +162,59 @@ class ParameterServer:
             self._log.info("serving a lineage", agent=agent, lineage=version.lineage, updates=version.updates)
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
         BadInputError: a task is unknown, an address cannot be used, the run directory cannot be written, or the process is its own parent.
 
     """
-    own = settings.paramserver
-    with ServiceProcess("paramserver", settings) as process, ExitStack() as sockets:
-        server = assemble(settings, process.contract, process.context, process.telemetry, sockets)
+    with ServiceProcess("paramserver", settings, identity) as process, ExitStack() as sockets:
+        server = assemble(
+            settings, identity, contract=process.contract, context=process.context, telemetry=process.telemetry, sockets=sockets
+        )
         process.serve_metrics()
-        role = "root" if own.upstream is None else f"replica of {own.upstream}"
-        process.announce(own.index, "listening", endpoint=server.endpoint, role=role)
+        parent = identity.addresses.get("paramserver")
+        role = "root" if parent is None else f"replica of {parent[0]}"
+        process.announce("listening", endpoint=server.endpoint, role=role)
         server.run(stop)
 
 
-def assemble(settings: RunSettings, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack) -> ParameterServer:
+def assemble(
+    settings: RunSettings, identity: Identity, *, contract: str, context: Context, telemetry: Telemetry, sockets: ExitStack
+) -> ParameterServer:
     """Bind, and build a root or a replica; ``sockets`` closes the sockets that are opened.
 
     Raises:
         BadInputError: an address cannot be used.
 
     """
-    own = settings.paramserver
     spec = environment_spec(settings.env)
     version_bytes = max_weights_bytes(settings, spec)
     # Each agent has a version under way, and may have repeated it over a new connection.
-    router = open_router(context, settings, "paramserver", max_frame_bytes=version_bytes, unread_frames=2 * settings.agents)
+    router = open_router(context, identity, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents)
     sockets.enter_context(router)
     stores: Stores = tuple(WeightsStore(max_version_bytes=version_bytes) for _ in range(settings.agents))
     meters = Meters(telemetry)
     meters.watch_clients(router, context.refusals)
-    if own.upstream is None:
+    if "paramserver" not in identity.addresses:
         liveness = Liveness(settings.agents, now=time.monotonic())
         # If every actor plays all tasks equally often, there is no reason to move one.
         stays_dense = settings.actor.environments % len(spec.task_names) != 0
-        leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=own.index_lease_seconds, stays_dense=stays_dense)
+        seconds = settings.paramserver.index_lease_seconds
+        leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=seconds, stays_dense=stays_dense)
         meters.watch_leases(leases, settings.agents)
         root = RootHandler(run_id=settings.name, contract=contract, stores=stores, leases=leases, liveness=liveness)
         return ParameterServer(router, root, stores=stores, telemetry=telemetry, meters=meters)
+    parent = identity.address("paramserver")
     relay = RelayTable()
-    replica = ReplicaHandler(run_id=settings.name, contract=contract, stores=stores, relay=relay, upstream=own.upstream)
-    followings = [Following(store, own.upstream, now=time.monotonic()) for store in stores]
+    replica = ReplicaHandler(run_id=settings.name, contract=contract, stores=stores, relay=relay, upstream=parent)
+    followings = [Following(store, parent, now=time.monotonic()) for store in stores]
     meters.watch_parent(followings)
     try:
         upstream = Upstream(
             context,
-            own.upstream,
+            parent,
             run_id=settings.name,
             contract=contract,
             followings=followings,
@@ -218,6 +223,6 @@ def assemble(settings: RunSettings, contract: str, context: Context, telemetry: 
             max_version_bytes=version_bytes,
         )
     except OSError as error:
-        raise BadInputError(f"paramserver.upstream: {error.strerror}") from error
+        raise BadInputError(f"--paramserver {parent}: {error.strerror}") from error
     sockets.enter_context(closing(upstream))
     return ParameterServer(router, replica, stores=stores, telemetry=telemetry, meters=meters, upstream=upstream)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from herd.config.population_journal import Began, Decided, Done, Failed, Returned
+from herd.protocols.population.journal import Began, Decided, Done, Failed, Returned
 from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd_population.rules import choose_partner, is_better, is_ready, perturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.config.population import PopulationSettings
-    from herd.config.population_journal import Settings
+    from herd.config.services import PopulationSettings
+    from herd.protocols.population.journal import Settings
     from herd.protocols.population.messages import MemberReport
 
 MOST_AHEAD = 1 << 32

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from herd.config.population_journal import Began, JournalError, journal_file, read_journal
-from herd.service.files import append_line, flush_directory
+from herd.files import JournalError, append_line, flush_directory
+from herd.protocols.population.journal import Began, journal_file, read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from herd.config.population_journal import Settings
+    from herd.protocols.population.journal import Settings
     from herd_population.controller import Event
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.population_journal import Decided, Failed
+from herd.protocols.population.journal import Decided, Failed
 from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from herd.config.draws import Value
-    from herd.config.population_journal import Settings
+    from herd.protocols.population.journal import Settings
 
 
 def is_ready(*, env_frames: int, burn_in_env_frames: int, episodes_since: int, fitness_episodes: int) -> bool:

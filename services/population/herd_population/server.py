@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.config.population_journal import JournalError
 from herd.config.sweep import swept_values
 from herd.envs.make import fitness_objection
+from herd.files import JournalError
 from herd.protocols.population.messages import MemberAnswer
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES, Refused
@@ -23,10 +23,11 @@ from herd_population.meters import Meters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.population_journal import Settings
     from herd.config.settings import RunSettings
+    from herd.protocols.population.journal import Settings
     from herd.protocols.population.messages import MemberReport
     from herd.rpc.envelope import Message
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.transport import Peer
 
@@ -42,7 +43,7 @@ class Reports:
         self._controller = controller
         self._journal = journal
         self._meters = meters
-        self._run = ServedRun("population", "learner.population", process.settings.name, process.contract, process.settings.agents)
+        self._run = ServedRun("population", "--population", process.settings.name, process.contract, process.settings.agents)
 
     def answer(self, _peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
         """Answer one report. A member that does not receive the answer reports again.
@@ -79,14 +80,14 @@ class Reports:
         return True
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
         BadInputError: unknown task, unusable address, journal of other settings, or a fitness that these tasks do not have.
 
     """
-    with ServiceProcess("population", settings) as process:
+    with ServiceProcess("population", settings, identity) as process:
         if (objection_to_tasks := fitness_objection(settings)) is not None:
             raise BadInputError(objection_to_tasks)
         meters = Meters(process.telemetry)
@@ -101,7 +102,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
         except JournalError as error:
             raise BadInputError(str(error)) from error
-        router = open_router(process.context, settings, "population", max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
+        router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
             reports = Reports(process, controller, journal, meters)
             serve_requests(process, router, reports.answer, meters, stop, events=journal.num_events)

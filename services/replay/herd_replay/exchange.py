@@ -105,7 +105,7 @@ class ReplayHandler:
         part_bytes: int,
     ) -> None:
         """``layout``: that of sampled unrolls. ``part_bytes``: packed size of a part of an episode."""
-        self._run = ServedRun("replay service", "learner.replay", run_id, contract, num_agents)
+        self._run = ServedRun("replay service", "--replay", run_id, contract, num_agents)
         self._layout = layout
         self._replica = replica
         self._assembler = assembler

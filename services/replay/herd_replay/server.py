@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.config.replay_service import OPEN_SHARE
 from herd.config.run_contract import run_layout
+from herd.config.services import OPEN_SHARE
 from herd.protocols.replay.client import WINDOW
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.pieces import inserted_layout
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from herd.config.settings import RunSettings
     from herd.rpc.envelope import Message
+    from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.transport import Peer
 
@@ -37,7 +38,7 @@ ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
 
 
-def run(settings: RunSettings, stop: StopRequest) -> None:
+def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
@@ -48,9 +49,9 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
     own = settings.replay_service
     if settings.replay.kind != "shared":
         raise BadInputError(f"replay.kind {settings.replay.kind} does not use a replay service: set it to shared")
-    with ServiceProcess("replay", settings) as process:
+    with ServiceProcess("replay", settings, identity) as process:
         layout = run_layout(settings, process.spec)
-        replica = Replica(own.index, own.replicas)
+        replica = Replica(identity.number, own.replicas)
         capacity_steps = replica.share_of(settings.replay.capacity_agent_steps)
         assembler = Assembler(int(own.memory_bytes * OPEN_SHARE))
         store = EpisodeStore(
@@ -81,7 +82,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             assembler=assembler,
             store=store,
             writers=writers,
-            random=np.random.default_rng([settings.seed, own.index]),
+            random=np.random.default_rng([settings.seed, identity.number]),
             part_bytes=PART_BYTES,
         )
         meters.watch_episodes(store, assembler, lambda: keeper.age_seconds)
@@ -93,8 +94,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
         unread_frames = max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes))
         router = open_router(
             process.context,
-            settings,
-            "replay",
+            identity,
             max_frame_bytes=frame_bytes,
             high_water_mark=ANSWERS_PER_PEER,
             unread_frames=unread_frames,
@@ -115,7 +115,7 @@ def run(settings: RunSettings, stop: StopRequest) -> None:
             return Reply(done.frames, done.refusal, done.malformed)
 
         with router:
-            serve_requests(process, router, answer, meters, stop, number=own.index, tick=keeper.tick, agent_steps=store.num_steps)
+            serve_requests(process, router, answer, meters, stop, tick=keeper.tick, agent_steps=store.num_steps)
             if not keeper.close():
                 raise LostAtEndError("the last snapshot of replay could not be written; the newest snapshot on disk is older")
             process.log.info("stopped", agent_steps=store.num_steps)

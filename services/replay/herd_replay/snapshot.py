@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from herd.config.foreign_files import MAX_JSON_BYTES, open_file, read_file
+from herd.files import MAX_JSON_BYTES, TEMPORARY, open_file, read_file, replace_file
 from herd.protocols.replay.pieces import EpisodeKey
 from herd.protocols.replay.samples import PART, PIECE
-from herd.service.files import TEMPORARY, replace_file
 from herd_replay.assembly import Episode, Piece
 from herd_replay.records import Record, record_parts
 from herd_replay.segments import RECORD_ALIGNMENT

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from herd.config.section import PositiveInt
+from herd.components.settings import PositiveInt
 from herd.config.suites import SuiteSettings
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
 from herd.envs.scores import ReferenceScores
@@ -68,7 +69,7 @@ class Corridor:
 
 def _spec(settings: CorridorSettings) -> EnvSpec:
     require_known(settings.tasks, ("corridor",), "corridor")
-    return EnvSpec(settings.tasks, NO_FRAMES, 1, 2, settings.action_repeat, 0, vector_size=settings.length)
+    return EnvSpec(settings.tasks, NO_FRAMES, 1, discrete(2), settings.action_repeat, 0, vector_size=settings.length)
 
 
 def _make(settings: CorridorSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, **_: Any) -> BatchedEnvironment:

@@ -18,6 +18,7 @@ from tests.helm.rendering import (
     names,
     of_component,
     pod_of,
+    read_pod,
     render,
     render_ci,
     settings_of,
@@ -47,23 +48,12 @@ def test_actors_have_neither_service_nor_disruption_budget() -> None:
 
 def test_actors_lease_an_index_and_know_every_shard(tmp_path: Path) -> None:
     objects = render_ci("multi-learner-values.yaml")
-    settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
-    assert settings.actor.index is None
-    assert settings.actor.learner == tuple(f"tcp://herd-learner-{rank}.herd-learner:7100" for rank in range(8))
-    assert settings.actor.paramserver == "tcp://herd-paramserver-replica:7200"
-    assert settings.actor.bandit == "tcp://herd-bandit:7300"
-    assert (settings.actor.metrics_host, settings.actor.metrics_port) == ("*", 9400)
-
-
-def test_local_addresses_of_the_experiment_are_overridden(tmp_path: Path) -> None:
-    text = "actor: {index: 3, pin_to_cpu: true, metrics_port: 9999, learner: 'tcp://127.0.0.1:1', paramserver: 'tcp://127.0.0.1:2'}"
-    objects = render(*with_values(f"experiment={text}"))
-    settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
-    assert settings.actor.index is None
+    settings, identity = read_pod(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
+    assert (identity.agent, identity.index, identity.metrics) == (None, None, ("*", 9400))
+    assert identity.addresses["learner"] == tuple(f"tcp://herd-learner-{rank}.herd-learner:7100" for rank in range(8))
+    assert identity.address("paramserver") == "tcp://herd-paramserver-replica:7200"
+    assert identity.address("bandit") == "tcp://herd-bandit:7300"
     assert not settings.actor.pin_to_cpu
-    assert settings.actor.metrics_port == 9400
-    assert settings.actor.learner == ("tcp://herd-learner-0.herd-learner:7100",)
-    assert settings.actor.paramserver == "tcp://herd-paramserver:7200"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.rendering import ROOT, find, names, pod_of, render, settings_of, with_values
+from tests.helm.rendering import ROOT, find, names, pod_of, read_pod, render, with_values
 
 pytestmark = pytest.mark.processes
 
@@ -26,9 +26,9 @@ def test_the_bandit_exists_only_if_the_experiment_needs_it(words: tuple[str, ...
     objects = render(*with_values(*words))
     kinds = {kind for kind, name in names(objects) if name == "herd-bandit"}
     assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
-    settings = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
+    settings, identity = read_pod(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
     assert settings.loss.draws_temperatures == is_there
-    assert (settings.actor.bandit == "tcp://herd-bandit:7300") == is_there
+    assert identity.addresses.get("bandit") == (("tcp://herd-bandit:7300",) if is_there else None)
 
 
 def test_the_bandit_exists_for_an_experiment_given_as_text() -> None:
@@ -40,8 +40,7 @@ def test_the_bandit_has_one_replica_and_its_ports(tmp_path: Path) -> None:
     objects = render(*with_values(*DICE))
     bandit = find(objects, "StatefulSet", "herd-bandit")
     assert bandit["spec"]["replicas"] == 1
-    settings = settings_of(objects, bandit, tmp_path).bandit
-    assert (settings.host, settings.port, settings.metrics_port) == ("*", 7300, 9400)
+    assert read_pod(objects, bandit, tmp_path)[1].listen == ("*", 7300)
 
 
 def test_persistence_and_disruption_budget_can_be_switched() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.rendering import find, names, pod_of, render, settings_of, with_values
+from tests.helm.rendering import find, identity_of, names, pod_of, read_pod, render, with_values
 
 pytestmark = pytest.mark.processes
 
@@ -28,11 +28,10 @@ def test_the_evaluator_has_one_replica_and_the_actors_services(tmp_path: Path) -
     objects = render(*with_values(*WITH, "paramserverReplica.replicas=2", "experiment.loss.kind=dice"))
     evaluator = find(objects, "Deployment", "herd-evaluator")
     assert (evaluator["spec"]["replicas"], evaluator["spec"]["strategy"]) == (1, {"type": "Recreate"})
-    settings = settings_of(objects, evaluator, tmp_path)
-    actor = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).actor
-    assert (settings.evaluation.paramserver, settings.evaluation.bandit) == (actor.paramserver, actor.bandit)
-    assert settings.evaluation.paramserver == "tcp://herd-paramserver-replica:7200"
-    assert (settings.evaluation.metrics_host, settings.evaluation.metrics_port) == ("*", 9400)
+    settings, own = read_pod(objects, evaluator, tmp_path)
+    actor = identity_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
+    assert own.addresses == {name: actor.addresses[name] for name in ("paramserver", "bandit")}
+    assert own.address("paramserver") == "tcp://herd-paramserver-replica:7200"
     assert settings.evaluation.interval_seconds == 600
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.rendering import container_of, find, names, pod_of, render, settings_of, with_values
+from tests.helm.rendering import container_of, find, identity_of, names, pod_of, render, settings_of, with_values
 
 pytestmark = pytest.mark.processes
 
@@ -28,11 +28,10 @@ def test_actors_use_inference_with_the_same_parameter_server(tmp_path: Path) -> 
     objects = render(*with_values(*WITH, "paramserverReplica.replicas=2", "experiment.inference.replicas=3"))
     deployment = find(objects, "Deployment", "herd-inference")
     assert deployment["spec"]["replicas"] == 3
-    inference = settings_of(objects, deployment, tmp_path).inference
-    actor = settings_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path).actor
-    assert actor.inference_service == f"tcp://herd-inference:{inference.port}"
-    assert inference.paramserver == actor.paramserver == "tcp://herd-paramserver-replica:7200"
-    assert (inference.host, inference.metrics_host, inference.metrics_port) == ("*", "*", 9400)
+    inference = identity_of(objects, deployment, tmp_path)
+    actor = identity_of(objects, find(objects, "Deployment", "herd-actor"), tmp_path)
+    assert actor.address("inference") == f"tcp://herd-inference:{inference.listen.port}"
+    assert inference.address("paramserver") == actor.address("paramserver") == "tcp://herd-paramserver-replica:7200"
     assert "--ready=http://herd-inference:9400" in container_of(find(objects, "Pod", "herd-test"))["args"]
     assert find(render(*with_values(*WITH, "inference.replicas=5")), "Deployment", "herd-inference")["spec"]["replicas"] == 5
 

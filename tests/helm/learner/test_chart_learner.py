@@ -14,6 +14,7 @@ from tests.helm.rendering import (
     find,
     names,
     pod_of,
+    read_pod,
     render,
     render_ci,
     settings_of,
@@ -91,14 +92,14 @@ def test_pods_without_a_controller_share_a_group_per_version() -> None:
 
 
 def test_every_start_resumes_and_waits_for_a_signal_at_the_end(tmp_path: Path) -> None:
-    objects = render(*with_values("experiment=name: mine\nlearner: {threads: 1, host: 127.0.0.1, port: 0}\nstop: {env_frames: 1000}"))
-    settings = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
+    objects = render(*with_values("experiment=name: mine\nlearner: {threads: 1}\nstop: {env_frames: 1000}"))
+    settings, identity = read_pod(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
     assert settings.resume
     assert settings.stop.wait_for_signal
     assert settings.stop.env_frames == 1000
     assert settings.directory == Path("/var/lib/herd/runs/mine")
-    assert (settings.learner.host, settings.learner.port, settings.learner.threads) == ("*", 7100, None)
-    assert settings.learner.paramserver == "tcp://herd-paramserver:7200"
+    assert (identity.listen, settings.learner.threads) == (("*", 7100), None)
+    assert identity.address("paramserver") == "tcp://herd-paramserver:7200"
 
 
 def test_a_gpu_is_requested_on_request(tmp_path: Path) -> None:
@@ -163,6 +164,12 @@ def test_a_disruption_budget_is_created_on_request() -> None:
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (0, "AlwaysAllow")
 
 
-def test_threads_follow_the_cpu_limit() -> None:
-    env = {each["name"]: each for each in container_of(learner())["env"]}
-    assert env["OMP_NUM_THREADS"]["valueFrom"] == {"resourceFieldRef": {"containerName": "learner", "resource": "limits.cpu"}}
+def test_threads_follow_the_cpu_limit_or_the_request() -> None:
+    def source(*words: str) -> object:
+        env = {each["name"]: each for each in container_of(learner(*words))["env"]}
+        return env.get("OMP_NUM_THREADS", {}).get("valueFrom", {}).get("resourceFieldRef", {}).get("resource")
+
+    assert source() == "limits.cpu"
+    # Without a limit, limits.cpu is the number of CPUs of the node.
+    assert source("learner.resources.limits.cpu=null") == "requests.cpu"
+    assert source("learner.resources.limits.cpu=null", "learner.resources.requests.cpu=null") is None

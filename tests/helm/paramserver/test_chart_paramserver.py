@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.rendering import find, names, render, render_ci, settings_of, with_values
+from herd.service.identity import Endpoint, Identity
+from tests.helm.rendering import find, identity_of, names, render, render_ci, with_values
 
 pytestmark = pytest.mark.processes
 
@@ -14,12 +15,10 @@ REPLICA = "herd-paramserver-replica"
 
 
 def test_the_root_has_one_replica_and_no_parent(tmp_path: Path) -> None:
-    objects = render(*with_values("experiment=paramserver: {upstream: 'tcp://x:1', port: 0}"))
+    objects = render()
     root = find(objects, "StatefulSet", "herd-paramserver")
     assert root["spec"]["replicas"] == 1
-    settings = settings_of(objects, root, tmp_path).paramserver
-    assert settings.upstream is None
-    assert (settings.host, settings.port) == ("*", 7200)
+    assert identity_of(objects, root, tmp_path) == Identity(listen=Endpoint("*", 7200), metrics=Endpoint("*", 9400))
     assert find(objects, "Service", "herd-paramserver")["spec"]["clusterIP"] == "None"
 
 
@@ -27,13 +26,13 @@ def test_replicas_follow_the_root_and_serve_actors(tmp_path: Path) -> None:
     objects = render(*with_values("paramserverReplica.replicas=3"))
     replicas = find(objects, "StatefulSet", REPLICA)
     assert replicas["spec"]["replicas"] == 3
-    assert settings_of(objects, replicas, tmp_path).paramserver.upstream == "tcp://herd-paramserver:7200"
+    assert identity_of(objects, replicas, tmp_path).address("paramserver") == "tcp://herd-paramserver:7200"
     service = find(objects, "Service", REPLICA)["spec"]
     assert "clusterIP" not in service  # a cluster IP, which balances over the replicas that have weights
     assert "publishNotReadyAddresses" not in service
     actor, learner = find(objects, "Deployment", "herd-actor"), find(objects, "StatefulSet", "herd-learner")
-    assert settings_of(objects, actor, tmp_path).actor.paramserver == f"tcp://{REPLICA}:7200"
-    assert settings_of(objects, learner, tmp_path).learner.paramserver == "tcp://herd-paramserver:7200"
+    assert identity_of(objects, actor, tmp_path).address("paramserver") == f"tcp://{REPLICA}:7200"
+    assert identity_of(objects, learner, tmp_path).address("paramserver") == "tcp://herd-paramserver:7200"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from herd.config.settings import RunSettings
+from herd.service.identity import Identity
 from tests.helm.rendering import (
     Object,
     RenderError,
@@ -14,9 +15,9 @@ from tests.helm.rendering import (
     find,
     names,
     pod_of,
+    read_pod,
     render,
     render_ci,
-    settings_of,
     with_values,
     workloads,
 )
@@ -37,14 +38,14 @@ def test_the_controller_exists_only_for_a_population() -> None:
 def test_every_member_has_its_own_learners_known_to_all_actors(shards: int, tmp_path: Path) -> None:
     objects = render_ci(FILE, *with_values(f"learner.shards={shards}", "experiment.agents=3"))
 
-    def settings(kind: str, name: str) -> RunSettings:
-        return settings_of(objects, find(objects, kind, name), tmp_path)
+    def told(kind: str, name: str) -> tuple[RunSettings, Identity]:
+        return read_pod(objects, find(objects, kind, name), tmp_path)
 
     hosts = [f"herd-learner-{agent}-{rank}.herd-learner" for agent in range(3) for rank in range(shards)]
     for agent in range(3):
         name = f"herd-learner-{agent}"
-        own = settings("StatefulSet", name).learner
-        assert (own.agent, own.shards, own.population) == (agent, shards, "tcp://herd-population:7500")
+        settings, own = told("StatefulSet", name)
+        assert (own.agent, settings.learner.shards, own.address("population")) == (agent, shards, "tcp://herd-population:7500")
         member = find(objects, "StatefulSet", name)
         assert member["spec"]["serviceName"] == "herd-learner"
         assert member["spec"]["selector"]["matchLabels"].items() <= member["spec"]["template"]["metadata"]["labels"].items()
@@ -52,14 +53,13 @@ def test_every_member_has_its_own_learners_known_to_all_actors(shards: int, tmp_
         assert addresses == ([f"{name}-0.herd-learner"] if shards > 1 else [])
     selectors = [each["spec"]["selector"]["matchLabels"] for each in workloads(objects) if each["kind"] == "StatefulSet"]
     assert len({str(sorted(selector.items())) for selector in selectors}) == len(selectors)
-    actor = settings("Deployment", "herd-actor").actor
-    assert actor.learner == tuple(f"tcp://{host}:7100" for host in hosts)
+    _, actor = told("Deployment", "herd-actor")
+    assert actor.addresses["learner"] == tuple(f"tcp://{host}:7100" for host in hosts)
     assert (actor.agent, actor.index) == (None, None)  # agent and index are leased together
     test = container_of(find(objects, "Pod", "herd-test"))["args"]
     assert [word for word in test if word.startswith("--learner")] == [f"--learner=http://{host}:9400" for host in hosts]
     assert "--ready=http://herd-population:9400" in test
-    service = settings("StatefulSet", "herd-population").population
-    assert (service.strategy, service.host, service.port, service.metrics_port) == ("pbt", "*", 7500, 9400)
+    assert told("StatefulSet", "herd-population")[1].listen == ("*", 7500)
 
 
 def test_members_must_share_a_volume() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.rendering import container_of, find, names, pod_of, render, settings_of, with_values
+from tests.helm.rendering import container_of, find, identity_of, names, pod_of, read_pod, render, with_values
 
 pytestmark = pytest.mark.processes
 
@@ -20,9 +20,9 @@ def test_replay_exists_only_if_the_experiment_shares_it(words: tuple[str, ...], 
     objects = render(*with_values(*words))
     kinds = {kind for kind, name in names(objects) if name == "herd-replay"}
     assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
-    settings = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
+    settings, identity = read_pod(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
     assert (settings.replay.kind == "shared") == is_there
-    assert (settings.learner.replay == ("tcp://herd-replay-0.herd-replay:7400",)) == is_there
+    assert identity.addresses.get("replay") == (("tcp://herd-replay-0.herd-replay:7400",) if is_there else None)
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_every_replica_has_its_own_name_and_index(words: tuple[str, ...], tmp_pa
     objects = render(*with_values(*SHARED, *words))
     replay = find(objects, "StatefulSet", "herd-replay")
     assert replay["spec"]["replicas"] == 3
-    settings = settings_of(objects, replay, tmp_path).replay_service
-    assert (settings.replicas, settings.host, settings.port, settings.metrics_port) == (3, "*", 7400, 9400)
-    (index,) = [each for each in container_of(replay)["env"] if each["name"] == "HERD_REPLAY_SERVICE__INDEX"]
+    settings, identity = read_pod(objects, replay, tmp_path)
+    assert (settings.replay_service.replicas, identity.index, identity.listen) == (3, 0, ("*", 7400))
+    (index,) = [each for each in container_of(replay)["env"] if each["name"] == "HERD_INDEX"]
     assert index["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
     assert find(objects, "Service", "herd-replay")["spec"]["clusterIP"] == "None"
-    learner = settings_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path).learner
-    assert learner.replay == tuple(f"tcp://herd-replay-{number}.herd-replay:7400" for number in range(3))
+    learner = identity_of(objects, find(objects, "StatefulSet", "herd-learner"), tmp_path)
+    assert learner.addresses["replay"] == tuple(f"tcp://herd-replay-{number}.herd-replay:7400" for number in range(3))
 
 
 def test_other_settings_do_not_restart_replay() -> None:

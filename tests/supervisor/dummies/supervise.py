@@ -4,15 +4,15 @@ import sys
 from pathlib import Path
 
 from herd.config.settings import StopSettings
-from herd.supervisor.plan import ChildPlan
-from herd.supervisor.restarts import RestartPolicy
-from herd.supervisor.shutdown import Grace
-from herd.supervisor.supervisor import Supervisor
+from herd.launch.plan import ChildPlan
+from herd.launch.restarts import RestartPolicy
+from herd.launch.shutdown import Grace
+from herd.launch.supervisor import Supervisor
 from tests.patience import patient
 
 
 class PrintingView:
-    def show(self, snapshot):
+    def show(self, children, readings, elapsed_seconds, trained_seconds):
         pass
 
     def note(self, message):

@@ -2,24 +2,21 @@
 {{- $shards := include "herd.shards" . | int -}}
 {{- $links := include "herd.setting" (list . "actor" "links" 2) | int -}}
 {{- $enough := add (sub $shards (include "herd.fewestActors" . | int)) 1 | int -}}
-# The parameter server leases indices, because pods of a Deployment have no number.
-- --actor.index=null
 # Other pods share the node.
 - --actor.pin_to_cpu=false
-- --actor.learner={{ include "herd.addresses.learner" . }}
-- --actor.paramserver={{ include "herd.address.weights" . }}
+# Without --index: the parameter server leases indices, because pods of a Deployment have no number.
+- --learner={{ include "herd.addresses.learner" . }}
+- --paramserver={{ include "herd.address.weights" . }}
 {{- if include "herd.hasBandit" . }}
-- --actor.bandit={{ include "herd.address.bandit" . }}
+- --bandit={{ include "herd.address.bandit" . }}
 {{- end }}
 {{- if include "herd.hasInference" . }}
-- --actor.inference_service={{ include "herd.address.inference" . }}
+- --inference={{ include "herd.address.inference" . }}
 {{- end }}
 {{- if gt $enough $links }}
 # Actors connect to consecutive shards. With so few actors, fewer links would leave a shard without actors.
 - --actor.links={{ $enough }}
 {{- end }}
-- --actor.metrics_host=*
-- --actor.metrics_port=9400
 {{- end -}}
 
 {{/* The Deployments of actors, as a JSON list of {name, group, values}: one for each group, or a single one without groups. */}}

@@ -4,12 +4,10 @@
 {{- end -}}
 
 {{- define "herd.evaluator.args" -}}
-- --evaluation.paramserver={{ include "herd.address.weights" . }}
+- --paramserver={{ include "herd.address.weights" . }}
 {{- if include "herd.hasBandit" . }}
-- --evaluation.bandit={{ include "herd.address.bandit" . }}
+- --bandit={{ include "herd.address.bandit" . }}
 {{- end }}
-- --evaluation.metrics_host=*
-- --evaluation.metrics_port=9400
 {{- end -}}
 
 {{/* The name of the claim. A Deployment has no claim templates, so the claim is a separate object. */}}

@@ -8,24 +8,21 @@
 - --stop.wait_for_signal=true
 - --learner.shards={{ include "herd.shards" . }}
 {{- if gt (include "herd.agents" . | int) 1 }}
-- --learner.agent={{ $agent }}
+- --agent={{ $agent }}
 {{- end }}
-- --learner.host=*
-- --learner.port=7100
-- --learner.paramserver={{ include "herd.address.paramserver" . }}
+- --listen=*:7100
+- --paramserver={{ include "herd.address.paramserver" . }}
 {{- if include "herd.hasPopulation" . }}
-- --learner.population={{ include "herd.address.population" . }}
+- --population={{ include "herd.address.population" . }}
 {{- end }}
 {{- if include "herd.hasReplay" . }}
-- --learner.replay={{ include "herd.addresses.replay" . }}
+- --replay={{ include "herd.addresses.replay" . }}
 {{- end }}
 # Use the CPUs of the pod, not the number in the experiment.
 - --learner.threads=null
 {{- if .Values.learner.gpu.enabled }}
 - --learner.device=cuda
 {{- end }}
-- --learner.metrics_host=*
-- --learner.metrics_port=9400
 {{- end -}}
 {{- end -}}
 
@@ -35,11 +32,19 @@
 {{- with index . 0 -}}
 - name: HOME
   value: /tmp
+# Without a limit, limits.cpu would be the CPUs of the node.
+{{- $resources := (include "herd.component" (list . "learner") | fromJson).resources | default dict }}
+{{- $cpu := list }}
+{{- range list "limits" "requests" }}
+{{- if dig . "cpu" "" $resources }}{{ $cpu = append $cpu (printf "%s.cpu" .) }}{{ end }}
+{{- end }}
+{{- with first $cpu }}
 - name: OMP_NUM_THREADS
   valueFrom:
     resourceFieldRef:
       containerName: learner
-      resource: limits.cpu
+      resource: {{ . }}
+{{- end }}
 {{- if gt (include "herd.shards" . | int) 1 }}
 - name: RANK
   valueFrom:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.scores import ReferenceScores, read_reference_scores
 from herd.envs.suite import Suite, require_known
@@ -39,7 +40,7 @@ def _spec(settings: AtariSettings) -> EnvSpec:
         task_names=settings.tasks,
         frame_shape=(settings.frame_height, settings.frame_width, 1 if settings.grayscale else 3),
         frame_stack=settings.frame_stack,
-        num_actions=minimal if settings.action_set == "minimal" else NUM_FULL_ACTIONS,
+        actions=discrete(minimal if settings.action_set == "minimal" else NUM_FULL_ACTIONS),
         action_repeat=settings.action_repeat,
         instruction_length=0,
     )

@@ -23,7 +23,8 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from herd.envs.api import FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
+from herd.envs.api import Observation, Transition, checked_actions, dealt_task_ids
+from herd.envs.games import FrameStacks, Games
 from herd.envs.suites.atari.start import GameStart, game_start
 
 if TYPE_CHECKING:
@@ -97,15 +98,12 @@ class AtariEnvironments:
         height, width, channels = spec.frame_shape
         shape = (num_environments, spec.frame_stack, height, width) + ((3,) if channels == 3 else ())
         self._gathered = [np.empty(shape, np.uint8) for _ in range(2)] if num_games > 1 else []
-        planes = (num_environments, spec.frame_stack, 3, height, width)
-        self._planes = [np.zeros(planes, np.uint8) for _ in range(2)] if channels == 3 else []
+        self._planes = FrameStacks(spec, num_environments) if channels == 3 else None
 
         self._lives = np.zeros(num_environments, np.int32)
-        self._over = np.zeros(num_environments, np.bool_)
+        self._games = Games(self.task_ids)
         self._cut_off = np.zeros(num_environments, np.bool_)
         self._rewarded_at = np.zeros(num_environments, np.int32)
-        self._return = np.zeros(num_environments, np.float64)
-        self._steps = np.zeros(num_environments, np.int64)
 
     def reset(self) -> Observation:
         """Start a new game in every environment. The first call seeds the emulators, which takes about 70 ms each."""
@@ -119,27 +117,23 @@ class AtariEnvironments:
         raw.game_over[:] = False
         everywhere = np.ones(self.num_environments, np.bool_)
         self._restart(raw, raw.frames < self._least_frames)
-        self._begin_games(everywhere)
-        self._over[:] = False
+        self._games.begin()
         self._lives = raw.lives
         self._rewarded_at = raw.frames
         return Observation(self._stack_of(raw, everywhere), everywhere, None)
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Repeat each action for ``action_repeat`` frames; games that are over are restarted instead."""
-        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.num_actions)
+        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.actions.num_actions)
         raw = self._emulate(actions)
-        starting = self._over
+        starting = self._games.over
         valid = ~starting
         if starting.any():
             # The emulators do not know our time limit, so they have continued games that it ended.
             self._restart(raw, starting & (self._cut_off | (raw.frames < self._least_frames)))
             raw.rewards[starting] = 0
             raw.game_over[starting] = False
-            self._begin_games(starting)
         rewards = raw.rewards.astype(np.float32)
-        self._return += rewards
-        self._steps += valid
 
         terminated = raw.game_over
         if self._settings.life_loss_ends_episode:
@@ -148,11 +142,8 @@ class AtariEnvironments:
         self._lives = raw.lives
         self._rewarded_at = np.where(starting | (raw.rewards != 0), raw.frames, self._rewarded_at)
         self._cut_off = valid & self._at_a_limit(raw.frames) & ~raw.game_over
-        self._over = raw.game_over | self._cut_off
+        finished = self._games.count(starting, rewards, raw.game_over | self._cut_off)
         truncated = self._cut_off & ~terminated
-        finished = tuple(
-            FinishedGame(int(e), int(self.task_ids[e]), float(self._return[e]), int(self._steps[e])) for e in np.flatnonzero(self._over)
-        )
         return Transition(Observation(self._stack_of(raw, starting), starting, None), rewards, terminated, truncated, valid, finished)
 
     def close(self) -> None:
@@ -176,8 +167,8 @@ class AtariEnvironments:
             fire_on_reset=settings.fire_on_reset,
             sticky_action_probability=settings.sticky_action_probability,
         )
-        if start.num_actions != self.spec.num_actions:
-            raise RuntimeError(f"{game} has {start.num_actions} actions in this ale-py, expected {self.spec.num_actions}")
+        if start.num_actions != self.spec.actions.num_actions:
+            raise RuntimeError(f"{game} has {start.num_actions} actions in this ale-py, expected {self.spec.actions.num_actions}")
         emulators = AtariVectorEnv(
             game,
             len(range(self.num_environments)[environments]),
@@ -258,22 +249,12 @@ class AtariEnvironments:
     def _parts_of(self, environments: NDArray[np.bool_]) -> Iterable[_Part]:
         return (part for part in self._parts if environments[part.environments].any())
 
-    def _begin_games(self, starting: NDArray[np.bool_]) -> None:
-        self._return[starting] = 0.0
-        self._steps[starting] = 0
-
     def _stack_of(self, raw: _Raw, starting: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the emulators' stack as [E, S * C, H, W]."""
-        if not self._planes:
+        if self._planes is None:
             return raw.stack
-        # The colours of a pixel are adjacent and must be separated. Only the newest frame is copied, except at
-        # a reset, where the older planes are 0.
-        older, newer = self._planes
-        newer[:, :-1] = older[:, 1:]
-        newer[starting, :-1] = 0
-        newer[:, -1] = raw.stack[:, -1].transpose(0, 3, 1, 2)
-        self._planes = [newer, older]
-        return newer.reshape(self.num_environments, -1, *self.spec.frame_shape[:2])
+        # The colours of a pixel are adjacent and must be separated.
+        return self._planes.add(raw.stack[:, -1].transpose(0, 3, 1, 2), starting)
 
 
 def _as_the_emulator_counts(part: _Part, actions: NDArray[np.int32]) -> NDArray[np.int32]:

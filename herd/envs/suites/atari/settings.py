@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from herd.config.section import Fraction, NonNegativeInt, PositiveInt
+from herd.components.settings import Fraction, NonNegativeInt, PositiveInt
 from herd.config.suites import SuiteSettings
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.instructions import MAX_WORDS
+from herd.envs.reading import MAX_WORDS
 from herd.envs.suite import Suite, require_known
 from herd.envs.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks
 from herd.envs.suites.catch.settings import CatchSettings
@@ -20,7 +21,7 @@ def _spec(settings: CatchSettings) -> EnvSpec:
         task_names=tuple(task.name for task in scaled_tasks(settings)),
         frame_shape=(settings.frame_height, settings.frame_width, 1),
         frame_stack=settings.frame_stack,
-        num_actions=NUM_CATCH_ACTIONS,
+        actions=discrete(NUM_CATCH_ACTIONS),
         action_repeat=settings.action_repeat,
         instruction_length=MAX_WORDS if INSTRUCTED in settings.tasks else 0,
     )

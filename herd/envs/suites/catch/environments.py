@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.envs.api import FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
-from herd.envs.instructions import hash_instruction
+from herd.envs.api import Observation, Transition, checked_actions, dealt_task_ids
+from herd.envs.games import FrameStacks, Games
+from herd.envs.reading import hash_instruction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,8 +72,9 @@ class CatchEnvironments:
         self._slot_keys = _mixed(run_key + (first_slot + self._environments).astype(np.uint64) * _GOLDEN)
         self._num_games = np.zeros(num_environments, np.uint64)
         rows, columns, _ = spec.frame_shape
-        # Two buffers are used in turn, so that the arrays of the previous call stay valid.
-        self._stacks = [np.zeros((num_environments, spec.frame_stack, rows, columns), np.uint8) for _ in range(2)]
+        self._boards = np.zeros((num_environments, 1, rows, columns), np.uint8)
+        self._stacks = FrameStacks(spec, num_environments)
+        self._games = Games(self.task_ids)
         self._words = np.array([hash_instruction(text) for text in INSTRUCTIONS], np.int64)
 
         self._ball_row = np.zeros(num_environments, np.int64)
@@ -80,20 +82,18 @@ class CatchEnvironments:
         self._paddle = np.zeros(num_environments, np.int64)
         self._avoid = np.zeros(num_environments, np.bool_)
         self._frames = np.zeros(num_environments, np.int64)
-        self._steps = np.zeros(num_environments, np.int64)
-        self._over = np.zeros(num_environments, np.bool_)
-        self._return = np.zeros(num_environments, np.float64)
 
     def reset(self) -> Observation:
         """Start a new game on every board."""
         everywhere = np.ones(self.num_environments, np.bool_)
         self._start_games(everywhere)
+        self._games.begin()
         return self._observe(everywhere)
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Move every board by ``action_repeat`` env frames; boards whose game is over start the next one instead."""
         actions = checked_actions(actions, num_environments=self.num_environments, num_actions=NUM_CATCH_ACTIONS)
-        starting = self._over
+        starting = self._games.over
         valid = ~starting
         rewards = np.zeros(self.num_environments, np.float32)
         terminated = np.zeros(self.num_environments, np.bool_)
@@ -101,12 +101,7 @@ class CatchEnvironments:
             self._advance(actions, valid & ~terminated, rewards, terminated)
         rewards *= self._reward_scale
         truncated = valid & ~terminated & (self._frames >= self._max_frames)
-        self._steps += valid
-        self._return += rewards
-        self._over = terminated | truncated
-        finished = tuple(
-            FinishedGame(int(e), int(self.task_ids[e]), float(self._return[e]), int(self._steps[e])) for e in np.flatnonzero(self._over)
-        )
+        finished = self._games.count(starting, rewards, terminated | truncated)
         if starting.any():
             self._start_games(starting)
         return Transition(self._observe(starting), rewards, terminated, truncated, valid, finished)
@@ -123,9 +118,8 @@ class CatchEnvironments:
         self._ball_column[starting] = ((draws & np.uint64(0xFFFFFFFF)) % np.uint64(columns)).astype(np.int64)[starting]
         self._avoid[starting] = (self._instructed & (draws >> np.uint64(63)).astype(np.bool_))[starting]
         self._paddle[starting] = columns // 2
-        for counter in (self._ball_row, self._frames, self._steps, self._return):
-            counter[starting] = 0
-        self._over[starting] = False
+        self._ball_row[starting] = 0
+        self._frames[starting] = 0
 
     def _advance(
         self, actions: NDArray[np.int32], moving: NDArray[np.bool_], rewards: NDArray[np.float32], terminated: NDArray[np.bool_]
@@ -143,18 +137,14 @@ class CatchEnvironments:
 
     def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:
         """Add the boards to the stacks, which restart at ``game_reset`` [E]."""
-        older, newer = self._stacks
-        newer[:, :-1] = older[:, 1:]
-        newer[game_reset] = 0
-        newest = newer[:, -1]
-        newest[...] = 0
-        newest[self._environments, self._ball_row, self._ball_column] = 255
-        newest[self._environments, -1, self._paddle] = 255
-        self._stacks = [newer, older]
+        boards = self._boards
+        boards[...] = 0
+        boards[self._environments, 0, self._ball_row, self._ball_column] = 255
+        boards[self._environments, 0, -1, self._paddle] = 255
         instructions = None
         if self.spec.instruction_length:
             instructions = np.where(self._instructed[:, None], self._words[self._avoid.astype(np.int64)], 0)
-        return Observation(newer, game_reset, instructions)
+        return Observation(self._stacks.add(boards, game_reset), game_reset, instructions)
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

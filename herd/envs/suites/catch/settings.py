@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from herd.config.section import PositiveFloat, PositiveInt
+from herd.components.settings import PositiveFloat, PositiveInt
 from herd.config.suites import SuiteSettings
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.instructions import MAX_WORDS
+from herd.envs.reading import MAX_WORDS
 from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
 from herd.envs.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
 from herd.envs.suites.dmlab.settings import DMLabSettings
@@ -25,7 +26,7 @@ def _spec(settings: DMLabSettings) -> EnvSpec:
         task_names=settings.tasks,
         frame_shape=(settings.frame_height, settings.frame_width, 3),
         frame_stack=1,
-        num_actions=len(ACTIONS[settings.action_set]),
+        actions=discrete(len(ACTIONS[settings.action_set])),
         action_repeat=settings.action_repeat,
         instruction_length=MAX_WORDS,
     )
@@ -34,10 +35,10 @@ def _spec(settings: DMLabSettings) -> EnvSpec:
 def _make(
     settings: DMLabSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.processes.environments import ProcessEnvironments  # noqa: PLC0415  only processes that play need it
+    from herd.envs.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
     maker = f"{__name__}.level:make_level"
-    return ProcessEnvironments(
+    return SoloEnvironments(
         settings,
         spec,
         maker,

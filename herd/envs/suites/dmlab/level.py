@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 import deepmind_lab
 import numpy as np
 
-from herd.envs.processes.solo import Played, Seen
+from herd.envs.reading import FRAME, WORDS, hashed_words
+from herd.envs.solo import Played
 from herd.envs.suites.dmlab.cache import LevelCache
 from herd.envs.suites.dmlab.levels import ACTIONS, level_path
 from herd.envs.suites.dmlab.settings import DMLabSettings
 
 if TYPE_CHECKING:
-    from herd.envs.processes.solo import SoloEnvironment
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from herd.envs.solo import SoloEnvironment
 
 _FRAME, _INSTRUCTION = "RGB_INTERLEAVED", "INSTR"
 _HELD_OUT_MIXER_SEED = 0x600D5EED
@@ -49,7 +54,7 @@ class LabLevel:
             temp_folder=gettempdir(),
         )
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> dict[str, NDArray[Any]]:
         """Start a new game."""
         self._lab.reset(seed=seed if self._level_seeds is None else seed % self._level_seeds)
         return self._seen()
@@ -65,6 +70,6 @@ class LabLevel:
         """Remove the Lab's temporary folder."""
         self._lab.close()
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> dict[str, NDArray[Any]]:
         observations = self._lab.observations()
-        return Seen(observations[_FRAME], observations[_INSTRUCTION])
+        return {FRAME: observations[_FRAME], WORDS: hashed_words(observations[_INSTRUCTION])}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.config.section import TRUE_WORDS, PositiveInt
+from herd.components.settings import TRUE_WORDS, PositiveInt
 from herd.config.suites import SuiteSettings
 from herd.envs.suites.dmlab.levels import ALL_LEVELS, dmlab30, spelled_out
 

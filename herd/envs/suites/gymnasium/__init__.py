@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.envs.api import UnknownTaskError
 from herd.envs.reading import FRAME, VECTOR, WORDS
@@ -27,13 +28,13 @@ def _spec_of(settings_json: str) -> EnvSpec:
     """Return the spaces. Only environments know them, so each task's is created once in every process that calls this, and closed."""
     settings = GymnasiumSettings.model_validate_json(settings_json)
     try:
-        from herd.envs.suites.gymnasium.rows import make_rows  # noqa: PLC0415  settings alone do without gymnasium
+        from herd.envs.suites.gymnasium.game import make_game  # noqa: PLC0415  settings alone do without gymnasium
     except ModuleNotFoundError as error:
         raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
 
     found = []
     for task in dict.fromkeys(settings.tasks):
-        environment = make_rows(settings, task)
+        environment = make_game(settings, task)
         environment.close()
         found.append((environment.shapes, environment.num_actions))
         if found[-1] != found[0]:
@@ -51,7 +52,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
         task_names=settings.tasks,
         frame_shape=(height, width, channels),
         frame_stack=settings.frame_stack,
-        num_actions=num_actions,
+        actions=discrete(num_actions),
         action_repeat=settings.action_repeat,
         instruction_length=shapes[WORDS][0] if WORDS in shapes else 0,
         vector_size=shapes[VECTOR][0] if VECTOR in shapes else 0,
@@ -66,21 +67,28 @@ def _told(shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> str:
 def _make(
     settings: GymnasiumSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.suites.gymnasium.environments import GymnasiumEnvironments  # noqa: PLC0415  only processes that play need gymnasium
+    from herd.envs.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
-    return GymnasiumEnvironments(
-        settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
+    return SoloEnvironments(
+        settings,
+        spec,
+        f"{__name__}.game:make_solo",
+        num_environments=num_environments,
+        first_slot=first_slot,
+        seed=seed,
+        num_threads=num_threads,
+        processes=settings.vectorization == "async",
     )
 
 
 def _reader(settings: GymnasiumSettings, task: str) -> Reader:
-    from herd.envs.suites.gymnasium.rows import RowsReader  # noqa: PLC0415  as in _make
+    from herd.envs.suites.gymnasium.game import GameReader  # noqa: PLC0415  as in _make
 
-    return RowsReader(settings, task)
+    return GameReader(settings, task)
 
 
 def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
-    from herd.envs.suites.gymnasium.rows import try_out  # noqa: PLC0415  as in _make
+    from herd.envs.suites.gymnasium.game import try_out  # noqa: PLC0415  as in _make
 
     return [note for task in settings.tasks for note in try_out(settings, task)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from herd.config.section import PositiveInt
+from herd.components.settings import PositiveInt
 from herd.config.suites import SuiteSettings
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 class GymnasiumSettings(SuiteSettings):
     """Any environment with gymnasium's interface and discrete actions, your own included."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")  # kwargs may hold numbers that are not finite
 
     suite: Literal["gymnasium"] = "gymnasium"
     """Any environment that ``gymnasium.make`` knows or that your own function returns."""

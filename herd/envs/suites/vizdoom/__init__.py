@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
 from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
@@ -21,7 +22,7 @@ def _spec(settings: ViZDoomSettings) -> EnvSpec:
         task_names=settings.tasks,
         frame_shape=(settings.frame_height, settings.frame_width, 3),
         frame_stack=settings.frame_stack,
-        num_actions=len(actions_of(settings.tasks)),
+        actions=discrete(len(actions_of(settings.tasks))),
         action_repeat=settings.action_repeat,
         instruction_length=0,
     )
@@ -30,10 +31,10 @@ def _spec(settings: ViZDoomSettings) -> EnvSpec:
 def _make(
     settings: ViZDoomSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.processes.environments import ProcessEnvironments  # noqa: PLC0415  only processes that play need it
+    from herd.envs.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
     maker = f"{__name__}.game:make_game"
-    return ProcessEnvironments(
+    return SoloEnvironments(
         settings, spec, maker, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
     )
 

@@ -13,14 +13,15 @@ import numpy as np
 import vizdoom
 from vizdoom import DoomGame, ScreenFormat, ScreenResolution
 
-from herd.envs.processes.solo import Played, Seen
+from herd.envs.reading import FRAME
+from herd.envs.solo import Played
 from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.envs.suites.vizdoom.settings import ViZDoomSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.envs.processes.solo import SoloEnvironment
+    from herd.envs.solo import SoloEnvironment
 
 _SCREENS = ((ScreenResolution.RES_160X120, 160, 120), (ScreenResolution.RES_320X240, 320, 240), (ScreenResolution.RES_640X480, 640, 480))
 """Resolutions. The first one that is large enough is rendered and then resized."""
@@ -59,7 +60,7 @@ class Game:
         for name in set(re.findall(r"/\S+/ViZDoom(?:SM|MQ)\S+", Path("/proc/self/maps").read_text(encoding="utf-8"))):
             os.unlink(name)
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> dict[str, NDArray[np.uint8]]:
         """Start a new game."""
         self._game.set_seed(seed)
         self._game.new_episode()
@@ -79,11 +80,11 @@ class Game:
         os.chdir("/")
         self._folder.cleanup()
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> dict[str, NDArray[np.uint8]]:
         state = self._game.get_state()
         if state is None:
             raise RuntimeError("the engine returned no screen in the middle of a game")
         screen: NDArray[np.uint8] = state.screen_buffer
         if (screen.shape[1], screen.shape[0]) != self._size:
             screen = np.asarray(cv2.resize(screen, self._size, interpolation=cv2.INTER_AREA), np.uint8)
-        return Seen(screen)
+        return {FRAME: screen}

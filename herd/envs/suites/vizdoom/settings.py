@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from herd.config.section import PositiveInt
+from herd.components.settings import PositiveInt
 from herd.config.suites import SuiteSettings
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""Weights as safetensors bytes, and checkpoints that are written atomically."""

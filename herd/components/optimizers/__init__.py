@@ -1,0 +1,45 @@
+"""Optimizers, each with the schedule of its paper. The code of a part makes a ``torch.optim.Optimizer`` of ``(settings, parameters)``.
+
+Two clocks: IMPALA's schedule runs on env frames that the learner has consumed (arXiv:1802.01561, Table G.1), DiCE's on learner updates
+(arXiv:2106.00707, Table 5).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NamedTuple
+
+from herd.components.registry import PartSettings, Registry
+from herd.components.settings import NonNegativeFloat, PositiveFloat
+
+
+class Rates(NamedTuple):
+    """The scheduled values of one update."""
+
+    learning_rate: float
+    weight_decay: float = 0.0
+    """Weight decay; 0 if the optimizer has none."""
+
+
+class OptimizerSettings(PartSettings):
+    """What all optimizers have."""
+
+    learning_rate: NonNegativeFloat = 6e-4
+    """Learning rate at the first update, or at the end of the warm-up."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """Schedule of the learning rate and of the weight decay. ``linear``: decreases linearly to 0."""
+    max_gradient_norm: PositiveFloat | None = 40.0
+    """Gradients are clipped to this global norm. Null: no clipping."""
+
+    slots: ClassVar[frozenset[str] | None] = None
+    """Names of the tensors that the optimizer keeps for each parameter: they tell a checkpoint of another optimizer. None: any names."""
+
+    def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002  for subclasses
+        """Return the rates of the next update after ``learner_updates`` updates and ``env_frames`` consumed frames."""
+        return Rates(self.learning_rate)
+
+    def remaining(self, done: int, length: int) -> float:
+        """Return the factor of the schedule: ``linear`` falls from 1 at 0 to 0 at ``length``, and stays there; ``constant`` is 1."""
+        return 1.0 if self.schedule == "constant" else max(0.0, 1.0 - done / length)
+
+
+OPTIMIZERS = Registry("optimizer", __name__, OptimizerSettings, first=("rmsprop", "adam", "adamw"))

@@ -1,0 +1,19 @@
+"""torch's fused Adam."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.optim import Adam
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch.nn import Parameter
+
+    from herd.components.optimizers.adam import AdamSettings
+
+
+def adam(settings: AdamSettings, parameters: Iterable[Parameter]) -> Adam:
+    """Return the optimizer (arXiv:1412.6980)."""
+    return Adam(parameters, lr=settings.learning_rate, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=True)

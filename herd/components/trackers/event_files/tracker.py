@@ -1,0 +1,47 @@
+"""Writes points as TensorBoard event files with the package `tensorboard`."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from herd.components.trackers.api import STEP, scalars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FOLDER = "tensorboard"
+
+
+class EventFiles:
+    """Writes a new event file for each session of a run. Raises OSError if a point cannot be written."""
+
+    name = "TensorBoard"
+
+    def __init__(self, run_dir: Path) -> None:
+        """Create RUN/tensorboard and a file in it; raises ImportError without the package, or OSError."""
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # suppress messages of TensorFlow, if it is installed
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # noqa: PLC0415  half a second to load, optional
+        from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415
+
+        self._event, self._session, self._summary = Event, SessionLog, Summary
+        self._writer = EventFileWriter(str(run_dir / FOLDER))
+        self._is_first = True
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        """Write a point and flush it."""
+        step, now = int(point[STEP]), time.time()
+        if self._is_first:
+            # A resumed run continues from a checkpoint. Readers drop the points of earlier sessions from this step on.
+            self._writer.add_event(self._event(wall_time=now, step=step, session_log=self._session(status=self._session.START)))
+            self._is_first = False
+        values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars(point).items()]
+        self._writer.add_event(self._event(wall_time=now, step=step, summary=self._summary(value=values)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()

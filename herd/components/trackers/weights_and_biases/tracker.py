@@ -1,0 +1,89 @@
+"""Writes points as a run of Weights & Biases, only to disk (offline) or also to its server."""
+
+from __future__ import annotations
+
+import secrets
+from netrc import NetrcParseError, netrc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from herd.components.trackers.api import STEP, scalars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+FOLDER = "wandb"
+_LOGIN = "user"
+"""The entry that `wandb login` writes next to the key, whatever the server's name."""
+_ID_FILE = "id"
+"""File in RUN/wandb with the id of the run, so that a resumed run continues its own curves."""
+
+
+class WandbRun:
+    """One run of wandb, the same in every session. Raises wandb's own errors and OSError."""
+
+    name = "Weights & Biases"
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        mode: Literal["offline", "online"],
+        project: str,
+        entity: str | None,
+        run_name: str,
+        config: Mapping[str, Any],
+    ) -> None:
+        """Start a session. It starts a process of wandb; online it contacts the server, for up to 90 s."""
+        import wandb  # noqa: PLC0415  a second to load, optional
+
+        self._run = wandb.init(
+            mode=mode,
+            project=project,
+            entity=entity,
+            name=run_name,
+            id=_run_id(run_dir),
+            resume="allow",
+            dir=run_dir,
+            config=dict(config),
+            # Herd itself keeps logs, source files and terminal output.
+            settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
+        )
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        """Pass a point to wandb's process. It drops a step below the newest one, with a warning."""
+        self._run.log(scalars(point), step=int(point[STEP]))
+
+    def close(self) -> None:
+        """Wait until everything is on disk, or on the server."""
+        self._run.finish()
+
+
+def is_logged_in(environ: Mapping[str, str]) -> bool:
+    """Return whether wandb will find a key, in the environment or from `wandb login`. Like wandb's own check, it contacts no server."""
+    if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    home = Path(environ.get("HOME", "/nonexistent"))
+    for file in (Path(environ["NETRC"]),) if environ.get("NETRC") else (home / ".netrc", home / "_netrc"):
+        try:
+            entries = netrc(file).hosts.values()
+        except (OSError, NetrcParseError, UnicodeDecodeError):
+            continue
+        if any(login == _LOGIN and password for login, _, password in entries):
+            return True
+    return False
+
+
+def _run_id(run_dir: Path) -> str:
+    folder = run_dir / FOLDER
+    folder.mkdir(exist_ok=True)
+    file = folder / _ID_FILE
+    try:
+        if known := file.read_text(encoding="ascii").strip():
+            return known
+    except FileNotFoundError:
+        pass
+    run_id = secrets.token_hex(6)
+    file.write_text(f"{run_id}\n", encoding="ascii")
+    return run_id

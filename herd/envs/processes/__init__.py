@@ -1,1 +1,0 @@
-"""Environments in separate processes, for those that cannot share a process. Observations go through shared memory."""

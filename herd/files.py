@@ -1,0 +1,188 @@
+"""Reading files that other users may have written, and writing files so that a power failure cannot damage them.
+
+Reading takes regular files only, up to a size limit: opening a named pipe could block forever, and a sparse file of a terabyte costs its
+writer nothing. Writing is atomic, and a write that fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+_T = TypeVar("_T")
+
+MAX_JOURNAL_BYTES = 16 << 30
+"""Size limit of a file with one JSON value per line. Readers hold one line at a time."""
+TEMPORARY = ".tmp"
+"""Suffix of files that are being written; readers ignore them."""
+_LOOK_BACK_BYTES = 1 << 16
+"""Longest incomplete line: a point of the curve with 57 tasks takes 6 kB."""
+MAX_JSON_BYTES = 256 << 20
+"""Size limit of a state in JSON: 65,536 accounts of a learner take 4 MB, 500,000 entries of a bandit 20 MB."""
+
+
+class JournalError(Exception):
+    """A file with one JSON value per line cannot be read; one line."""
+
+
+def open_file(path: Path, max_bytes: int) -> io.BufferedReader:
+    """Open a regular file for reading. Never waits for a writer.
+
+    Raises:
+        OSError: the file cannot be read, is not a regular file (``EINVAL``), or is larger than ``max_bytes`` (``EFBIG``).
+
+    """
+    # Non-blocking, so that opening a pipe without a writer returns at once. It has no effect on regular files.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        _check(os.fstat(descriptor), path, max_bytes)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "rb")
+
+
+def _check(found: os.stat_result, path: Path, max_bytes: int) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    if found.st_size > max_bytes:
+        raise OSError(errno.EFBIG, f"Larger than {max_bytes} bytes", str(path))
+
+
+def read_file(path: Path, max_bytes: int) -> bytearray:
+    """Return the contents of a regular file.
+
+    Raises:
+        OSError: as `open_file`.
+
+    """
+    with open_file(path, max_bytes) as file:
+        data = bytearray(os.fstat(file.fileno()).st_size)
+        del data[file.readinto(data) :]
+        return data
+
+
+def parse_json(text: str | bytes | bytearray) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: the text is not JSON or not UTF-8, is nested too deeply, or holds an integer of thousands of digits.
+
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:
+    """Return the value in a JSON file.
+
+    Raises:
+        OSError: as `read_file`.
+        ValueError: as `parse_json`.
+
+    """
+    return parse_json(read_file(path, max_bytes))
+
+
+def read_lines(path: Path, what: str, parse: Callable[[Any], _T]) -> Iterator[_T]:
+    """Yield the parsed values of a journal, a file with one JSON value per line, in order and with one in memory at a time.
+
+    A last line without its end is skipped: it is being written, or its writer was killed, and `append_line` will remove it.
+
+    Raises:
+        JournalError: the file cannot be read, or another line is not ``what``.
+
+    """
+    try:
+        with open_file(path, MAX_JOURNAL_BYTES) as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    value = parse(parse_json(line))
+                except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+                    raise JournalError(f"{path}, line {number}, is not {what}: {error}") from error
+                yield value
+    except OSError as error:
+        raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def replace_file(path: Path, content: str | Iterable[bytes | memoryview]) -> None:
+    """Replace the contents of ``path`` by a text or by parts; they are on disk when this returns. Only one process may write a file.
+
+    Raises:
+        OSError: the file cannot be written; its previous contents are unchanged.
+
+    """
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        # Follows no symbolic link that another user may have created.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
+            file.writelines([content.encode()] if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    flush_directory(path.parent)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line, after removing an incomplete line of a killed process at the end.
+
+    Raises:
+        OSError: the line cannot be written; no part of it remains.
+
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        end = _end_of_lines(descriptor)
+        os.ftruncate(descriptor, end)
+        try:
+            _write_all(descriptor, line.encode() + b"\n")
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, end)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def flush_directory(path: Path) -> None:
+    """Flush the names in a folder to disk; flushing the files does not include their names."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``. On a full disk, a write silently stores the part that fits, and only the next call fails."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _end_of_lines(descriptor: int) -> int:
+    """Return the number of bytes up to and including the last newline."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _LOOK_BACK_BYTES)
+    newline = os.pread(descriptor, size - start, start).rfind(b"\n")
+    # No newline within reach: not a file of ours, so it is left alone.
+    return start + newline + 1 if newline >= 0 or start == 0 else size

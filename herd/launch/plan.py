@@ -1,0 +1,165 @@
+"""The children of ``herd train``: the processes of a run placed on this machine, with their command lines and environments."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from herd.config.addresses import local_host
+from herd.config.curve_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
+from herd.config.loading.keys import ENVIRONMENT_PREFIX
+from herd.launch.placement import Place, Placed, Spot, placement, places_of
+from herd.launch.ports import held_ports
+from herd.run.paths import CONFIG
+from herd.service.allocator import ALLOCATOR_ENVIRONMENT
+from herd.service.host import usable_cpus
+from herd.service.identity import ANY_PORT, Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from herd.config.settings import RunSettings
+
+_SHORTEST_WALL_SECONDS = 0.001
+"""A learner that is started after the deadline still gets a valid setting, and ends at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The circumstances of a start of a child."""
+
+    restarts: int
+    """0 for the first start."""
+    trained_seconds: float
+    """Seconds since the run's first update in this session; 0 before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPlan:
+    """How to start and restart a child."""
+
+    service: str
+    number: int
+    command: Callable[[Start], list[str]]
+    environment: Mapping[str, str]
+    niceness: int = 0
+    """Above 0: lower priority than other processes of this machine."""
+    agent: int | None = None
+    """For a learner shard: the agent that it trains."""
+
+    @property
+    def name(self) -> str:
+        """Name such as ``actor-3``, also of its log and its announcement."""
+        return f"{self.service}-{self.number}"
+
+
+@contextmanager
+def placed_here(settings: RunSettings) -> Iterator[list[Placed]]:
+    """Place all processes on this machine, and hold their ports: those of ``settings.placement``, and free ones for all others.
+
+    Raises:
+        PortError: a fixed port is in use, or an interface does not belong to this machine.
+
+    """
+    own = settings.placement
+    fixed = {str(name): port for name, port in own.ports.items()}
+    wanted: dict[str, tuple[str, int]] = {}
+    for place in places_of(settings):
+        service, is_first = place.component.service, place.number == 0
+        if is_first and (metrics_port := own.metrics_ports.get(service.name, 0)):
+            wanted[f"placement.metrics_ports {service.name}"] = (own.metrics_host, metrics_port)
+        if service.port is not None:
+            wanted[_socket(place)] = (own.host, fixed.get(service.name, 0) if is_first else 0)
+        if service.group_port is not None:
+            wanted[_rendezvous(place)] = (local_host(own.host), 0)
+
+    with held_ports(wanted) as ports:
+
+        def spot(place: Place) -> Spot:
+            service = place.component.service
+            listen = ANY_PORT if service.port is None else Endpoint(own.host, ports[_socket(place)])
+            metrics = Endpoint(own.metrics_host, own.metrics_ports.get(service.name, 0) if place.number == 0 else 0)
+            return Spot(local_host(own.host), listen, metrics, ports.get(_rendezvous(place), 0))
+
+        yield placement(settings, spot)
+
+
+def _socket(place: Place) -> str:
+    return f"placement.ports {place.service if place.number == 0 else place.name}"
+
+
+def _rendezvous(place: Place) -> str:
+    return f"the rendezvous of {place.name}"
+
+
+def plan_children(settings: RunSettings, run_dir: Path, placed: Sequence[Placed], environ: Mapping[str, str]) -> tuple[ChildPlan, ...]:
+    """Plan every process, in starting order. Each reads ``run_dir``/config.yaml and gets its identity on its command line."""
+    return tuple(
+        ChildPlan(
+            each.place.service,
+            each.place.number,
+            partial(_command, settings, run_dir, each),
+            _environment(settings, each, environ),
+            each.place.component.service.niceness,
+            each.place.index // settings.learner.shards if each.place.service == "learner" else None,
+        )
+        for each in placed
+    )
+
+
+def _command(settings: RunSettings, run_dir: Path, placed: Placed, start: Start) -> list[str]:
+    """Return the command line of a process."""
+    service = placed.place.component.service
+    words = [sys.executable, "-m", service.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
+    of_this_start = _of_this_start(settings, start) if service.name == "learner" else []
+    return [*words, *placed.words(), *_key_of(settings, placed.place), *of_this_start]
+
+
+def _key_of(settings: RunSettings, place: Place) -> list[str]:
+    """Return the option for the key of a process's service, if the folder has one (``herd keys DIR --client actor``)."""
+    security = settings.security
+    if security.curve_keys is None or security.curve_client != DEFAULT_CLIENT or not place.component.asks:
+        return []
+    own = security.curve_keys / client_file(place.service, "secret")
+    return ["--security.curve_client", place.service] if own.exists() else []
+
+
+def _of_this_start(settings: RunSettings, start: Start) -> list[str]:
+    """Return options of a restarted learner: it resumes, for the remaining time."""
+    words = ["--resume", str(settings.resume or start.restarts > 0).lower()]
+    limit = settings.stop.wall_seconds
+    if limit is None:
+        return words
+    return [*words, "--stop.wall_seconds", f"{max(_SHORTEST_WALL_SECONDS, limit - start.trained_seconds):.3f}"]
+
+
+def _environment(settings: RunSettings, placed: Placed, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process: this one without settings, plus keys, allocator variables and torchrun's variables."""
+    component = placed.place.component
+    # config.yaml has the resolved settings; the environment must not override them again.
+    variables = {name: value for name, value in environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+    if settings.security.curve_keys_from_environment:
+        # Keys are not settings, so config.yaml does not contain them. Each process gets only the keys of its roles.
+        variables |= curve_environment(environ, component.roles)
+    elif RUN_TOKEN_VARIABLE in environ:
+        variables[RUN_TOKEN_VARIABLE] = environ[RUN_TOKEN_VARIABLE]
+    if component.service.has_torch:
+        # glibc and OpenMP read these before ``main``, so they cannot be set inside the process.
+        variables |= {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(_threads(settings, placed.place))}
+    return variables | dict(placed.environment)
+
+
+def _threads(settings: RunSettings, place: Place) -> int:
+    match place.service:
+        case "learner":
+            return settings.learner.threads or max(1, usable_cpus() // place.component.count(settings))
+        case "inference":
+            return settings.inference.threads
+        case "actor":
+            return settings.actor.inference_threads
+        case _:
+            return 1

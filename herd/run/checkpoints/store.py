@@ -1,0 +1,183 @@
+"""Checkpoints on disk: a folder per checkpoint, which is either complete or ignored. Needs no torch.
+
+``<directory>/<learner updates, 12 digits>/`` holds ``<key>.safetensors`` for every group of tensors, ``state.json`` and, written last,
+``manifest.json`` with the size and SHA-256 of all the others. A folder is written under a name that no reader looks at, flushed to the
+disk, and renamed. One process writes a directory at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+from typing import TYPE_CHECKING, TypeVar
+
+from herd.files import flush_directory
+from herd.run.checkpoints.manifest import (
+    FORMAT_VERSION,
+    MANIFEST,
+    NAME,
+    REPLACED,
+    CheckpointError,
+    ForeignCheckpointError,
+    TornCheckpointError,
+    read_manifest,
+    verified_contents,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+WRITING, REMOVING = ".writing", ".removing"
+"""Suffixes of folders being written or removed, which readers ignore."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+def write_checkpoint(directory: Path, learner_updates: int, files: Mapping[str, bytes], keep: int) -> Path:
+    """Write a checkpoint, then remove the oldest beyond ``keep``; returns its folder, which is safely on disk by then.
+
+    ``files``: contents by name, without the manifest. A checkpoint of the same number is replaced. Raises ``CheckpointError`` when it
+    cannot be written (disk full, no permission); then every earlier checkpoint is as it was.
+    """
+    final = directory / f"{learner_updates:012d}"
+    writing = final.with_name(final.name + WRITING)
+    listed = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
+    manifest = {"format": "herd-checkpoint", "version": FORMAT_VERSION, "learner_updates": learner_updates, "files": listed}
+    try:
+        _make_durably(directory)
+        _remove_leftovers(directory)
+        writing.mkdir()
+        for name, data in {**files, MANIFEST: json.dumps(manifest, indent=1).encode()}.items():
+            _write_durably(writing / name, data)
+        flush_directory(writing)
+        _move_into_place(writing, final)
+    except OSError as error:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise CheckpointError(f"{final}: cannot be written: {error.strerror or error}; earlier checkpoints are kept") from error
+    # The checkpoint is safe. What cannot be removed now is removed after the next one.
+    with contextlib.suppress(OSError):
+        _remove_old(directory, final, keep)
+    return final
+
+
+def newest_checkpoint(directory: Path) -> Path | None:
+    """Return the folder of the newest complete checkpoint; None if there are no checkpoints.
+
+    Torn ones are passed over with a line in the log that names them and the one taken. Raises ``CheckpointError``, one line that says
+    what is wrong with each, when every one is torn, and at once when one cannot be read (no permission, another format version):
+    starting anew or going back without a word would lose the run.
+    """
+    return newest_accepted(directory, lambda path: (verified_contents(path), path)[1])
+
+
+def newest_accepted(directory: Path, take: Callable[[Path], _T]) -> _T | None:
+    """Return the result of ``take`` for the newest checkpoint that it does not refuse; None if there are no checkpoints.
+
+    ``take`` raises ``TornCheckpointError`` or ``ForeignCheckpointError`` for a checkpoint that is passed over. Otherwise as
+    `newest_checkpoint`.
+    """
+    refused: list[CheckpointError] = []
+    for path in _checkpoints(directory):
+        try:
+            taken = take(path)
+        except (TornCheckpointError, ForeignCheckpointError) as error:
+            refused.append(error)
+            continue
+        if refused:
+            _log.warning("checkpoint skipped: %s; continuing from %s", "; ".join(map(str, refused)), path)
+        return taken
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise CheckpointError(f"{directory}: none of {len(refused)} checkpoints can be used: {'; '.join(map(str, refused))}")
+    return None
+
+
+def _checkpoints(directory: Path) -> list[Path]:
+    """Return the folders that look like checkpoints, newest first; a replaced one follows the one that replaced it."""
+    try:
+        names = [match for entry in directory.iterdir() if (match := NAME.fullmatch(entry.name))]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{directory}: cannot be read: {error.strerror or error}") from error
+    return [directory / match[0] for match in sorted(names, key=lambda match: (-int(match[1]), match[2] is not None))]
+
+
+def _make_durably(directory: Path) -> None:
+    """Create a folder, and make its name in the parent folder survive a power cut."""
+    if not directory.is_dir():
+        directory.mkdir(parents=True, exist_ok=True)
+        flush_directory(directory.parent)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _move_into_place(writing: Path, final: Path) -> None:
+    replaced = final.with_name(final.name + REPLACED)
+    displaced = final.exists()
+    if displaced:
+        shutil.rmtree(replaced, ignore_errors=True)
+        final.rename(replaced)
+    try:
+        writing.rename(final)
+        flush_directory(final.parent)
+    except OSError:
+        # The caller is told that the checkpoint does not exist, so it must not be found later either.
+        if final.exists():
+            final.rename(writing)
+        if displaced:
+            replaced.rename(final)
+        raise
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove the remains of a killed process. Remains that cannot be removed do no harm; removal is tried again later."""
+    for entry in directory.iterdir():
+        if entry.name.endswith((WRITING, REMOVING)):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _remove_old(directory: Path, newest: Path, keep: int) -> None:
+    others = [path for path in _checkpoints(directory) if path != newest]
+    # Damaged ones do not count, so that they cannot displace the last intact one. What cannot be read is kept.
+    judged = {path: _looks_whole(path) for path in others}
+    # Folders above the newest one came from elsewhere. They were skipped, and must not be removed.
+    whole = [path for path in others if judged[path] and path.name < newest.name and not _was_replaced(path, judged)]
+    kept = [newest, *whole][: max(keep, 1)]
+    for path in others:
+        torn_and_of_no_use = judged[path] is False and len(kept) >= keep
+        if path in whole[len(kept) - 1 :] or torn_and_of_no_use or _was_replaced(path, judged):
+            removing = path.with_name(path.name + REMOVING)
+            path.rename(removing)
+            shutil.rmtree(removing)
+
+
+def _was_replaced(path: Path, judged: Mapping[Path, bool | None]) -> bool:
+    """Return whether this is a replaced folder whose successor is complete."""
+    if not path.name.endswith(REPLACED):
+        return False
+    successor = path.with_name(path.name.removesuffix(REPLACED))
+    return judged.get(successor, successor.exists()) is True
+
+
+def _looks_whole(path: Path) -> bool | None:
+    """Return whether all files exist with the right sizes, which is a cheap part of the verification; None if this is unknown."""
+    try:
+        return all((path / name).stat().st_size == file.bytes for name, file in read_manifest(path).files.items())
+    except (TornCheckpointError, FileNotFoundError):
+        return False
+    except (CheckpointError, OSError):
+        return None

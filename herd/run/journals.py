@@ -1,0 +1,186 @@
+"""The journals of a run: metrics.jsonl, the points of its learning curve, and evaluation.jsonl, the versions that were evaluated.
+
+Each has one writer, which appends whole lines. A restarted learner continues from its newest checkpoint, so the lines that were written
+after that checkpoint are superseded; readers leave them out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from herd.files import JournalError, append_line, parse_json, read_lines, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+METRICS = "metrics.jsonl"
+EVALUATIONS = "evaluation.jsonl"
+MAX_METRICS_BYTES = 64 << 20
+"""Size of metrics.jsonl at which it is thinned. Points of 57 tasks take 6 kB each, so with one every 10 s this happens every 30 hours."""
+_TAIL_BYTES = 65_536
+"""Bytes that are searched for the newest point. A point with 57 tasks takes 6 kB."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPoint:
+    """The evaluation of one version."""
+
+    lineage: int
+    learner_updates: int
+    means: Mapping[str, float]
+    """Mean return over whole games, by task."""
+    standard_errors: Mapping[str, float]
+    """Standard error of the mean, by task; without tasks of which only one game was played."""
+
+
+def add_point(directory: Path, point: Mapping[str, Any], max_bytes: int = MAX_METRICS_BYTES) -> None:
+    """Append a point to the learning curve. A file that has grown beyond ``max_bytes`` loses about half of its points.
+
+    Raises:
+        OSError: the point cannot be written, or the file cannot be thinned, which is tried again after the next point.
+
+    """
+    path = directory / METRICS
+    append_line(path, json.dumps(point))
+    if path.stat().st_size > max_bytes:
+        with suppress(JournalError):  # a damaged file is left to the user
+            replace_file(path, (json.dumps(kept).encode() + b"\n" for kept in _thinned(path)))
+
+
+def _thinned(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield points at least two mean intervals apart in running time, so that old and new ones stay equally dense; and the newest."""
+    count, seconds, before = 0, 0.0, math.inf
+    for point in read_lines(path, "a point of a curve", _checked):
+        seconds += max(0.0, point["wall_seconds"] - before)
+        before = point["wall_seconds"]
+        count += 1
+    interval, at = 2 * seconds / max(1, count - 1), -math.inf
+    for number, point in enumerate(read_lines(path, "a point of a curve", _checked), start=1):
+        # A point at an earlier time than the one before shows a resumption, which readers need to see.
+        if number == count or not at <= point["wall_seconds"] < at + interval * (1 - 1e-9):
+            at = point["wall_seconds"]
+            yield point
+
+
+def read_points(directory: Path) -> list[dict[str, Any]]:
+    """Read the points of a learning curve in order, without superseded ones.
+
+    Raises:
+        JournalError: the file cannot be read, contains no points yet, or a line is no point; one line.
+
+    """
+    path = directory / METRICS
+    points = without_superseded(read_lines(path, "a point of a curve", _checked), _is_resumption)
+    if not points:
+        raise JournalError(f"{path} contains no points yet")
+    return points
+
+
+def stream_points(directory: Path) -> Iterator[dict[str, Any]]:
+    """Yield the points as `read_points`, with one in memory at a time. The file is read twice; lines added meanwhile are left out.
+
+    Raises:
+        JournalError: see `read_points`.
+
+    """
+
+    def lines() -> Iterator[dict[str, Any]]:
+        return read_lines(directory / METRICS, "a point of a curve", _checked)
+
+    places = ({"index": index, **{name: point[name] for name in _COUNTERS}} for index, point in enumerate(lines()))
+    kept = {place["index"] for place in without_superseded(places, _is_resumption)}
+    yield from (point for index, point in enumerate(lines()) if index in kept)
+
+
+def newest_point(directory: Path) -> dict[str, Any]:
+    """Return the newest point of a learning curve; empty if there is none, or if it cannot be read."""
+    try:
+        with (directory / METRICS).open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            lines = stream.read().splitlines()
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            point = parse_json(line)
+        except ValueError:
+            continue  # a line being written
+        if isinstance(point, dict):
+            return point
+    return {}
+
+
+def frames_at(directory: Path, learner_updates: int) -> int | None:
+    """Return the env frames of a run or an agent at ``learner_updates``; None if its learning curve is missing or too short."""
+    before = (0, 0.0)
+    try:
+        for point in stream_points(directory):
+            updates = point.get("learner_updates")
+            if not isinstance(updates, int):
+                continue
+            if updates >= learner_updates:
+                share = (learner_updates - before[0]) / max(1, updates - before[0])
+                return round(before[1] + share * (float(point["env_frames"]) - before[1]))
+            before = (updates, float(point["env_frames"]))
+    except JournalError:
+        pass
+    return None
+
+
+def read_evaluations(directory: Path) -> list[EvaluationPoint]:
+    """Read the evaluations of a run or an agent in order; empty if there is no file. Superseded evaluations are left out.
+
+    Raises:
+        JournalError: the file cannot be read, or a line is no evaluation; one line.
+
+    """
+    path = directory / EVALUATIONS
+    if not path.exists():
+        return []
+    # Superseded: the run was restored from an older checkpoint, or this version was evaluated again.
+    return without_superseded(read_lines(path, "an evaluation", _evaluation), lambda old, new: old.learner_updates >= new.learner_updates)
+
+
+def without_superseded(lines: Iterable[_T], supersedes: Callable[[_T, _T], bool]) -> list[_T]:
+    """Drop each line that a later one supersedes, which means that ``supersedes(old, new)`` is true."""
+    kept: list[_T] = []
+    for line in lines:
+        while kept and supersedes(kept[-1], line):
+            kept.pop()
+        kept.append(line)
+    return kept
+
+
+_COUNTERS = ("env_frames", "wall_seconds")
+"""Both continue from the checkpoint, so a decrease of either one shows a resumption."""
+
+
+def _is_resumption(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return any(old[name] > new[name] for name in _COUNTERS)
+
+
+def _checked(point: Any) -> dict[str, Any]:
+    if not isinstance(point, dict) or not all(_is_finite(point.get(name)) for name in _COUNTERS):
+        raise ValueError("it has no env_frames and wall_seconds")
+    return point
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _evaluation(record: dict[str, Any]) -> EvaluationPoint:
+    tasks = record["tasks"]
+    return EvaluationPoint(
+        lineage=int(record["lineage"]),
+        learner_updates=int(record["learner_updates"]),
+        means={name: float(task["mean"]) for name, task in tasks.items() if task["mean"] is not None},
+        standard_errors={name: float(task["standard_error"]) for name, task in tasks.items() if task.get("standard_error") is not None},
+    )

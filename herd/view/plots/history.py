@@ -1,0 +1,196 @@
+"""Reads the learning curve of a run: ``metrics.jsonl`` as arrays, and the identity of the run."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from herd.config.loading.sources import parse_yaml
+from herd.config.sweep import parse_sweep, swept_values
+from herd.run.journals import read_points
+from herd.run.paths import AGENTS, agent_number, config_file
+from herd.view.plots.figure import PlotError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FloatArray = NDArray[np.float64]
+XAxis = Literal["env_frames", "wall_seconds"]
+
+# Two runs are repeats of one experiment if these settings are equal. Seeds, machines and processes do not matter.
+_EXPERIMENT_SECTIONS = (
+    "population", "env", "network", "algorithm", "loss", "value_scaling", "auxiliary", "optimizer", "replay", "bandit",
+)  # fmt: skip
+_EXPERIMENT_LEARNER = ("batch_size", "sample_reuse")
+_MACHINE_SETTINGS = ("host", "port", "interval_seconds")
+"""Ends of the names of settings that say where a service listens and how often it writes."""
+# "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
+_SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class RunHistory:
+    """The points of one run in time order; P points."""
+
+    directory: Path
+    experiment: str
+    """The run's name without a seed suffix."""
+    seed: int | None
+    suite: str
+    sweep: str
+    """The swept values of this agent: ``learning_rate 0.0003, entropy_cost 0.01``; empty without a sweep."""
+    settings: dict[str, str]
+    """Settings on which learning depends, by dotted key; equal for two runs that are repeats of one experiment."""
+    env_frames: FloatArray
+    """Env frames over all tasks, [P]."""
+    wall_seconds: FloatArray
+    """Running time in seconds, including restarts, [P]."""
+    learner_updates: FloatArray
+    """[P], NaN where a point has none."""
+    frames_per_second: FloatArray
+    """[P], NaN where a point has none."""
+    human_normalised: FloatArray
+    """Mean over tasks, each at most 1, [P]; NaN until each task with a human score has finished a game, or if there is no such task."""
+    episode_returns: dict[str, FloatArray]
+    """Mean raw return of the last 100 games, [P] by task name; NaN before the first game ended."""
+    task_scores: dict[str, FloatArray]
+    """Human-normalised return, [P] by name of each task with a human score; NaN before the first game ended."""
+    numbers: dict[str, FloatArray]
+    """All numbers at the top level of points, and those of ``health`` as ``health.update_kl``, [P] each; NaN where a point has none."""
+
+    def x(self, axis: XAxis) -> FloatArray:
+        """Return the values of an axis, [P], never decreasing."""
+        return self.env_frames if axis == "env_frames" else self.wall_seconds
+
+
+def read_run(directory: Path) -> RunHistory:
+    """Read one run directory; raises ``JournalError``."""
+    if not directory.is_dir():
+        raise PlotError(f"no such run directory: {directory}")
+    config = _read_config(config_file(directory))
+    points = read_points(directory)
+    name = config.get("name")
+    env = config.get("env")
+    env = env if isinstance(env, dict) else {}
+    tasks = _task_names(points, env)
+    swept = _swept(config, directory)
+    return RunHistory(
+        directory=directory,
+        experiment=_experiment(name if isinstance(name, str) else directory.name, directory, config),
+        seed=config["seed"] if isinstance(config.get("seed"), int) else None,
+        suite=str(env.get("suite", "")),
+        settings=_experiment_settings(config) | {key: _text(value) for key, value in swept.items()},
+        sweep=_sweep_label(swept),
+        env_frames=np.array([_number(point, "env_frames") for point in points]),
+        wall_seconds=np.array([_number(point, "wall_seconds") for point in points]),
+        learner_updates=np.array([_number(point, "learner_updates") for point in points]),
+        frames_per_second=np.array([_number(point, "frames_per_second") for point in points]),
+        human_normalised=np.array([_number(point, "human_normalised_mean_capped") for point in points]),
+        episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
+        task_scores=_task_scores(points, tasks),
+        numbers=_numbers(points),
+    )
+
+
+def _experiment_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    sections = {name: config.get(name) for name in _EXPERIMENT_SECTIONS}
+    learner = config.get("learner")
+    sections["learner"] = {key: learner.get(key) for key in _EXPERIMENT_LEARNER} if isinstance(learner, dict) else None
+    settings = {
+        f"{name}.{key}": _text(value)
+        for name, section in sections.items()
+        if isinstance(section, dict)
+        for key, value in section.items()
+        if not str(key).endswith(_MACHINE_SETTINGS)
+    }
+    if settings.get("replay.kind") == "shared":
+        # An agent learns from the unrolls of all others.
+        settings["agents"] = _text(config.get("agents", 1))
+    return settings
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def _experiment(name: str, directory: Path, config: Mapping[str, Any]) -> str:
+    """Return the name of the experiment.
+
+    The agents of one run are not repeats of each other. In a sweep their values distinguish them; in a population, where values change,
+    their numbers do.
+    """
+    path = directory.resolve()
+    keeps_values = bool(config.get("sweep")) and not _is_population(config)
+    agent = f" agent {path.name}" if path.parent.name == AGENTS and not keeps_values else ""
+    return _SEED_SUFFIX.sub("", name) + agent
+
+
+def _swept(config: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """Return this agent's values of the sweep, by dotted key; empty if values change or no sweep can be read."""
+    sweep, seed = parse_sweep(config.get("sweep")), config.get("seed")
+    if sweep is None or not isinstance(seed, int) or _is_population(config):
+        return {}
+    return swept_values(sweep, agent_number(directory), seed)
+
+
+def _is_population(config: Mapping[str, Any]) -> bool:
+    population = config.get("population")
+    return isinstance(population, dict) and population.get("strategy") == "pbt"
+
+
+def _sweep_label(swept: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key.rpartition('.')[2]} {value:g}" if isinstance(value, float) else f"{key.rpartition('.')[2]} {value}"
+        for key, value in swept.items()
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Load the raw mapping, so that runs with older settings can still be drawn; empty if there is no file."""
+    try:
+        config = parse_yaml(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PlotError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+    return config if isinstance(config, dict) else {}
+
+
+def _task_names(points: list[dict[str, Any]], env: dict[str, Any]) -> list[str]:
+    seen: dict[str, None] = {}
+    for point in points:
+        seen.update(dict.fromkeys(point.get("tasks") or {}))
+    if seen:
+        return list(seen)
+    configured = env.get("tasks")
+    return [str(task) for task in configured] if isinstance(configured, list) and configured else ["all tasks"]
+
+
+def _episode_returns(points: list[dict[str, Any]], task: str, *, only_task: bool) -> FloatArray:
+    key = "episode_return_mean_100"
+    return np.array([_number(point if only_task else (point.get("tasks") or {}).get(task) or {}, key) for point in points])
+
+
+def _task_scores(points: list[dict[str, Any]], tasks: list[str]) -> dict[str, FloatArray]:
+    key = "human_normalised"
+    records = {task: [(point.get("tasks") or {}).get(task) or {} for point in points] for task in tasks}
+    return {task: np.array([_number(record, key) for record in own]) for task, own in records.items() if any(key in each for each in own)}
+
+
+def _numbers(points: list[dict[str, Any]]) -> dict[str, FloatArray]:
+    """Return every number of a point under its name, including those of unknown losses and other versions."""
+    rows = [point | {f"health.{key}": value for key, value in (point.get("health") or {}).items()} for point in points]
+    names = dict.fromkeys(name for row in rows for name in row if np.isfinite(_number(row, name)))
+    return {name: np.array([_number(row, name) for row in rows]) for name in names}
+
+
+def _number(record: dict[str, Any], key: str) -> float:
+    value = record.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")

@@ -1,0 +1,295 @@
+"""Reads the facts about a run from its directory, formatted for a page. No drawing, no HTML."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from herd.config.loading.keys import keys_by_variant, section_variants
+from herd.config.loading.sources import parse_yaml
+from herd.config.suites import with_reward_shaping
+from herd.files import MAX_JSON_BYTES, parse_json, read_file, read_json
+from herd.run.journals import read_points
+from herd.run.paths import REPORT, STARTS, agent_directories, config_file, whole_run
+from herd.view.health import health_warnings
+from herd.view.terminal import clock, count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from herd.config.loading.keys import SettingKey
+
+_NOT_OF_INTEREST = frozenset({"run_dir", "resume"})
+"""Settings about where and how a run was started, which are not shown."""
+_GAMES = 100
+"""Number of games in a mean return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its name, shown large."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """One row of the table of tasks."""
+
+    agent: str
+    """Number of the agent; empty where there is only one."""
+    name: str
+    env_frames: str
+    games: str
+    first_return: str
+    """Mean return of the first 100 games, if there are at least 200."""
+    last_return: str
+    best_return: str
+    human_normalised: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A setting that differs from its default."""
+
+    key: str
+    value: str
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of the run."""
+
+    started: str
+    """Time in UTC; ``-`` if it is not known."""
+    version: str
+    changed: Sequence[Changed]
+    """Changes since the previous start; ``default`` is the previous value."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """All contents of the page except pictures."""
+
+    name: str
+    is_over: bool
+    """Whether every agent has written its report. Otherwise the run is running, or was killed."""
+    figures: Sequence[Figure]
+    warnings: Sequence[str]
+    tasks: Sequence[TaskFacts]
+    changed: Sequence[Changed]
+    config: str
+    """The text of config.yaml."""
+    starts: Sequence[Start]
+    """Starts in order of time; empty for a run of a version without this history."""
+    machine: Sequence[tuple[str, str]]
+    agents: Sequence[Path]
+    """Directories of the agents that have points, best first by the newest return."""
+
+
+def read_facts(run_dir: Path) -> RunFacts:
+    """Read a run.
+
+    Raises:
+        JournalError: an agent has no learning curve yet, or it cannot be read.
+        OSError: config.yaml cannot be read.
+
+    """
+    text = config_file(run_dir).read_text(encoding="utf-8")
+    config = _mapping(_parsed(text))
+    agents = agent_directories(run_dir)
+    curves = [read_points(agent) for agent in agents]
+    newest = [points[-1] for points in curves]
+    reports = [_report(agent) for agent in agents]
+    several = len(agents) > 1
+    labels = [agent.name if several else "" for agent in agents]
+    warnings = [
+        f"agent {label}: {warning}" if several else warning
+        for label, point in zip(labels, newest, strict=True)
+        for warning in health_warnings(point)
+    ]
+    return RunFacts(
+        name=str(config.get("name", run_dir.name)),
+        is_over=all(reports),
+        figures=_figures(newest, reports),
+        warnings=warnings,
+        tasks=[row for label, points, report in zip(labels, curves, reports, strict=True) for row in _task_rows(label, points, report)],
+        changed=changed_settings(config),
+        config=text,
+        starts=_starts(whole_run(run_dir) / STARTS),
+        machine=_machine(next((report for report in reports if report), {})),
+        agents=sorted(agents, key=lambda agent: -_standing(newest[agents.index(agent)])),
+    )
+
+
+def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
+    """Return the settings of a config.yaml that differ from their defaults, in the order of the reference; unknown settings come last."""
+    given = _leaves(config)
+    changed = []
+    for key in keys_by_variant():
+        if not _applies(key, config) or key.dotted not in given:
+            continue
+        value = given.pop(key.dotted)
+        default = list(key.default) if isinstance(key.default, tuple) else key.default
+        shown = key.default_text
+        if key.variants and key.path[-1] == (variants := section_variants()[key.section]).discriminator:
+            default = shown = variants.default  # each variant's own default is itself
+        if key.dotted == "algorithm.reward_shaping":
+            default = shown = _suites_reward_shaping(config) or shown
+        if key.dotted not in _NOT_OF_INTEREST and value != default:
+            changed.append(Changed(key.dotted, _text(value), shown))
+    known = {key.dotted for key in keys_by_variant()}
+    return changed + [Changed(name, _text(value), "") for name, value in given.items() if name not in known]
+
+
+def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
+    """Return the reward shaping of runs of this suite that do not set it; None if the suite is not installed here."""
+    algorithm = _mapping(with_reward_shaping({"env": config.get("env", {})})).get("algorithm")
+    return None if algorithm is None else str(algorithm["reward_shaping"])
+
+
+def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
+    """Return whether the section has the variant of this setting."""
+    if not key.variants:
+        return True
+    variants = section_variants()[key.section]
+    return _mapping(config.get(key.section)).get(variants.discriminator, variants.default) in key.variants
+
+
+def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key. A mapping that is itself a setting counts as one value."""
+    mappings = {key.dotted for key in keys_by_variant() if "mapping" in key.kinds}
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict) and name not in mappings:
+            found.update({f"{name}.{inner}": content for inner, content in value.items()})
+        else:
+            found[name] = value
+    return found
+
+
+def _figures(newest: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    first = newest[0]
+    frames = sum(_number(point, "env_frames") or 0.0 for point in newest)
+    speeds = [_number(report or point, "frames_per_second") for report, point in zip(reports, newest, strict=True)]
+    figures = [
+        Figure("environment frames", count(frames)),
+        Figure("running time", clock(max(_number(point, "wall_seconds") or 0.0 for point in newest))),
+        Figure("frames per second", f"{sum(speed or 0.0 for speed in speeds):,.0f}"),
+        Figure("learner updates", f"{sum(_number(point, 'learner_updates') or 0.0 for point in newest):,.0f}"),
+    ]
+    if len(newest) == 1:
+        returned, human = _number(first, "episode_return_mean_100"), _number(first, "human_normalised_mean_capped")
+        if len(first.get("tasks") or {}) == 1 and returned is not None:
+            figures.append(Figure(f"return, last {_GAMES} games", f"{returned:,.2f}"))
+        if human is not None:
+            figures.append(Figure("human-normalised, at most 100%", f"{human:.0%}"))
+        lag = _number(first, "policy_lag_mean")
+        figures.append(Figure("policy lag, updates", "-" if lag is None else f"{lag:.1f}"))
+    else:
+        figures.append(Figure("agents", str(len(newest))))
+    return figures
+
+
+def _task_rows(label: str, points: Sequence[Mapping[str, Any]], report: Mapping[str, Any]) -> list[TaskFacts]:
+    rows = []
+    for name, task in _mapping(points[-1].get("tasks")).items():
+        own = [_mapping(_mapping(point.get("tasks")).get(name)) for point in points]
+        full = [value for each in own if (_number(each, "episodes") or 0) >= _GAMES and (value := _mean(each)) is not None]
+        progress = _mapping(_mapping(_mapping(report.get("tasks")).get(name)).get("progress"))
+        human = _number(task, "human_normalised")
+        rows.append(
+            TaskFacts(
+                agent=label,
+                name=name,
+                env_frames=count(_number(task, "env_frames") or 0.0),
+                games=f"{_number(task, 'episodes') or 0.0:,.0f}",
+                first_return=_return(_number(progress, "mean_first") if progress else (full[0] if full else None)),
+                last_return=_return(_mean(task)),
+                best_return=_return(max(full, default=None)),
+                human_normalised="" if human is None else f"{human:.0%}",
+            )
+        )
+    return rows
+
+
+def _starts(file: Path) -> list[Start]:
+    """Return the starts. A line that cannot be read is skipped: it is being written, or its writer was killed."""
+    try:
+        lines = read_file(file, MAX_JSON_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    starts = []
+    for line in lines:
+        try:
+            record = _mapping(parse_json(line))
+        except ValueError:
+            continue
+        changes = [(key, pair) for key, pair in _mapping(record.get("changed")).items() if isinstance(pair, list) and len(pair) == 2]
+        changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in changes]
+        starts.append(Start(str(record.get("started") or "-"), str(record.get("version") or "-"), changed))
+    return starts
+
+
+def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the learner's machine from its report; empty for reports of older versions."""
+    machine = _mapping(report.get("machine"))
+    shown = []
+    for name, value in machine.items():
+        if value is None or name in {"bfloat16_is_faster", "load_average_1_minute"}:
+            continue
+        text = f"{value / 2**30:,.1f} GiB" if name == "memory_bytes" and isinstance(value, int) else str(value)
+        shown.append((name.removesuffix("_bytes").replace("_", " "), text))
+    return shown
+
+
+def _standing(point: Mapping[str, Any]) -> float:
+    human, returned = _number(point, "human_normalised_mean_capped"), _number(point, "episode_return_mean_100")
+    return human if human is not None else returned if returned is not None else float("-inf")
+
+
+def _report(agent: Path) -> dict[str, Any]:
+    try:
+        return dict(_mapping(read_json(agent / REPORT)))
+    except (OSError, ValueError):
+        return {}
+
+
+def _parsed(text: str) -> object:
+    try:
+        return parse_yaml(text)
+    except yaml.YAMLError:
+        return {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(record: Mapping[str, Any], key: str) -> float | None:
+    value = record.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _mean(task: Mapping[str, Any]) -> float | None:
+    return _number(task, "episode_return_mean_100")
+
+
+def _return(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)

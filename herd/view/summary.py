@@ -1,0 +1,108 @@
+"""Prints the results of a run and where they are, and draws its curve."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from herd.files import read_json
+from herd.run.journals import newest_point
+from herd.run.paths import CURVE, LEARNING, REPORT, agent_directories, checkpoint_folders
+from herd.view.health import health_warnings
+from herd.view.terminal import clock, count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rich.console import Console
+
+_MOST_TASKS = 8
+"""Largest number of tasks whose progress is printed one by one; for more, only the scores over all tasks are."""
+_NAME_WIDTH = 16
+"""Fits the longest names of games."""
+
+
+def draw_curve(run_dir: Path) -> str | None:
+    """Draw RUN/curve.png and, if there was an update, RUN/learning.png; returns why there is no curve, or None."""
+    try:
+        from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy
+        from herd.files import JournalError  # noqa: PLC0415
+        from herd.view.plots.curves import plot_runs  # noqa: PLC0415  matplotlib is optional and takes a second to load
+    except ImportError as error:
+        return f"needs {error.name}: pip install 'herd-rl[plot]'"
+    try:
+        plot_runs(agent_directories(run_dir), run_dir / CURVE, reference_scores=reference_scores)
+    except ImportError as error:
+        return f"needs {error.name}: pip install 'herd-rl[plot]'"
+    except JournalError as error:
+        return str(error)
+    with suppress(JournalError):
+        plot_runs(agent_directories(run_dir), run_dir / LEARNING, panels="learning")
+    return None
+
+
+def print_summary(console: Console, run_dir: Path, curve_problem: str | None) -> None:
+    """Print each agent's figures, its last point's warnings, and the paths of its report and newest checkpoint, then the curve's path."""
+    rows: list[tuple[str, str]] = []
+    agents = agent_directories(run_dir)
+    for agent in agents:
+        if len(agents) > 1:
+            rows.append((f"agent {agent.name}", ""))
+        try:
+            report: dict[str, Any] = read_json(agent / REPORT)
+        except (OSError, ValueError):
+            report = {}
+        warnings = [("warning", warning) for warning in health_warnings(newest_point(agent))]
+        rows += [*_figures(report), *warnings, *_paths(agent)]
+    rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
+    if (run_dir / LEARNING).is_file():
+        rows.append(("losses", str(run_dir / LEARNING)))
+    width = max(_NAME_WIDTH, *(len(name) for name, _ in rows))
+    for name, value in rows:
+        # Lines instead of a table, because a wrapped path could not be copied.
+        console.print(f"{name:<{width}}  {value}".rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+
+def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if not report:
+        return rows
+    rows.append(("env frames", f"{count(report.get('env_frames', 0))} in {clock(report.get('wall_seconds', 0.0))}"))
+    rows.append(("frames/s", f"{report.get('frames_per_second', 0.0):,.0f} ({report.get('learner_updates', 0):,} updates)"))
+    lag = report.get("policy_lag", {}).get("mean")
+    if lag is not None:
+        rows.append(("policy lag", f"{lag:.1f} updates"))
+    if (spread := report.get("task_frames_spread")) is not None:
+        rows.append(("tasks", f"{len(report['tasks'])}, the most trained has {spread:.1%} of the mean more frames than the least"))
+    if (capped := report.get("human_normalised_mean_capped")) is not None:
+        rows.append(("human-normalised", f"{capped:.1%} (mean over tasks, each at most 100%)"))
+    for name, task in report.get("tasks", {}).items():
+        score = task.get("episode_return", {})
+        mean = score.get("mean_last_100")
+        games = score.get("episodes", 0)
+        averaged = f"the last 100 of {games:,} games" if games > 100 else f"all {games} games"
+        rows.append((name, "no game ended" if mean is None else f"{mean:,.2f} (mean return of {averaged})"))
+    tasks = report.get("tasks", {})
+    moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
+    rows += [("progress", progress_line(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
+    return rows
+
+
+def progress_line(progress: Mapping[str, float], name: str | None = None) -> str:
+    """Describe the change of a task's return from a report's ``progress`` in one line, and name random play's if that is known."""
+    games = int(progress["games"])
+    notes = [f"first and last {games:,} games"] if games > 1 else []
+    if (random := progress.get("random")) is not None:
+        notes.append(f"random play: {random:,.2f}")
+    line = f"return {progress['mean_first']:,.2f} -> {progress['mean_last']:,.2f}" + (f" ({'; '.join(notes)})" if notes else "")
+    return line if name is None else f"{name}: {line}"
+
+
+def _paths(run_dir: Path) -> list[tuple[str, str]]:
+    report = run_dir / REPORT
+    checkpoints = checkpoint_folders(run_dir)
+    return [
+        ("report", str(report) if report.is_file() else "none: the learner did not reach its end, or could not write it"),
+        ("checkpoint", str(checkpoints[-1]) if checkpoints else "none"),
+    ]

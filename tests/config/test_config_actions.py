@@ -1,0 +1,37 @@
+"""What only one discrete action has is refused for other actions, in one sentence that names the setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from herd.components.auxiliary import AuxiliarySettings
+from herd.components.losses import LossSettings
+from herd.contract.actions import ActionSpace, discrete
+from herd.contract.spaces import EnvSpec
+
+PAIR = ActionSpace((2,), "<i4", (0, 0), (2, 4))
+
+
+def spec(actions: ActionSpace) -> EnvSpec:
+    return EnvSpec(("task",), (72, 96, 3), 1, actions, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "key"),
+    [
+        (LossSettings, {"kind": "dice"}, "loss.kind dice"),
+        (LossSettings, {"kind": "impala", "trust_region": "implied"}, "loss.trust_region implied"),
+        (LossSettings, {"kind": "custom", "function": "mine:loss", "head": "dueling"}, "loss.head dueling"),
+        (AuxiliarySettings, {"kind": "pixel_control"}, "auxiliary.kind pixel_control"),
+        (LossSettings, {"kind": "impala", "trust_region": "behaviour"}, None),
+        (LossSettings, {"kind": "custom", "function": "mine:loss"}, None),
+    ],
+)
+def test_settings_that_need_one_discrete_action(section: Any, settings: dict[str, str], key: str | None) -> None:
+    chosen: Any = TypeAdapter(section).validate_python(settings)
+    assert chosen.objection(spec(discrete(3))) is None
+    expected = "needs one discrete action, but these environments have actions of shape (2,), discrete, from (0, 0) to (2, 4)"
+    assert chosen.objection(spec(PAIR)) == (None if key is None else f"{key} {expected}")

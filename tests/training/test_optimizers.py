@@ -1,0 +1,125 @@
+"""Adam and AdamW in the learner: their schedules, and a resume that changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from herd.components.optimizers import OPTIMIZERS, Rates
+from herd.components.optimizers.adam import AdamSettings
+from herd.components.optimizers.adamw import AdamWSettings
+from herd.components.optimizers.rmsprop import RMSPropSettings
+from herd.config.settings import RunSettings
+from herd.run.checkpoints.manifest import CheckpointError
+from herd.training.batch import Slab
+from tests.oracles.adamw import adamw_path
+from tests.training.small_runs import batch_of, run_of, trainer_of
+
+ADAMW = {"kind": "adamw", "learning_rate": 1e-2, "warmup_updates": 4, "schedule_updates": 20, "weight_decay": 0.1, "epsilon": 1e-6}
+
+
+def _settings(**changes: Any) -> RunSettings:
+    return run_of(**{"loss": {"kind": "dice"}, "optimizer": ADAMW, **changes})
+
+
+def _batch(seed: int) -> Slab:
+    return batch_of(_settings(), seed)
+
+
+def test_adamw_rates_warm_up_and_decay_to_0() -> None:
+    settings = AdamWSettings.model_validate(ADAMW)
+    rates = [settings.rates(env_frames=10**9, learner_updates=update) for update in range(22)]
+    assert [rate.learning_rate for rate in rates[:4]] == pytest.approx([2.5e-3, 5e-3, 7.5e-3, 1e-2])
+    assert max(rate.learning_rate for rate in rates) == pytest.approx(1e-2)
+    assert rates[12] == pytest.approx(Rates(5e-3, 0.04))
+    assert (rates[0].weight_decay, rates[20], rates[21]) == (0.1, Rates(0.0, 0.0), Rates(0.0, 0.0))
+    constant = settings.model_copy(update={"schedule": "constant"})
+    assert constant.rates(env_frames=0, learner_updates=1).learning_rate == pytest.approx(5e-3)
+    assert constant.rates(env_frames=0, learner_updates=10**6) == Rates(1e-2, 0.1)
+
+
+def test_a_resumed_adamw_continues_identically() -> None:
+    settings = AdamWSettings.model_validate(ADAMW)
+    whole, first = trainer_of(_settings()), trainer_of(_settings())
+    for step in range(3):
+        whole(_batch(step), settings.rates(env_frames=0, learner_updates=step))
+        first(_batch(step), settings.rates(env_frames=0, learner_updates=step))
+    resumed = trainer_of(_settings(seed=9))
+    resumed.agent.load_state_dict(first.agent.state_dict())
+    resumed.parts["optimizer"].load({name: tensor.clone() for name, tensor in first.parts["optimizer"].tensors().items()})
+    assert any(name.endswith("/step") for name in first.parts["optimizer"].tensors())
+    for step in range(3, 6):
+        rates = settings.rates(env_frames=0, learner_updates=step)
+        assert resumed(_batch(step), rates) == whole(_batch(step), rates)
+    assert all(torch.equal(a, b) for a, b in zip(resumed.agent.parameters(), whole.agent.parameters(), strict=True))
+    assert {name: tensor.tolist() for name, tensor in resumed.parts["optimizer"].tensors().items()} == {
+        name: tensor.tolist() for name, tensor in whole.parts["optimizer"].tensors().items()
+    }
+
+
+def test_the_state_of_another_optimizer_is_refused() -> None:
+    rmsprop, adamw = trainer_of(_settings(optimizer={})), trainer_of(_settings())
+    rmsprop(_batch(0), Rates(1e-3))
+    with pytest.raises(CheckpointError, match="second_moment does not belong to adamw"):
+        adamw.parts["optimizer"].load(rmsprop.parts["optimizer"].tensors())
+
+
+def test_adam_agrees_with_the_definition_and_decays_by_env_frames() -> None:
+    settings = AdamSettings(learning_rate=1e-2, schedule_env_frames=1000, max_gradient_norm=None)
+    assert [settings.rates(env_frames=frames, learner_updates=5) for frames in (0, 250, 2000)] == [
+        Rates(1e-2),
+        Rates(7.5e-3),
+        Rates(0.0),
+    ]
+    trainer = trainer_of(run_of(optimizer={"kind": "adam", "max_gradient_norm": None}))
+    before = {name: tensor.numpy().astype(np.float64) for name, tensor in trainer.weights().items()}
+    trainer(batch_of(run_of()), Rates(1e-2))
+    for name, parameter in trainer.agent.named_parameters():
+        assert parameter.grad is not None
+        gradient = parameter.grad.numpy().astype(np.float64)
+        # At the first step both moments equal those of the gradient itself: arXiv:1412.6980, algorithm 1.
+        expected = before[name] - 1e-2 * gradient / (np.abs(gradient) + 1e-5)
+        np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-4, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [RMSPropSettings, AdamSettings])
+def test_rates_by_frames_fall_to_0_and_stay(kind: Any) -> None:
+    linear = kind(learning_rate=6e-4, schedule_env_frames=200)
+    for frames, expected in {0: 6e-4, 50: 4.5e-4, 100: 3e-4, 199: 3e-6, 200: 0.0, 300: 0.0}.items():
+        assert linear.rates(env_frames=frames, learner_updates=7).learning_rate == pytest.approx(expected, rel=1e-9, abs=1e-18)
+    constant = linear.model_copy(update={"schedule": "constant"})
+    assert constant.rates(env_frames=10**9, learner_updates=0) == Rates(6e-4)
+
+
+def test_warm_up_and_decay_follow_table_5() -> None:
+    settings = AdamWSettings(learning_rate=5e-4)
+    corners = {0: 1.25e-7, 1999: 2.5e-4, 3999: 5e-4, 4000: 5e-4, 12_000: 2.5e-4, 19_999: 3.125e-8, 20_000: 0.0, 10**9: 0.0}
+    for updates, expected in corners.items():
+        assert settings.rates(env_frames=0, learner_updates=updates).learning_rate == pytest.approx(expected, rel=1e-12, abs=1e-20)
+    for updates, expected in {0: 0.01, 5000: 0.0075, 10_000: 0.005, 20_000: 0.0, 30_000: 0.0}.items():  # from the start
+        assert settings.rates(env_frames=0, learner_updates=updates).weight_decay == pytest.approx(expected, rel=1e-9, abs=1e-18)
+    at_once = AdamWSettings(learning_rate=5e-4, warmup_updates=0, schedule_updates=10)
+    assert at_once.rates(env_frames=0, learner_updates=0).learning_rate == 5e-4
+    with pytest.raises(ValueError, match="warmup_updates 10 must be below schedule_updates 10"):
+        AdamWSettings(warmup_updates=10, schedule_updates=10)
+
+
+def test_adamw_with_its_schedule_agrees_with_the_oracle() -> None:
+    rng = np.random.default_rng(3)
+    start, num_updates = rng.normal(size=(3, 2)), 12
+    gradients = [rng.normal(size=(3, 2)) * 10.0 ** rng.integers(-6, 1, size=(3, 2)) for _ in range(num_updates)]
+    # The rates are large enough for both weight decay and step to show.
+    settings = AdamWSettings(learning_rate=0.3, weight_decay=0.5, warmup_updates=4, schedule_updates=num_updates)
+    rates = [settings.rates(env_frames=0, learner_updates=update) for update in range(num_updates)]
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    optimizer = OPTIMIZERS.make(settings, [parameter])
+    learning_rates, decays = zip(*rates, strict=True)
+    expected = adamw_path(start, gradients, list(learning_rates), list(decays), betas=(0.9, 0.98), epsilon=1e-6)
+    for gradient, rate, position in zip(gradients, rates, expected, strict=True):
+        optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"] = rate
+        parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+        np.testing.assert_allclose(parameter.detach().numpy(), position, rtol=1e-10, atol=1e-12)

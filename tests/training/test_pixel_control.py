@@ -1,0 +1,170 @@
+"""``auxiliary.kind: pixel_control`` through the whole trainer, combined with every loss, network and value scaling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from herd.components.losses.api import Forward
+from herd.components.value_scaling import VALUE_SCALINGS
+from herd.config.run_contract import contract_digest
+from herd.envs.make import environment_spec
+from herd.networks.agent import agent_of
+from herd.training.batch import Slab
+from herd.training.forward import run_forward
+from herd.training.trainer import Trainer
+from tests.oracles import pixel_control as oracle
+from tests.training.small_runs import BATCH_SIZE, RUN, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PIXELS = {"kind": "pixel_control", "cell_size": 1, "cost": 0.02}
+BOARD = {**RUN["env"], "frame_height": 9, "frame_width": 8}
+"""A picture of 8 x 8 cells; its last row of pixels belongs to no cell."""
+TASKS = {**BOARD, "tasks": ["catch", "catch_instructed"]}
+LSTM = RUN["network"]
+
+
+def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
+    learner = {"batch_size": BATCH_SIZE, "micro_batch_size": micro_batch_size, "health_interval_updates": 2, "queue_batches": 9}
+    return run_of(**{"env": BOARD, "auxiliary": PIXELS, "learner": learner, **changes})
+
+
+def _batch(settings: Any, seed: int = 0) -> Slab:
+    """A row that only starts a game is followed by the game's first picture; half of the unrolls are replayed."""
+    arrays = unrolls_of(settings, seed)
+    arrays["game_reset"][:, 1:] = ~arrays["row_valid"]
+    slab = slab_of(settings, arrays)
+    slab.arrays["is_replayed"][::2] = True
+    return slab
+
+
+def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
+    return run_forward(
+        slab.batch,
+        agent=trainer.agent,
+        network=trainer._network,
+        algorithm=settings.algorithm,
+        value_scaling=VALUE_SCALINGS.make(settings.value_scaling, len(settings.env.tasks)),
+        statistics=trainer.parts["value_statistics"].tensors(),
+        num_trained=slab.batch.trained.sum(),
+    )
+
+
+@pytest.mark.parametrize("loss", [{}, {"trust_region": "implied", "trust_region_threshold": 0.3}], ids=["all rows", "trust region"])
+@pytest.mark.parametrize("burn_in", [0, 2])
+def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: dict[str, Any]) -> None:
+    changes = {"algorithm": {"unroll_length": 5, "burn_in": burn_in}, "loss": loss}
+    settings = _settings(micro_batch_size=2, **changes)
+    trainer, slab = trainer_of(settings), _batch(settings)
+    forward = _forward(trainer, settings, slab)
+    assert forward.auxiliary is not None
+    values = forward.auxiliary.detach().double().numpy()
+    batch = slab.batch
+    accepted = trainer._loss(forward).accepted
+    assert accepted is not None
+    assert torch.equal(accepted, batch.trained) == (not loss)
+    counts, terminated = accepted.numpy(), batch.terminated[burn_in:].numpy()
+    assert batch.frames is not None
+    reward = oracle.rewards(batch.frames[burn_in:].numpy(), batch.game_reset[burn_in:].numpy(), grid=(8, 8), cell=1)
+    target = oracle.returns(reward, values, terminated, counts, discount=0.9)
+    expected, _ = oracle.loss_and_gradient(target, values, batch.actions[burn_in:].long().numpy(), counts)
+
+    plain = values_of(trainer_of(_settings(2, **changes, auxiliary={"kind": "none"}))(slab, STEP).losses)
+    told = trainer(slab, STEP).losses
+    rows = counts.sum()
+    assert told["loss_pixel_control"].value == pytest.approx(expected / rows, rel=1e-4)
+    assert told["pixel_control_reward"].value == pytest.approx(reward.mean(axis=(2, 3))[counts].sum() / rows, rel=1e-5)
+    assert told["loss_pixel_control"].cost == 0.02
+    num_trained = int(batch.trained.sum())
+    assert told["loss_total"].value == pytest.approx(plain["loss_total"] + 0.02 * expected / num_trained, rel=1e-4)
+    assert {name: told[name].value for name in plain if name != "loss_total"} == pytest.approx(
+        {name: value for name, value in plain.items() if name != "loss_total"}, rel=1e-5
+    )
+
+
+CUSTOM = """
+from herd.components.losses.api import LossOutput, Metric
+
+def only_values(forward):
+    value = forward.values[:-1].masked_fill(~forward.trained, 0.0).square().sum()
+    return LossOutput(value, {"loss_value": Metric(value, forward.trained.sum(), cost=1.0)}, forward.values[:-1].detach())
+"""
+RUNS: dict[str, dict[str, Any]] = {
+    "impala, recurrent": {},
+    "mean": {"loss": {"reduction": "mean"}},
+    "dice, burn-in": {"loss": {"kind": "dice"}, "algorithm": {"unroll_length": 5, "burn_in": 2}},
+    "popart, language": {
+        "env": TASKS,
+        "network": {**LSTM, "language": True},
+        "value_scaling": {"kind": "popart", "rate": 0.1, "replayed": True},
+        "replay": {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1},
+    },
+    "multi_head, feed-forward": {"env": TASKS, "network": {"torso": "mlp"}, "value_scaling": {"kind": "multi_head"}},
+    "custom": {"loss": {"kind": "custom", "function": "pixel_control_loss_of_mine:only_values"}},
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_pixel_control_trains_with_all_losses_in_micro_batches(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pixel_control_loss_of_mine.py").write_text(CUSTOM)
+    monkeypatch.syspath_prepend(tmp_path)
+    whole, parts, without = (
+        trainer_of(_settings(size, **{"auxiliary": auxiliary, "optimizer": {"max_gradient_norm": None}, **RUNS[run]}))
+        for size, auxiliary in ((BATCH_SIZE, PIXELS), (2, PIXELS), (2, {"kind": "none"}))
+    )
+    for seed in range(3):
+        batch = _batch(_settings(**RUNS[run]), seed)
+        expected, done = whole(batch, STEP), parts(batch, STEP)
+        assert without(batch, STEP).is_finite
+        assert done.is_finite
+        assert done.losses["loss_pixel_control"].value > 0.0
+        assert values_of(done.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
+        assert done.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
+    for name, tensor in (whole.weights() | whole.parts["auxiliary"].tensors()).items():
+        torch.testing.assert_close((parts.weights() | parts.parts["auxiliary"].tensors())[name], tensor, rtol=1e-4, atol=1e-6)
+    # The auxiliary loss trains the torso.
+    assert not torch.equal(parts.weights()["torso.first.weight"], without.weights()["torso.first.weight"])
+
+
+def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
+    settings, plain = _settings(), _settings(auxiliary={"kind": "none"})
+    spec = environment_spec(settings.env)
+    trainer, other = trainer_of(settings), trainer_of(plain)
+    assert trainer.weights().keys() == agent_of(plain, spec).state_dict().keys()
+    assert contract_digest(settings, spec) == contract_digest(plain, spec)
+    for name, tensor in other.weights().items():
+        assert torch.equal(trainer.weights()[name], tensor)  # both start with the same weights
+    assert other.parts["auxiliary"].tensors() == {}
+    assert {name.partition(".")[0] for name in trainer.parts["auxiliary"].tensors()} == {"dense", "hidden", "dueling"}
+    trainer(_batch(settings), STEP)
+    assert {name.partition(".")[0] for name in trainer.parts["optimizer"].tensors()} >= {"auxiliary", "torso", "core", "value_head"}
+
+
+def test_action_values_learn_which_cells_change() -> None:
+    """Action 0 makes the upper half alternate between white and black, action 1 the lower half; the action values learn which."""
+    settings = _settings(
+        env={**BOARD, "frame_height": 8, "frame_stack": 1},
+        algorithm={"unroll_length": 8},
+        auxiliary={**PIXELS, "cost": 1.0, "discount": 0.0},
+    )
+    trainer, random = trainer_of(settings), np.random.default_rng(0)
+    for _ in range(160):
+        arrays = unrolls_of(settings)
+        arrays["row_valid"][...], arrays["terminated"][...], arrays["rewards"][...] = True, False, 0.0
+        arrays["actions"][...] = random.integers(0, 2, arrays["actions"].shape)
+        halves = np.cumsum(np.stack([arrays["actions"] == 0, arrays["actions"] == 1], -1), axis=1) % 2 * 255
+        arrays["frames"][...] = 0
+        arrays["frames"][:, 1:, :4, :, 0] = halves[:, :, None, None, 0]
+        arrays["frames"][:, 1:, 4:, :, 0] = halves[:, :, None, None, 1]
+        slab = slab_of(settings, arrays)
+        trainer(slab, STEP)
+    found = _forward(trainer, settings, slab).auxiliary
+    assert found is not None
+    upper, lower = found[..., :4, :].mean(dim=(0, 1, 3, 4)), found[..., 4:, :].mean(dim=(0, 1, 3, 4))
+    assert upper.tolist()[:2] == pytest.approx([1.0, 0.0], abs=0.2)
+    assert lower.tolist()[:2] == pytest.approx([0.0, 1.0], abs=0.2)
