@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.gpu.records import spread
 from benchmarks.machine.learner import measure_learner
-from benchmarks.machine.stages import FREE_PORTS, StageError, stage_environment
+from benchmarks.machine.stages import StageError, stage_environment
 from herd.config.loading import load_settings
 from herd.launch.readings import metrics_url
 from herd.telemetry import metric_names as names
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from herd.telemetry.scrape import Samples
 
 TRAIN = (sys.executable, "-m", "herd.cli.main", "train")
-# A run that is only measured: no end, no checkpoint in between, and ports that are free.
-ENDLESS = ("--stop.env_frames", "null", "--stop.wall_seconds", "null", "--learner.checkpoint_interval_seconds", "1e9", *FREE_PORTS)
+# A run that is only measured: no end, and no checkpoint in between.
+ENDLESS = ("--stop.env_frames", "null", "--stop.wall_seconds", "null", "--learner.checkpoint_interval_seconds", "1e9")
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.1

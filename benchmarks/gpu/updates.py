@@ -17,7 +17,7 @@ from herd.components.optimizers import Rates
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -73,17 +73,17 @@ def update(device: torch.device, experiment: str, *words: str, seconds: float) -
     # As `auto` decides on the devices that this is for.
     precision = torch.float32 if settings.learner.precision == "float32" or not is_gpu else torch.bfloat16
     trainer = Trainer(settings, spec, device, precision)
-    slabs = []
+    buffers = []
     for seed in range(NUM_BATCHES):
-        slab = Slab.of(layout, synthetic_unrolls(layout, settings.learner.batch_size, seed=seed), pinned=is_gpu)
-        slab.hold(settings.num_online_unrolls, settings.num_replayed_unrolls)
-        slabs.append(slab)
-    upcoming = itertools.cycle(slabs)
+        buffer = BatchBuffer.from_unrolls(layout, synthetic_unrolls(layout, settings.learner.batch_size, seed=seed), pinned=is_gpu)
+        buffer.set_counts(settings.num_online_unrolls, settings.num_replayed_unrolls)
+        buffers.append(buffer)
+    upcoming = itertools.cycle(buffers)
 
     def step() -> None:
-        slab = next(upcoming)
-        batch = trainer.to_device(slab)
-        trainer.begin(batch, slab.num_replayed)
+        buffer = next(upcoming)
+        batch = trainer.to_device(buffer)
+        trainer.begin(batch, buffer.num_replayed)
         trainer.finish(trainer.launch(batch), RATE)
         if not all(done.is_finite for done in trainer.arrived()):
             raise RuntimeError("the gradient of a synthetic batch was not finite")
@@ -113,6 +113,6 @@ def update(device: torch.device, experiment: str, *words: str, seconds: float) -
         "trained_steps_per_second": spread([steps / each for each in times]),
         "host_milliseconds": 1e3 * host,
         "first_update_seconds": first,
-        "batch_megabytes": 1e-6 * slabs[0].batch.actions.untyped_storage().nbytes(),
+        "batch_megabytes": 1e-6 * buffers[0].batch.actions.untyped_storage().nbytes(),
         "device_gigabytes": 1e-9 * torch.cuda.max_memory_allocated() if is_gpu else None,
     }

@@ -117,13 +117,13 @@ class Registry(Generic[SettingsT]):
 
     @cached_property
     def _found(self) -> tuple[Mapping[str, Part[SettingsT]], Mapping[str, str]]:
-        usable: dict[str, Part[SettingsT]] = {}
-        broken: dict[str, str] = {}
         package = find_spec(self._package)
         assert package is not None
-        own = [folder.name for folder in pkgutil.iter_modules(package.submodule_search_locations) if folder.ispkg]
-        for kind in sorted(own, key=lambda name: (self._first.index(name) if name in self._first else len(self._first), name)):
-            usable[kind] = importlib.import_module(f"{self._package}.{kind}").PART
+        folders = [folder.name for folder in pkgutil.iter_modules(package.submodule_search_locations) if folder.ispkg]
+        own: list[Part[SettingsT]] = [importlib.import_module(f"{self._package}.{folder}").PART for folder in folders]
+        listed = {kind: place for place, kind in enumerate(self._first)}
+        usable = {part.kind: part for part in sorted(own, key=lambda part: (listed.get(part.kind, len(listed)), part.kind))}
+        broken: dict[str, str] = {}
         for point in _points().select(group=self.group):
             told = f"{self._section} {point.name} of {point.value}"
             if point.name in usable:

@@ -18,7 +18,7 @@ from herd.components.losses import LOSSES
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.replay import REPLAYS
 from herd.components.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from herd.components.trackers import LoggingSettings
+from herd.components.trackers import logging_section
 from herd.components.user_code import USER_CODE
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.services import (
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from herd.components.auxiliary import AuxiliarySettings
     from herd.components.losses import LossSettings
     from herd.components.optimizers import OptimizerSettings
+    from herd.components.registry import Registry
     from herd.components.replay.none import NoReplay
     from herd.components.replay.shared import SharedReplay
     from herd.components.replay.uniform import UniformReplay
+    from herd.components.trackers import LoggingSettings
     from herd.components.value_scaling import ValueScalingSettings
     from herd.config.draws import Value
 
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 else:
     EnvSettings = suite_union()
     AuxiliarySettings = AUXILIARIES.union()
+    LoggingSettings = logging_section()
     LossSettings = LOSSES.union()
     OptimizerSettings = OPTIMIZERS.union()
     ReplaySettings = REPLAYS.union()
@@ -173,6 +176,16 @@ class StopSettings(Section):
     wait_for_signal: bool = False
     """After the end of the run, the learner keeps its metrics and probes available until it is told to stop, and actors wait. For pods,
     which are restarted whenever they end."""
+
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "loss": LOSSES,
+    "value_scaling": VALUE_SCALINGS,
+    "auxiliary": AUXILIARIES,
+    "optimizer": OPTIMIZERS,
+    "replay": REPLAYS,
+}
+"""The sections that choose a part by ``kind``."""
 
 
 class RunSettings(Section):

@@ -133,5 +133,5 @@ class WithAuxiliary(nn.Module):
         output, core_state = self.agent(*inputs)
         if torch.is_grad_enabled():
             # Not `_replace`, whose result torch.compile cannot return in every release.
-            output = AgentOutput(output.policy_logits, output.values, output.features, self.head(output.features))
+            output = AgentOutput(output.parameters, output.values, output.features, self.head(output.features))
         return output, core_state

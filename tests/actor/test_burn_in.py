@@ -19,7 +19,7 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Losses, Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
@@ -99,7 +99,7 @@ def test_reusing_arrays_gives_the_same_unrolls() -> None:
 
 
 def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
-    return trainer(Slab.of(LAYOUT, unroll), Rates(0.0)).losses
+    return trainer(BatchBuffer.from_unrolls(LAYOUT, unroll), Rates(0.0)).losses
 
 
 def test_losses_use_only_the_rows_after_the_burn_in() -> None:

@@ -12,7 +12,7 @@ from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer, UpdateStatistics
 from tests.training.small_runs import RUN, unrolls_of, values_of
 
@@ -72,16 +72,16 @@ def settings_of(run: str, **learner: Any) -> RunSettings:
     return RunSettings.model_validate({**RUN, "optimizer": RMSPROP, **changes, "learner": {**own, **learner}})
 
 
-def slab_of(settings: RunSettings, seed: int, *, pinned: bool = False) -> Slab:
+def buffer_of(settings: RunSettings, seed: int, *, pinned: bool = False) -> BatchBuffer:
     """A batch with replayed unrolls, if the run has them."""
     arrays = unrolls_of(settings, seed)
     for name in arrays.keys() & {"frames", "history_frames"}:
         # Noise: on a flat background the inputs of a max-pooling are equal, and rounding would decide which one gets the gradient.
         arrays[name][...] = np.random.default_rng(seed).integers(0, 256, arrays[name].shape)
     layout = run_layout(settings, environment_spec(settings.env))
-    slab = Slab.of(layout, arrays, pinned=pinned)
-    slab.hold(settings.num_online_unrolls, settings.num_replayed_unrolls)
-    return slab
+    buffer = BatchBuffer.from_unrolls(layout, arrays, pinned=pinned)
+    buffer.set_counts(settings.num_online_unrolls, settings.num_replayed_unrolls)
+    return buffer
 
 
 class Updated(NamedTuple):
@@ -103,9 +103,9 @@ def updated(settings: RunSettings, device: str, *, precision: torch.dtype = torc
     gradients: dict[str, Tensor] = {}
     told = []
     for seed in range(num_updates):
-        slab = slab_of(settings, seed, pinned=device == "cuda")
-        batch = trainer.to_device(slab)
-        trainer.begin(batch, slab.num_replayed)
+        buffer = buffer_of(settings, seed, pinned=device == "cuda")
+        batch = trainer.to_device(buffer)
+        trainer.begin(batch, buffer.num_replayed)
         launched = trainer.launch(batch)
         gradients = gradients or on_cpu({name: own.grad for name, own in trainer.agent.named_parameters() if own.grad is not None})
         trainer.finish(launched, RATE)

@@ -12,8 +12,8 @@ import pytest
 
 from herd.cli.options import CommandError
 from herd.cli.preflight import check_installed
-from herd.components.trackers import LoggingSettings
-from herd.components.trackers import publishing as trackers
+from herd.components.trackers import LoggingSettings, publishing
+from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import MOST_WAITING, Trackers, make_trackers, what_is_missing
 from herd.components.trackers.weights_and_biases.tracker import is_logged_in
 from herd.config.settings import RunSettings
@@ -32,7 +32,7 @@ SESSIONS = [[(0, 1.0), (100, 0.9), (200, 0.8), (300, 0.7)], [(250, 0.75), (350, 
 
 def write(settings: RunSettings, run_dir: Path) -> None:
     for session in SESSIONS:
-        viewers = make_trackers(settings, run_dir)
+        viewers = make_trackers(settings.logging, Run(run_dir, settings.name, settings.model_dump(mode="json")))
         assert viewers is not None
         for frames, value in session:
             viewers.add(point(frames, value))
@@ -151,7 +151,7 @@ def test_a_failing_tracker_does_not_affect_the_others(log: io.StringIO, tmp_path
 
 
 def test_by_default_there_is_no_tracker(tmp_path: Path) -> None:
-    assert make_trackers(RunSettings(), tmp_path) is None
+    assert make_trackers(LoggingSettings(), Run(tmp_path, "run", {})) is None
     assert what_is_missing(LoggingSettings()) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -177,8 +177,8 @@ def test_by_default_there_is_no_tracker(tmp_path: Path) -> None:
 def test_missing_packages_and_logins_are_reported_before_the_start(
     monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any], installed: tuple[str, ...], line: str | None
 ) -> None:
-    monkeypatch.setattr(trackers, "find_spec", lambda name: object() if name in installed else None)
-    monkeypatch.setattr(trackers, "is_logged_in", lambda _environ: False)
+    monkeypatch.setattr(publishing, "find_spec", lambda name: object() if name in installed else None)
+    monkeypatch.setattr(publishing, "is_logged_in", lambda _environ: False)
     settings = RunSettings(logging=LoggingSettings(**chosen))
     assert what_is_missing(settings.logging) == line
     if line is None:

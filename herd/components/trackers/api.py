@@ -1,17 +1,40 @@
-"""Names the numbers of a point of metrics.jsonl so that viewers group them: ``run/entropy``, ``tasks/pong/episodes``."""
+"""The interface of a tracker, and the names of a point's numbers for viewers: ``run/entropy``, ``tasks/pong/episodes``."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 STEP = "env_frames"
 """Horizontal axis of all curves."""
 _RUN = "run"
 """Group of the numbers at the top level of a point."""
+
+
+class Run(NamedTuple):
+    """What a tracker knows of the run."""
+
+    directory: Path
+    """Of the agent's files."""
+    name: str
+    config: Mapping[str, Any]
+    """All settings, as in JSON."""
+
+
+class Tracker(Protocol):
+    """A viewer."""
+
+    name: str
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        """Write a point of metrics.jsonl; may wait, may raise."""
+
+    def close(self) -> None:
+        """Finish; may wait, may raise."""
 
 
 def scalars(point: Mapping[str, Any]) -> dict[str, float]:

@@ -7,36 +7,24 @@ import queue
 import threading
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from herd.components.trackers.event_files.tracker import EventFiles
-from herd.components.trackers.weights_and_biases.tracker import WandbRun, is_logged_in
+from herd.components.trackers import TRACKERS, TrackerSettings
+from herd.components.trackers.weights_and_biases.tracker import is_logged_in
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
+    from herd.components.registry import Part
     from herd.components.trackers import LoggingSettings
-    from herd.config.settings import RunSettings
+    from herd.components.trackers.api import Run, Tracker
 
 Made = TypeVar("Made")
 MOST_WAITING = 256
 """Largest number of waiting points: twenty minutes at one per 5 s, about 0.5 MB with one task."""
 CLOSE_SECONDS = 15.0
 """Longest wait for waiting points at the end of a run, which is shorter than the grace period of ``herd train``."""
-
-
-class Tracker(Protocol):
-    """A viewer."""
-
-    name: str
-
-    def add(self, point: Mapping[str, Any]) -> None:
-        """Write a point of metrics.jsonl; may wait, may raise."""
-
-    def close(self) -> None:
-        """Finish; may wait, may raise."""
 
 
 class Trackers:
@@ -73,26 +61,19 @@ class Trackers:
             _tried(tracker.name, tracker.close)
 
 
-def make_trackers(settings: RunSettings, run_dir: Path, *, agent: int = 0) -> Trackers | None:
-    """Return the tracker of an agent, whose directory is ``run_dir``; None if the settings name no viewer."""
-    own = settings.logging
+def make_trackers(logging: LoggingSettings, run: Run) -> Trackers | None:
+    """Return the tracker of a learner; None if the settings name no viewer."""
     makers: list[Callable[[], Tracker]] = []
-    if own.tensorboard:
-        makers.append(partial(EventFiles, run_dir))
-    if own.wandb != "off":
-        suffix = f" agent {agent}" if settings.agents > 1 else ""
-        makers.append(
-            partial(
-                WandbRun,
-                run_dir,
-                mode=own.wandb,
-                project=own.wandb_project,
-                entity=own.wandb_entity,
-                run_name=f"{settings.name}{suffix}",
-                config=settings.model_dump(mode="json"),
-            )
-        )
+    for kind, part in TRACKERS.parts.items():
+        own = getattr(logging, kind)
+        if own not in {False, "off", None}:
+            makers.append(partial(_made, part, own if isinstance(own, TrackerSettings) else logging, run))
     return Trackers(makers) if makers else None
+
+
+def _made(part: Part[TrackerSettings], settings: TrackerSettings | LoggingSettings, run: Run) -> Tracker:
+    tracker: Tracker = part.load()(settings, run)
+    return tracker
 
 
 def what_is_missing(settings: LoggingSettings) -> str | None:

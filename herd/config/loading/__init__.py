@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
+from herd.components.trackers import TRACKERS
 from herd.components.user_code import USER_CODE
 from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import find_run_file
 from herd.config.loading.keys import close_setting, find_key, is_section, section_variants, setting_keys
 from herd.config.loading.sources import Source, read_arguments, read_environment, read_mapping, read_yaml_file
-from herd.config.settings import RunSettings
+from herd.config.settings import REGISTRIES, RunSettings
 from herd.config.suites import installed_suites
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def load_settings(
         read_arguments(overrides),
         read_mapping(given or {}, "arguments"),
     ]
-    _check_suite(sources)
+    _check_parts(sources)
     merged: Source = {}
     for source in sources:
         _check_names(source)
@@ -114,11 +115,17 @@ def _merge(merged: Source, source: Source) -> None:
         merged[path] = given._replace(value=weaker | given.value) if both else given
 
 
-def _check_suite(sources: Sequence[Source]) -> None:
-    """Refuse a suite that cannot be loaded, whose settings are therefore unknown."""
-    chosen = next((source["env", "suite"] for source in reversed(sources) if ("env", "suite") in source), None)
-    if chosen is not None and (reason := installed_suites().broken.get(str(chosen.value))) is not None:
-        raise SettingsError(f"env.suite: {reason} ({chosen.origin})")
+def _check_parts(sources: Sequence[Source]) -> None:
+    """Refuse a suite or another part that cannot be loaded, whose settings are therefore unknown."""
+    broken = {("env", "suite"): installed_suites().broken, **{(name, "kind"): parts.broken for name, parts in REGISTRIES.items()}}
+    for path, reasons in broken.items():
+        chosen = next((source[key] for source in reversed(sources) for key in (path, path[:1]) if key in source), None)
+        if chosen is not None and (reason := reasons.get(str(chosen.value))) is not None:
+            raise SettingsError(f"{'.'.join(path)}: {reason} ({chosen.origin})")
+    for source in sources:
+        for key, (_, origin) in source.items():
+            if key[:1] == ("logging",) and (reason := TRACKERS.broken.get(".".join(key[1:2]))) is not None:
+                raise SettingsError(f"{'.'.join(key[:2])}: {reason} ({origin})")
 
 
 def _check_names(source: Source) -> None:

@@ -28,7 +28,7 @@ _SECTION_SEPARATOR = "__"
 """Two underscores in the name of an environment variable stand for the dot of the key; a single one is part of a word."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SettingKey:
     """One leaf of ``RunSettings``."""
 

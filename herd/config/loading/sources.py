@@ -72,12 +72,10 @@ def split_arguments(words: Sequence[str], *, file_option: str | None = None) -> 
             del rest[: 1 if equals else 2]
         elif not name.startswith("-"):
             if file_option is not None:
-                raise SettingsError(f"{rest[0]}: unexpected word ({_COMMAND_LINE}): run files are given as {file_option} FILE")
+                raise SettingsError(f"{name}: unexpected word ({_COMMAND_LINE}): run files are given as {file_option} FILE")
             files.append(Path(rest.pop(0)))
         else:
-            _, _, length = _option(rest)
-            overrides += rest[:length]
-            del rest[:length]
+            overrides += _take_option(rest)[2]
     return files, overrides
 
 
@@ -92,10 +90,10 @@ def take_section(words: Sequence[str], section: str) -> tuple[list[str], list[st
     others: list[str] = []
     rest = list(words)
     while rest:
-        is_setting = rest[0].startswith(f"--{section}.")
-        length = _option(rest)[2] if is_setting else 1
-        (settings if is_setting else others).extend(rest[:length])
-        del rest[:length]
+        if rest[0].startswith(f"--{section}."):
+            settings += _take_option(rest)[2]
+        else:
+            others.append(rest.pop(0))
     return settings, others
 
 
@@ -106,40 +104,42 @@ def read_arguments(words: Sequence[str]) -> Source:
         SettingsError: as `split_arguments`.
 
     """
-    texts: dict[tuple[str, ...], list[str]] = {}
+    texts: dict[SettingKey, list[str]] = {}
     rest = list(words)
     while rest:
         if not rest[0].startswith("-"):
             raise SettingsError(f"{rest[0]}: unexpected word ({_COMMAND_LINE}): settings are given as --section.key value")
-        key, text, length = _option(rest)
-        texts.setdefault(key.path, []).append(text)
-        del rest[:length]
-    return {path: Given(_parse_text(find_key(path), values), _COMMAND_LINE) for path, values in texts.items()}
+        key, text, _ = _take_option(rest)
+        texts.setdefault(key, []).append(text)
+    return {key.path: Given(_parse_text(key, values), _COMMAND_LINE) for key, values in texts.items()}
 
 
-def _option(words: Sequence[str]) -> tuple[SettingKey, str, int]:
-    """Return the setting that the first word names, the text of its value, and the number of words of both."""
+def _take_option(words: list[str]) -> tuple[SettingKey, str, list[str]]:
+    """Remove the first option from ``words``; return its setting, the text of its value, and the removed words."""
     name, equals, inline = words[0].partition("=")
     key = find_key(tuple(name[2:].split("."))) if name.startswith("--") else None
     if key is None:
         raise SettingsError(f"{name}: no such option ({_COMMAND_LINE}){close_setting(name.removeprefix('--'), prefix='--')}")
-    if equals:
-        return key, inline, 1
     following = words[1] if len(words) > 1 else None
-    if "boolean" in key.kinds and (following is None or following.lower() not in TRUE_WORDS | FALSE_WORDS):
-        return key, "true", 1
-    if following is None or following.startswith("--"):
-        raise SettingsError(f"{key.dotted}: needs a value ({_COMMAND_LINE}): {key.type_text}")
-    return key, following, 2
+    text, length = inline, 1
+    if not equals:
+        if "boolean" in key.kinds and (following is None or following.lower() not in TRUE_WORDS | FALSE_WORDS):
+            text = "true"
+        elif following is None or following.startswith("--"):
+            raise SettingsError(f"{key.dotted}: needs a value ({_COMMAND_LINE}): {key.type_text}")
+        else:
+            text, length = following, 2
+    taken = words[:length]
+    del words[:length]
+    return key, text, taken
 
 
-def _parse_text(key: SettingKey | None, texts: Sequence[str]) -> object:
+def _parse_text(key: SettingKey, texts: Sequence[str]) -> object:
     """Read a value from words of a command line or of the environment.
 
     ``null`` is None where the setting allows it. A list is JSON (``["pong"]``), comma-separated, or several words; a mapping is JSON.
     Anything else stays text, which validation converts or refuses.
     """
-    assert key is not None
     if "list" in key.kinds:
         return [item for text in texts for item in _list_items(text.strip())]
     text = texts[-1]

@@ -10,6 +10,7 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.components.replay.shared import SharedReplay as SharedReplaySettings
+from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from herd.protocols.population.messages import Order
     from herd.service.identity import Identity
     from herd.service.signals import Stop
-    from herd.training.batch import Slab, TrainBatch
+    from herd.training.batch import BatchBuffer, TrainBatch
     from herd.training.trainer import UpdateStatistics
 
 BATCH_TIMEOUT_SECONDS = 0.2
@@ -198,7 +199,7 @@ class Learner:
         self._prepared: Prepared | None = None
         self._queue = UnrollQueue()
 
-        def join_shared(slabs: list[Slab]) -> SharedReplay:
+        def join_shared(buffers: list[BatchBuffer]) -> SharedReplay:
             assert isinstance(settings.replay, SharedReplaySettings)
             client = ReplayClient(
                 process.context,
@@ -212,7 +213,7 @@ class Learner:
             return SharedReplay(
                 client,
                 settings.replay,
-                slabs,
+                buffers,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
                 whole_episodes=settings.network.state_size > 0,
@@ -228,7 +229,7 @@ class Learner:
             join_shared=join_shared if settings.replay.kind == "shared" else None,
         )
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
-        checkpoint = snapshot.spread(checkpoint, group)
+        checkpoint = snapshot.broadcast(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
             checkpoint,
             spec,
@@ -259,9 +260,10 @@ class Learner:
             self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
-        trackers = make_trackers(settings, self._run_dir, agent=agent) if group.is_first else None
-        self._files = RunFiles(self._run_dir, self._meters.write_failed, trackers)
-        self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
+        run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
+        run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
+        self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings.logging, run) if group.is_first else None)
+        self._lineage = int(group.broadcast_object(self._open_lineage(least_lineage) if group.is_first else None))
         self._io = IoThread(
             process.context,
             settings,
@@ -489,15 +491,15 @@ class Learner:
         """Copy queued unrolls to tensors on the device; the copy may still be running."""
         started = time.monotonic()
         batches = self._batches
-        slab = batches.assemble(unrolls, with_replayed=with_replayed)
+        buffer = batches.assemble(unrolls, with_replayed=with_replayed)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
-        batch = self._trainer.to_device(slab)
+        batch = self._trainer.to_device(buffer)
         self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
-        return Prepared(batch, slab.num_replayed, batches.replayed_versions, slab.num_trained_rows)
+        return Prepared(batch, buffer.num_replayed, batches.replayed_versions, buffer.num_trained_rows)
 
     def _begin_new_episodes(self) -> None:
         """Take the replayed unrolls from the prepared batch, and begin new episodes in all replay slots."""
@@ -621,7 +623,7 @@ class Learner:
         if done.is_copy:
             self._begin_new_episodes()
             # The number of updates now belongs to other weights, so open a new lineage, which all shards adopt in the next turn.
-            self._lineage = int(self._group.first_says(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
+            self._lineage = int(self._group.broadcast_object(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
 
     def _join_population(self, process: ServiceProcess) -> PopulationLink | None:
         settings, own = self._settings, self._settings.population

@@ -1,1 +1,8 @@
-"""Event files."""
+"""TensorBoard."""
+
+from __future__ import annotations
+
+from herd.components.registry import Part
+from herd.components.trackers import TrackerSettings
+
+PART = Part("tensorboard", TrackerSettings, f"{__name__}.tracker:EventFiles")

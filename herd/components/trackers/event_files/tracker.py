@@ -10,7 +10,9 @@ from herd.components.trackers.api import STEP, scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+
+    from herd.components.trackers import LoggingSettings
+    from herd.components.trackers.api import Run
 
 FOLDER = "tensorboard"
 
@@ -20,7 +22,7 @@ class EventFiles:
 
     name = "TensorBoard"
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, settings: LoggingSettings, run: Run) -> None:  # noqa: ARG002  it has no settings
         """Create RUN/tensorboard and a file in it; raises ImportError without the package, or OSError."""
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # suppress messages of TensorFlow, if it is installed
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # noqa: PLC0415  half a second to load, optional
@@ -28,7 +30,7 @@ class EventFiles:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415
 
         self._event, self._session, self._summary = Event, SessionLog, Summary
-        self._writer = EventFileWriter(str(run_dir / FOLDER))
+        self._writer = EventFileWriter(str(run.directory / FOLDER))
         self._is_first = True
 
     def add(self, point: Mapping[str, Any]) -> None:

@@ -11,7 +11,9 @@ from herd.components.trackers.api import STEP, scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Literal
+
+    from herd.components.trackers import LoggingSettings
+    from herd.components.trackers.api import Run
 
 FOLDER = "wandb"
 _LOGIN = "user"
@@ -25,28 +27,19 @@ class WandbRun:
 
     name = "Weights & Biases"
 
-    def __init__(
-        self,
-        run_dir: Path,
-        *,
-        mode: Literal["offline", "online"],
-        project: str,
-        entity: str | None,
-        run_name: str,
-        config: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, settings: LoggingSettings, run: Run) -> None:
         """Start a session. It starts a process of wandb; online it contacts the server, for up to 90 s."""
         import wandb  # noqa: PLC0415  a second to load, optional
 
         self._run = wandb.init(
-            mode=mode,
-            project=project,
-            entity=entity,
-            name=run_name,
-            id=_run_id(run_dir),
+            mode="online" if settings.wandb == "online" else "offline",
+            project=settings.wandb_project,
+            entity=settings.wandb_entity,
+            name=run.name,
+            id=_run_id(run.directory),
             resume="allow",
-            dir=run_dir,
-            config=dict(config),
+            dir=run.directory,
+            config=dict(run.config),
             # Herd itself keeps logs, source files and terminal output.
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )
