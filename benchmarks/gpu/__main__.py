@@ -94,6 +94,8 @@ def measure(part: str, output: Path, *, is_small: bool) -> None:
 
     if not is_small and not torch.cuda.is_available():
         raise SystemExit("torch finds no GPU here; --small does a little of everything on the CPU")
+    if is_small:
+        torch.set_num_threads(1)
     device = torch.device("cpu" if is_small else "cuda")
     name = None if is_small else torch.cuda.get_device_name()
     match part:

@@ -42,7 +42,7 @@ def cases(device: torch.device, *, is_small: bool, seconds: float) -> Cases:
             "product": partial(product, device, size=64, seconds=seconds),
             "copy": partial(copy, device, num_bytes=1 << 16, seconds=seconds),
             "deep, 2 rows, bfloat16": partial(torso, device, "deep", 2, "bfloat16", seconds=seconds),
-            "deep, 2 rows, float32, contiguous": partial(torso, device, "deep", 2, "float32", seconds=seconds, is_channels_last=False),
+            "nature, 2 rows, float32, contiguous": partial(torso, device, "nature", 2, "float32", seconds=seconds, is_channels_last=False),
         }
     one = partial(torso, device, seconds=seconds)
     chosen: Cases = {

@@ -33,7 +33,7 @@ def cases(device: torch.device, *, is_small: bool, seconds: float) -> Cases:
     """Return the cases of this part."""
     own = partial(update, device, seconds=seconds)
     if is_small:
-        return {"catch": partial(own, "catch"), "atari-deep, 1": partial(own, "atari-deep", "--learner.batch_size", "1")}
+        return {"catch": partial(own, "catch"), "atari-shallow, 1": partial(own, "atari-shallow", "--learner.batch_size", "1")}
     chosen: Cases = {}
 
     def add(experiment: str, batch_size: int | None, *words: str) -> None:

@@ -40,7 +40,7 @@ def test_networks_and_updates_are_measured_on_the_cpu(tmp_path: Path) -> None:
     for case in updates.values():
         assert 0 < case["milliseconds"]["lowest"] <= case["milliseconds"]["median"] <= case["milliseconds"]["highest"]
     report = (tmp_path / "README.md").read_text()
-    assert "| atari-deep, 1 |" in report
+    assert "| atari-shallow, 1 |" in report
     assert "no GPU" in report
 
 
