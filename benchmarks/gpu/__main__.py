@@ -23,10 +23,13 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu.records import run_cases
 from benchmarks.gpu.report import write_report
+
+if TYPE_CHECKING:
+    from benchmarks.gpu.records import Cases
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_OUTPUT = ROOT / "benchmarks" / "results" / "gpu"
@@ -98,6 +101,7 @@ def measure(part: str, output: Path, *, is_small: bool) -> None:
         torch.set_num_threads(1)
     device = torch.device("cpu" if is_small else "cuda")
     name = None if is_small else torch.cuda.get_device_name()
+    cases: Cases
     match part:
         case "tests":
             cases = {"gpu": partial(run_tests, output)}

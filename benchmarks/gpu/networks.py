@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from benchmarks.gpu.records import Cases, Numbers
+    from benchmarks.gpu.records import Case, Cases, Numbers
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 ROOF_SIZE = 8192
@@ -45,7 +45,7 @@ def cases(device: torch.device, *, is_small: bool, seconds: float) -> Cases:
             "nature, 2 rows, float32, contiguous": partial(torso, device, "nature", 2, "float32", seconds=seconds, is_channels_last=False),
         }
     one = partial(torso, device, seconds=seconds)
-    chosen: Cases = {
+    chosen: dict[str, Case] = {
         "product": partial(product, device, size=ROOF_SIZE, seconds=seconds),
         "copy": partial(copy, device, num_bytes=COPIED_BYTES, seconds=seconds),
     }
@@ -110,7 +110,7 @@ def torso(
 
     with _precise(precision), _memory(is_channels_last):
         with FlopCounterMode(display=False) as counted:
-            forward(inputs[0]).backward()
+            forward(inputs[0]).backward()  # type: ignore[no-untyped-call]
         times = seconds_per_step(step, partial(wait, device), seconds=seconds)
     operations = counted.get_total_flops()
     return {

@@ -7,17 +7,18 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 Numbers = dict[str, Any]
-Cases = dict[str, "Callable[[], Numbers]"]
+Case = Callable[[], Numbers]
+Cases = Mapping[str, Case]
 """By name, in the order in which they run. A name says all that distinguishes a case."""
 REPEATS = 5
 

@@ -29,7 +29,7 @@ from herd.telemetry.scrape import ScrapeError, scrape, total
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.gpu.records import Cases, Numbers
+    from benchmarks.gpu.records import Case, Cases, Numbers
     from herd.telemetry.scrape import Samples
 
 TRAIN = (sys.executable, "-m", "herd.cli.main", "train")
@@ -64,7 +64,7 @@ def run_cases_of(*, is_small: bool, seconds: float, device: str) -> Cases:
             "catch, 1 actor, central": partial(whole, "catch", 1, "--actor.inference", "remote"),
         }
     central = ("--actor.inference", "remote")
-    chosen: Cases = {}
+    chosen: dict[str, Case] = {}
     for count in reversed(CORES):
         chosen[f"atari-deep, {count} actors"] = partial(whole, "atari-deep", count)
         chosen[f"atari-deep, {count} actors, central"] = partial(whole, "atari-deep", count, *central)

@@ -21,7 +21,7 @@ from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from benchmarks.gpu.records import Cases, Numbers
+    from benchmarks.gpu.records import Case, Cases, Numbers
 
 NUM_BATCHES = 3
 RATE = Rates(1e-7)
@@ -34,7 +34,7 @@ def cases(device: torch.device, *, is_small: bool, seconds: float) -> Cases:
     own = partial(update, device, seconds=seconds)
     if is_small:
         return {"catch": partial(own, "catch"), "atari-shallow, 1": partial(own, "atari-shallow", "--learner.batch_size", "1")}
-    chosen: Cases = {}
+    chosen: dict[str, Case] = {}
 
     def add(experiment: str, batch_size: int | None, *words: str) -> None:
         sized = () if batch_size is None else ("--learner.batch_size", str(batch_size))
