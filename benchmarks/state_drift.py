@@ -19,11 +19,11 @@ import torch
 
 from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
+from herd.agent import agent_of
 from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.networks.agent import agent_of
 from herd.service.host import describe_hardware
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 
+from herd.agent import AgentOutput
 from herd.algorithms.rewards import clip_last_rewards, shape_rewards
 from herd.components.losses.api import Forward
-from herd.networks.agent import AgentOutput
 from herd.networks.frame_stack import restack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.agent import Agent
     from herd.components.value_scaling.api import Statistics, ValueScaling
     from herd.config.settings import AlgorithmSettings
-    from herd.networks.agent import Agent
     from herd.training.batch import TrainBatch
 
 

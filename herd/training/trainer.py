@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from herd.agent import agent_of
 from herd.components.auxiliary import AUXILIARIES
 from herd.components.losses import LOSSES
 from herd.components.losses.api import LossOutput, Metric
@@ -21,9 +22,7 @@ from herd.components.optimizers import OPTIMIZERS
 from herd.components.user_code import UserCodeError
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.components.value_scaling.api import VALUE_STATISTICS, Statistics, UnrollTargets, ValueScaling, unroll_targets
-from herd.networks.agent import agent_of
 from herd.networks.centering import AverageImage
-from herd.networks.torsos import recommended_micro_batch
 from herd.training.diagnostics import Diagnostics
 from herd.training.forward import WithAuxiliary, run_forward
 from herd.training.metrics import TOTAL, Measured, MetricSums, of_online_rows
@@ -103,12 +102,12 @@ class Trainer:
         self._trains_online = settings.replay.train_online
         self._num_replayed = 0
         """Unrolls of the batch that was begun."""
-        replays_episodes = settings.replay.kind == "shared" and settings.network.state_size > 0
+        replays_episodes = settings.replay.kind == "shared" and settings.network.core.state_size() > 0
         self._replayer = Replayer() if replays_episodes else None
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._batch_size = settings.learner.batch_size
-        self._own_micro_batch_size = settings.learner.micro_batch_size or recommended_micro_batch(settings.network.torso, device.type)
+        self._own_micro_batch_size = settings.learner.micro_batch_size or settings.network.torso.micro_batch(device.type)
         self._micro_batch_size = self._batch_size if settings.loss.needs_whole_batch else self._own_micro_batch_size
         torch.manual_seed(settings.seed)
         self.agent = agent_of(settings, spec).to(device)

@@ -29,7 +29,7 @@ from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
+RECURRENT = {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True}
 CATCH: dict[str, Any] = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
 # Time limits of a few steps make every kind of end occur within a few dozen steps.
 BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}

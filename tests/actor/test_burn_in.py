@@ -27,7 +27,7 @@ BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
 SETTINGS = RunSettings.model_validate(
     {
         "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
-        "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+        "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True},
         "algorithm": {"unroll_length": LENGTH, "burn_in": BURN_IN},
         "actor": {"environments": NUM_ENVIRONMENTS},
         "learner": {"batch_size": NUM_ENVIRONMENTS, "queue_batches": 4, "micro_batch_size": 2},

@@ -29,7 +29,7 @@ from tests.replay.test_replay_pieces import part_of
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 NUM_SLOTS, NUM_UNROLLS = 3, 40
-CORE = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
+CORE = {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True}
 # Games end, lives are lost and time limits are reached inside unrolls and at their borders.
 CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 3, "action_repeat": 1}
 CASES: dict[str, dict[str, Any]] = {

@@ -28,7 +28,7 @@ def _settings(burn_in: int, **changes: Any) -> RunSettings:
         {
             # Games last ten steps or more: they end inside unrolls of seven steps and run over several unrolls.
             "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
-            "network": {"torso": "mlp", "core": "lstm", "core_size": 16, "last_action_and_reward": True},
+            "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
             "algorithm": {"unroll_length": 7, "burn_in": burn_in},
             "replay": {"kind": "shared", "fraction": NUM_SLOTS / (NUM_ONLINE + NUM_SLOTS)},
             "actor": {"environments": NUM_SLOTS},

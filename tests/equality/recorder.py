@@ -26,10 +26,10 @@ from herd.acting.device import precision_of
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
+from herd.agent import agent_of
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.networks.agent import agent_of
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
 from herd.protocols.replay.samples import EpisodePart
 from herd.training.batch import BatchBuffer
@@ -52,7 +52,7 @@ SMALL_CATCH = {
     "env.frame_stack": 2,
     "network.torso": "mlp",
     "network.core": "lstm",
-    "network.core_size": 16,
+    "network.core.size": 16,
     "network.language": True,
     "network.last_action_and_reward": True,
     "algorithm.unroll_length": 10,
@@ -177,7 +177,7 @@ class Replay:
         )
         self._minimum = replay.minimum_fill_agent_steps
         self._random = np.random.default_rng(settings.seed)
-        self._whole_episodes = settings.network.state_size > 0
+        self._whole_episodes = settings.network.core.state_size() > 0
         self._places: list[tuple[EpisodePart, int] | None] = [None] * settings.num_replayed_unrolls
 
     @property

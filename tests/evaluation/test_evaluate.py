@@ -31,7 +31,7 @@ CATCH: dict[str, Any] = {
 }
 BREAKOUT = {
     "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
-    "network": {"core": "lstm", "core_size": 16, "last_action_and_reward": True},
+    "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
 }
 
 

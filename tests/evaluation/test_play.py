@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from herd.acting.policy import PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
@@ -39,7 +40,9 @@ class Scripted:
 
 
 def play_of(environments: BatchedEnvironment, chooses: Chooses) -> Play:
-    state = RowState(environments.spec, NetworkSettings(torso="mlp"), Temperatures(), num_environments=environments.num_environments)
+    state = RowState(
+        environments.spec, NetworkSettings(torso=MLPTorsoSettings()), Temperatures(), num_environments=environments.num_environments
+    )
     return Play(environments, Scripted(chooses), state)
 
 

@@ -52,14 +52,14 @@ RUNS: dict[str, dict[str, Any]] = {
         "replay": UNIFORM,
     },
     "instructions": {"env": TWO_TASKS, "network": {**RUN["network"], "language": True}},
-    "vectors": {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp", "core": "lstm", "core_size": 8}},
+    "vectors": {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}}},
     "shallow": {**ATARI, "network": {"torso": "shallow"}, "optimizer": ADAM},
     "shallow, relative to the average image": {**ATARI, "network": {"torso": "shallow", "input_centering": "mean"}, "optimizer": ADAM},
-    "shallow, lstm": {**ATARI, "network": {"torso": "shallow", "core": "lstm", "core_size": 32, "last_action_and_reward": True}},
+    "shallow, lstm": {**ATARI, "network": {"torso": "shallow", "core": {"kind": "lstm", "size": 32}, "last_action_and_reward": True}},
     "nature, layer norm": {**ATARI, "network": {"torso": "nature", "layer_norm": True}},
     "deep": {**ATARI, "network": {"torso": "deep"}, "optimizer": RMSPROP},
-    "shallow, lstm, dice": {**ATARI, "network": {"torso": "shallow", "core": "lstm", "core_size": 32}, "loss": {"kind": "dice"}},
-    "deep, lstm": {**ATARI, "network": {"torso": "deep", "core": "lstm", "core_size": 32, "input_centering": "filters"}},
+    "shallow, lstm, dice": {**ATARI, "network": {"torso": "shallow", "core": {"kind": "lstm", "size": 32}}, "loss": {"kind": "dice"}},
+    "deep, lstm": {**ATARI, "network": {"torso": "deep", "core": {"kind": "lstm", "size": 32}, "input_centering": "filters"}},
 }
 """Every loss, its corrections and what surrounds it, every torso and core."""
 

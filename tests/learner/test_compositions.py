@@ -91,7 +91,12 @@ def experiment_of(cell: Cell) -> dict[str, Any]:
             "frame_stack": 2,
             "action_repeat": 1,
         },
-        "network": {"torso": "mlp", "core": cell.core, "core_size": 8, "language": True, "last_action_and_reward": True},
+        "network": {
+            "torso": "mlp",
+            "core": {"kind": cell.core, **({"size": 8} if cell.core == "lstm" else {})},
+            "language": True,
+            "last_action_and_reward": True,
+        },
         "algorithm": {"unroll_length": 5},
         "loss": LOSSES[cell.loss],
         "value_scaling": {"kind": cell.scaling},

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SHALLOW = {
     "env": {"suite": "atari", "tasks": ("breakout",), "frame_height": 44, "frame_width": 44},
-    "network": {"torso": "shallow", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+    "network": {"torso": "shallow", "core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True},
 }
 MLP: dict[str, Any] = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
@@ -49,7 +49,7 @@ POPART: dict[str, Any] = {
 PIXEL_CONTROL = {
     **POPART,
     "env": {**POPART["env"], "frame_height": 8, "frame_width": 8},
-    "network": {"torso": "mlp", "core": "lstm", "core_size": 8},
+    "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}},
     "auxiliary": {"kind": "pixel_control", "cell_size": 1},
 }
 

@@ -19,7 +19,7 @@ from herd.training.trainer import Trainer
 BATCH_SIZE = 5
 RUN: dict[str, Any] = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
-    "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+    "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True},
     "algorithm": {"unroll_length": 4},
     "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2},
     "actor": {"environments": 2},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from herd.networks.torsos import StridedTorso
+from herd.components.torsos.shallow.strided import StridedTorso
 from herd.training.diagnostics import LayerUnits
 from herd.training.trainer import Trainer
 from tests.training.small_runs import RUN, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of

@@ -216,7 +216,7 @@ class Learner:
                 buffers,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
-                whole_episodes=settings.network.state_size > 0,
+                whole_episodes=settings.network.core.state_size() > 0,
             )
 
         self._batches = BatchAssembler(
