@@ -154,7 +154,7 @@ class BusyClient(threading.Thread):
     def _question(self, request_id: int) -> Sequence[Frame]:
         if self.server.service != "paramserver":
             return [question(self.server.service)]
-        return encode(GetWeights(request_id=request_id, run_id=self.run_id, agent=0, contract=self.contract, have=None))
+        return encode(GetWeights(id=request_id, run=self.run_id, agent=0, contract=self.contract, have=None))
 
 
 def pour(server: Server, seconds: float, num_connections: int, head: bytes, data: bytes) -> None:
@@ -205,7 +205,7 @@ def large_version(server: Server, client: BusyClient, seconds: float) -> None:
     if server.mode == "clear":
         payload = bytes(VERSION_BYTES)
         version = PublishSlice(
-            run_id=client.run_id,
+            run=client.run_id,
             agent=0,
             contract=client.contract,
             lineage=1,
