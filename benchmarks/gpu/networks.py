@@ -92,7 +92,7 @@ def torso(
     settings = load_settings([Path("atari-deep")], ["--network.torso", name], {})
     spec = environment_spec(settings.env)
     memory = torch.channels_last if is_channels_last else torch.contiguous_format
-    module = build_torso(spec, settings.network).to(device).to(memory_format=memory)  # type: ignore[call-overload]
+    module = build_torso(settings.network.torso, spec).to(device).to(memory_format=memory)  # type: ignore[call-overload]
     shape = (rows, spec.observation_channels, *spec.frame_shape[:2])
     inputs = [torch.randint(0, 256, shape, dtype=torch.uint8, device=device).contiguous(memory_format=memory) for _ in range(NUM_INPUTS)]
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32

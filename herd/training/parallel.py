@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 # Newer releases of torch warn about the name that 2.11 has.
-_SYNCS_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
+_NO_BUFFERS: Any = {
+    "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers": False
+}
 
 
 class Shards(Protocol):
@@ -62,7 +64,7 @@ class ParallelModel:
         if shards.size > 1:
             # Gradients live in the buckets that are reduced, without copies.
             self._ddp = DistributedDataParallel(
-                network, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, **{_SYNCS_BUFFERS: False}
+                network, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, **_NO_BUFFERS
             )
 
     def __call__(self, *inputs: Any) -> Any:
