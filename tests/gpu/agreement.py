@@ -8,10 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+<<<<<<< HEAD
 from herd.components.optimizers import Rates
+=======
+from herd.components.suites import environment_spec
+>>>>>>> main
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer, UpdateStatistics
 from tests.training.small_runs import RUN, unrolls_of, values_of
