@@ -16,9 +16,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.gpu.records import seconds_per_step, spread
+from herd.components.suites import environment_spec
 from herd.components.torsos.api import build_torso
 from herd.config.loading import load_settings
-from herd.envs.make import environment_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,9 @@ from benchmarks.gpu.networks import wait
 from benchmarks.gpu.records import seconds_per_step, spread
 from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.optimizers import Rates
+from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
-from herd.envs.make import environment_spec
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 

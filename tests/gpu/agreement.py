@@ -8,11 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD
 from herd.components.optimizers import Rates
-=======
 from herd.components.suites import environment_spec
->>>>>>> main
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.training.batch import BatchBuffer
