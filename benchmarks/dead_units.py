@@ -10,9 +10,9 @@ import argparse
 import numpy as np
 import torch
 
+from herd.agent import agent_of
 from herd.config.loading import load_settings
 from herd.envs.make import environment_spec, make_environments
-from herd.networks.agent import agent_of
 from herd.training.diagnostics import watched_layers
 
 SETTINGS = (

@@ -214,7 +214,7 @@ def weights_bytes(settings: RunSettings) -> int:
     """Return the size of one published version, without its headers of about 1 kB."""
     import torch  # noqa: PLC0415  the processes of clients do without
 
-    from herd.networks.agent import agent_of  # noqa: PLC0415
+    from herd.agent import agent_of  # noqa: PLC0415
 
     with torch.device("meta"):
         agent = agent_of(settings, environment_spec(settings.env))

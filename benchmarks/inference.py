@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from herd.telemetry.scrape import Samples
 
-LSTM = {"network": {"core": "lstm", "core_size": 256, "last_action_and_reward": True}}
+LSTM = {"network": {"core": {"kind": "lstm", "size": 256}, "last_action_and_reward": True}}
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "shallow": ("breakout", {}),
     "deep": ("atari-deep", {}),

@@ -112,7 +112,7 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
     from benchmarks.self_play import SelfPlay  # noqa: PLC0415
     from herd.acting.policy import LocalPolicy  # noqa: PLC0415
     from herd.config.run_contract import run_layout  # noqa: PLC0415
-    from herd.training.batch import Slab  # noqa: PLC0415
+    from herd.training.batch import BatchBuffer  # noqa: PLC0415
     from herd.training.trainer import Trainer  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -123,7 +123,7 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
     trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
     policy = LocalPolicy(trainer.agent, seed=seed, precision=torch.float32)
     game = SelfPlay(settings, spec, layout, environments=boards, policy=policy)
-    slab = Slab(layout, count)
+    buffer = BatchBuffer(layout, count)
     games: list[tuple[int, int, float]] = []
     started, frames, updates = time.monotonic(), 0, 0
     while frames < env_frames:
@@ -131,10 +131,10 @@ def train(variant: str, seed: int, env_frames: int, learning_rate: float) -> Run
             frames += int(transition.valid.sum())
             games += [(frames, each.task_id, each.episode_return) for each in transition.finished]
         unrolls = game.finish()
-        for name, target in slab.arrays.items():
+        for name, target in buffer.arrays.items():
             if name in unrolls:
                 target[...] = unrolls[name]
-        trainer(slab, settings.optimizer.rates(env_frames=frames, learner_updates=updates))
+        trainer(buffer, settings.optimizer.rates(env_frames=frames, learner_updates=updates))
         updates += 1
         policy.load(trainer.weights(), (1, updates))
     return _run_of(variant, seed, np.array(games), env_frames, time.monotonic() - started)

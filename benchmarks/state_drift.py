@@ -19,13 +19,13 @@ import torch
 
 from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
+from herd.agent import agent_of
 from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.networks.agent import agent_of
 from herd.service.host import describe_hardware
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def play_and_train(settings: RunSettings, trainer: Trainer, num_updates: int) ->
     policy = LocalPolicy(agent_of(settings, spec), seed=settings.seed, precision=torch.float32)
     game = SelfPlay(settings, spec, layout, environments=environments, policy=policy)
     unrolls, env_frames = [], 0
-    slab = Slab(layout, 2 * num_environments)
+    buffer = BatchBuffer(layout, 2 * num_environments)
     for update in range(num_updates):
         policy.load(trainer.weights(), (1, update))
         unrolls.append(game.unroll())
         env_frames += layout.new_steps * num_environments * spec.action_repeat
-        write(slab, unrolls[-1], 0, num_environments)
-        slab.hold(num_environments, 0)
-        trainer(slab, settings.optimizer.rates(env_frames=env_frames, learner_updates=update))
+        write(buffer, unrolls[-1], 0, num_environments)
+        buffer.set_counts(num_environments, 0)
+        trainer(buffer, settings.optimizer.rates(env_frames=env_frames, learner_updates=update))
     environments.close()
     return unrolls
 
@@ -61,21 +61,21 @@ def play_and_train(settings: RunSettings, trainer: Trainer, num_updates: int) ->
 def recomputed(settings: RunSettings, trainer: Trainer, unrolls: list[dict[str, Array]]) -> list[NDArray[np.float32]]:
     """Return the states [E, 2, H] at the start of each unroll under the trainer's weights; the games begin with the first unroll."""
     num_environments = settings.actor.environments
-    slab = Slab(run_layout(settings, environment_spec(settings.env)), 2 * num_environments)
+    buffer = BatchBuffer(run_layout(settings, environment_spec(settings.env)), 2 * num_environments)
     states = []
     for unroll in unrolls:
-        write(slab, unroll, 0, num_environments)
-        write(slab, unroll, num_environments, 2 * num_environments)
-        slab.hold(num_environments, num_environments)
-        batch = trainer.to_device(slab)
+        write(buffer, unroll, 0, num_environments)
+        write(buffer, unroll, num_environments, 2 * num_environments)
+        buffer.set_counts(num_environments, num_environments)
+        batch = trainer.to_device(buffer)
         trainer.begin(batch, num_environments)
         trainer.launch(batch)
-        states.append(slab.arrays["initial_core_state"][num_environments:].copy())
+        states.append(buffer.arrays["initial_core_state"][num_environments:].copy())
     return states
 
 
-def write(slab: Slab, unroll: dict[str, Array], start: int, stop: int) -> None:
-    for name, array in slab.arrays.items():
+def write(buffer: BatchBuffer, unroll: dict[str, Array], start: int, stop: int) -> None:
+    for name, array in buffer.arrays.items():
         if name in unroll:
             array[start:stop] = unroll[name]
 

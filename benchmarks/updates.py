@@ -83,7 +83,7 @@ def serve(seconds: float) -> None:
     from herd.config.loading import load_settings  # noqa: PLC0415
     from herd.config.run_contract import run_layout  # noqa: PLC0415
     from herd.envs.make import environment_spec  # noqa: PLC0415
-    from herd.training.batch import Slab  # noqa: PLC0415
+    from herd.training.batch import BatchBuffer  # noqa: PLC0415
     from herd.training.trainer import Trainer  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -95,7 +95,9 @@ def serve(seconds: float) -> None:
             settings = load_settings([ROOT / f"experiments/{experiment}.yaml"], changes, {})
             spec = environment_spec(settings.env)
             layout = run_layout(settings, spec)
-            batches = [Slab.of(layout, synthetic_unrolls(layout, settings.learner.batch_size, seed=seed)) for seed in range(2)]
+            batches = [
+                BatchBuffer.from_unrolls(layout, synthetic_unrolls(layout, settings.learner.batch_size, seed=seed)) for seed in range(2)
+            ]
             steps = settings.num_online_unrolls * layout.new_steps
             made[case] = Trainer(settings, spec, *choose_device(settings)), itertools.cycle(batches), steps
         trainer, upcoming, steps = made[case]

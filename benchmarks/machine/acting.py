@@ -50,8 +50,8 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
     from herd.acting.policy import LocalPolicy, inference_precision  # noqa: PLC0415
     from herd.acting.row_state import RowState  # noqa: PLC0415
     from herd.acting.temperatures import Temperatures  # noqa: PLC0415
+    from herd.agent import agent_of  # noqa: PLC0415
     from herd.envs.api import Observation  # noqa: PLC0415
-    from herd.networks.agent import agent_of  # noqa: PLC0415
 
     torch.set_num_threads(settings.actor.inference_threads)
     spec = environment_spec(settings.env)

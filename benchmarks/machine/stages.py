@@ -126,12 +126,12 @@ def _last_line(text: str) -> str:
     return lines[-1].strip() if lines else "(no output)"
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> None:
     """Measure one stage in this process."""
     parser = argparse.ArgumentParser(prog="benchmarks.machine.stages", description=__doc__, allow_abbrev=False)
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--seconds", type=float, default=5.0)
-    options, words = parser.parse_known_args()
+    options, words = parser.parse_known_args(argv)
     function, _ = STAGES[options.stage]
     files, overrides = split_arguments(words, file_option="--config")
     settings = load_settings(files, overrides, os.environ)
@@ -139,8 +139,7 @@ def main() -> int:
     module, name = function.split(":")
     measured: Measurement = getattr(import_module(module), name)(settings, seconds=options.seconds)
     print(measured.to_json())
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

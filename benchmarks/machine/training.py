@@ -32,7 +32,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
 
     from herd.components.optimizers import Rates  # noqa: PLC0415
     from herd.service.host import usable_cpus  # noqa: PLC0415
-    from herd.training.batch import Slab  # noqa: PLC0415
+    from herd.training.batch import BatchBuffer  # noqa: PLC0415
     from herd.training.trainer import Trainer  # noqa: PLC0415
 
     torch.set_num_threads(settings.learner.threads or usable_cpus())
@@ -41,7 +41,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     device, precision = choose_device(settings)
     trainer = Trainer(settings, spec, device, precision)
     batches = [
-        Slab.of(layout, synthetic_unrolls(layout, settings.learner.batch_size, seed=seed), pinned=device.type == "cuda")
+        BatchBuffer.from_unrolls(layout, synthetic_unrolls(layout, settings.learner.batch_size, seed=seed), pinned=device.type == "cuda")
         for seed in range(NUM_BATCHES)
     ]
     agent_steps = settings.num_online_unrolls * layout.new_steps
@@ -49,9 +49,9 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
     rates = Rates(LEARNING_RATE)
 
     def step() -> int:
-        slab = next(upcoming)
-        batch = trainer.to_device(slab)
-        trainer.begin(batch, slab.num_replayed)
+        buffer = next(upcoming)
+        batch = trainer.to_device(buffer)
+        trainer.begin(batch, buffer.num_replayed)
         for _ in range(settings.learner.sample_reuse):
             trainer.finish(trainer.launch(batch), rates)
         if not all(update.is_finite for update in trainer.arrived()):

@@ -14,7 +14,6 @@ import yaml
 
 from helm.tools.values_comments import Value, read_values
 from herd.config.loading import settings_json_schema
-from herd.config.loading.keys import section_variants
 
 EXPERIMENT = "experiment"
 DEFAULTS = "defaults"
@@ -107,9 +106,8 @@ def _definitions() -> dict[str, Any]:
     del schema["$schema"]
     # Every section of a run file may be empty, and the name of a variant stands for a section.
     for name, field in schema["properties"].items():
-        if "$ref" in field or "oneOf" in field:
-            names = [{"enum": list(section_variants()[name].models)}] if name in section_variants() else []
-            schema["properties"][name] = {"anyOf": [field, *names, {"type": "null"}]}
+        if "$ref" in field or any("oneOf" in option for option in field.get("anyOf", ())):
+            schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
     return {name: _draft_07(_whole_as_text(content)) for name, content in {"RunSettings": schema, **definitions}.items()}
 
 

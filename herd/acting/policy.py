@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from herd.agent import Agent
     from herd.config.settings import RunSettings
     from herd.contract.unroll import Array
-    from herd.networks.agent import Agent
 
 
 class Rows(NamedTuple):

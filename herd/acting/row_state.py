@@ -36,7 +36,7 @@ class RowState:
         height, width, channels = spec.frame_shape
         fits = reorders and RollingStack.fits(stack=spec.frame_stack, channels=channels)
         self._rolling_stack = RollingStack(num_environments, height, width) if fits else None
-        self.core_state: NDArray[np.float32] = np.zeros((num_environments, network.state_size), np.float32)
+        self.core_state: NDArray[np.float32] = np.zeros((num_environments, network.core.state_size()), np.float32)
         """[E, S] before the row."""
         self.core_reset: NDArray[np.bool_] = np.ones(num_environments, np.bool_)
         """[E]: whether the core is reset before the row."""

@@ -106,10 +106,10 @@ def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Cons
 
     if of_training:
         return score_training(options.run_dirs, protocol=options.protocol, frames=options.frames)
-    with console.status("loading") as status:
-        lines = Lines(console)
+    playing = f"playing {', '.join(map(str, options.run_dirs))}"
+    with console.status(playing) as status:
+        lines = Lines(console, playing)
         shown = status.update if console.is_terminal else lines.show
-        (status.update if console.is_terminal else lines.expect)(f"playing {', '.join(map(str, options.run_dirs))}")
         return evaluate_runs(
             options.run_dirs,
             protocol=options.protocol,
@@ -127,14 +127,11 @@ def _scored(options: argparse.Namespace, overrides: Sequence[str], console: Cons
 class Lines:
     """Progress without a terminal: prints the newest text at once, then every ``_LINE_SECONDS``, even if no game finishes."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console, text: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """``text`` is printed at the first tick, so that an early error is the only line."""
         self._console = console
         self._clock = clock
         self._started = self._due = clock()
-        self._text = ""
-
-    def expect(self, text: str) -> None:
-        """Set the first text. It is printed when there is progress, so that an early error is the only line."""
         self._text = text
 
     def show(self, text: str) -> None:
@@ -145,7 +142,7 @@ class Lines:
     def tick(self) -> None:
         """Print the newest text if a line is due."""
         now = self._clock()
-        if now >= self._due and self._text:
+        if now >= self._due:
             self._due = now + _LINE_SECONDS
             self._console.print(f"{self._text} ({now - self._started:.0f} s)", markup=False, highlight=False, soft_wrap=True)
 

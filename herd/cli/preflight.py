@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError
 from herd.components.user_code import UserCodeError
-from herd.config.settings import TORSOS
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ MAX_PROCESSES_PER_CPU = 64
 """Each process takes two to ten CPU-seconds to start: with more of them, the last one starts after minutes."""
 MANY_ACTORS_PER_CPU = 4
 """With more actors per CPU there is a warning, because they share the CPU and unrolls become older."""
-SURELY_LARGE_ENOUGH = 84
-"""Height and width in pixels that are large enough for all of Herd's own torsos."""
 RUN_FILES_BYTES = 32 << 20
 """Logs, curve, pictures and two checkpoints of a short run with a small network."""
 # Package -> the extra of herd-rl that installs it.
@@ -197,13 +194,12 @@ def check_user_code(settings: RunSettings) -> None:
 
     if (objection := fitness_objection(settings)) is not None:
         raise CommandError(objection)
-    spec, torso = environment_spec(settings.env), settings.network.torso
-    is_certain = torso == "mlp" or (torso in TORSOS and min(spec.frame_shape[:2]) >= SURELY_LARGE_ENOUGH)
+    spec, network = environment_spec(settings.env), settings.network
     try:
-        if not is_certain:
-            from herd.networks.torsos import build_torso  # noqa: PLC0415
+        if "custom" in {network.torso.kind, network.core.kind}:
+            from herd.agent import agent_of  # noqa: PLC0415
 
-            build_torso(spec, settings.network)
+            agent_of(settings, spec)
         settings.loss.check()
     except (UserCodeError, ValueError) as error:
         raise CommandError(str(error)) from error

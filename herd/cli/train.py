@@ -112,15 +112,15 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
+    from herd.config.run_contract import objection_of_parts  # noqa: PLC0415  not needed for --help
     from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     try:
         spec = environment_spec(settings.env)
     except ValueError as error:  # UnknownTaskError is one
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
-    for section in (settings.loss, settings.auxiliary):
-        if (objection := section.objection(spec)) is not None:
-            raise CommandError(objection)
+    if (objection := objection_of_parts(settings, spec)) is not None:
+        raise CommandError(objection)
     if settings.evaluation.protocol is not None:
         from herd.evaluation.protocols import PROTOCOLS  # noqa: PLC0415  few runs have one
 

@@ -11,7 +11,6 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from herd.config.actions import action_settings
 from herd.contract.unroll import UnrollLayout
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
         frame_stack=spec.frame_stack,
         frame_shape=spec.frame_shape,
         actions=spec.actions,
-        num_parameters=action_settings(spec.actions).num_parameters(spec.actions),
-        state_size=settings.network.state_size,
+        num_parameters=settings.action.num_parameters(spec.actions),
+        state_size=settings.network.core.state_size(),
         vector_size=spec.vector_size,
         instruction_length=spec.instruction_length,
         num_tasks=len(spec.task_names),
@@ -36,12 +35,18 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
     )
 
 
+def objection_of_parts(settings: RunSettings, spec: EnvSpec) -> str | None:
+    """Say why the parts of a run cannot play environments of ``spec``, in one sentence that names the setting; None if they can."""
+    parts = (settings.auxiliary, settings.network.torso, settings.network.core, settings.action, settings.loss)
+    return next((objection for part in parts if (objection := part.objection(spec)) is not None), None)
+
+
 def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
     """Describe in one line what the learner trains on, so that a user sees which task is learned."""
     shaping = settings.algorithm.reward_shaping
     rewards = {"none": "as given", "clip": "clipped to [-1, 1]"}.get(shaping, f"shaped ({shaping})")
     height, width, _ = spec.frame_shape
-    divided = "" if ":" in settings.network.torso else ", divided by 255"  # a user's own torso gets the bytes
+    divided = ", divided by 255" if settings.network.torso.follows_design else ""  # a user's own torso gets the bytes
     parts = [
         *([f"picture {height}x{width}x{spec.observation_channels}, uint8{divided}"] if spec.has_frames else []),
         *([f"vector of {spec.vector_size} numbers"] if spec.vector_size else []),
@@ -56,6 +61,7 @@ def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
     contract = {
         "spec": asdict(spec),
         "network": settings.network.model_dump(mode="json"),
+        "action": settings.action.model_dump(mode="json"),
         "head": settings.loss.head,
         "unroll_length": settings.algorithm.unroll_length,
         "reward_shaping": settings.algorithm.reward_shaping,

@@ -124,9 +124,8 @@ class ParamserverSettings(Section):
     the root."""
     index_lease_seconds: PositiveFloat = 30.0
     """A leased actor index is free again when its holder has been silent this long. Used by the root."""
-    max_version_bytes: PositiveInt | None = None
-    """Largest version of the weights that is accepted, over all slices. Null: the size of the network's weights, or 256 MiB with a torso of
-    your own."""
+    max_version_bytes: PositiveInt = 256 << 20
+    """Largest version of the weights that is accepted, over all slices, in bytes. The default has room for 64 million parameters."""
 
 
 class BanditSettings(Section):

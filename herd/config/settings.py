@@ -7,19 +7,21 @@ All models are frozen and refuse unknown keys. The docstring under a field is it
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
+from herd.components.actions import ACTIONS
 from herd.components.auxiliary import AUXILIARIES
+from herd.components.cores import CORES
 from herd.components.losses import LOSSES
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.replay import REPLAYS
 from herd.components.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from herd.components.torsos import TORSOS
 from herd.components.trackers import logging_section
-from herd.components.user_code import USER_CODE
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.services import (
     ActorSettings,
@@ -36,15 +38,16 @@ from herd.config.suites import SuiteSettings, default_suite, suite_union, with_r
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from herd.components.actions import ActionSettings
     from herd.components.auxiliary import AuxiliarySettings
+    from herd.components.cores import CoreSettings
     from herd.components.losses import LossSettings
     from herd.components.optimizers import OptimizerSettings
     from herd.components.registry import Registry
     from herd.components.replay.none import NoReplay
     from herd.components.replay.shared import SharedReplay
     from herd.components.replay.uniform import UniformReplay
+    from herd.components.torsos import TorsoSettings
     from herd.components.trackers import LoggingSettings
     from herd.components.value_scaling import ValueScalingSettings
     from herd.config.draws import Value
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     EnvSettings = SuiteSettings
     ReplaySettings = NoReplay | UniformReplay | SharedReplay
 else:
+    ActionSettings = ACTIONS.union()
+    CoreSettings = CORES.union()
     EnvSettings = suite_union()
     AuxiliarySettings = AUXILIARIES.union()
     LoggingSettings = logging_section()
@@ -59,19 +64,9 @@ else:
     OptimizerSettings = OPTIMIZERS.union()
     ReplaySettings = REPLAYS.union()
     ValueScalingSettings = VALUE_SCALINGS.union()
+    TorsoSettings = TORSOS.union()
 
 
-def _known_torso(name: str) -> str:
-    if name not in TORSOS and re.fullmatch(USER_CODE, name) is None:
-        raise ValueError(f"should be {', '.join(TORSOS)} or module:Class of your own")
-    return name
-
-
-TORSOS = ("shallow", "nature", "deep", "mlp")
-"""Herd's own torsos."""
-Torso = Annotated[
-    str, AfterValidator(_known_torso), WithJsonSchema({"anyOf": [{"enum": list(TORSOS)}, {"type": "string", "pattern": USER_CODE}]})
-]
 CLIENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """A client's name: valid in the name of a key file and as a key of a Kubernetes Secret."""
 MAX_AGENTS = 256
@@ -81,15 +76,12 @@ MAX_AGENTS = 256
 class NetworkSettings(Section):
     """The agent's network (IMPALA Fig. 3)."""
 
-    torso: Torso = "shallow"
-    """``shallow``: IMPALA's Fig. 3 left. ``nature``: three convolutions. ``deep``: the residual network of Fig. 3 right. ``mlp``: for
-    vectors and for boards such as Catch. ``module:Class``: your own (docs/extending.md)."""
+    torso: TorsoSettings = TORSOS.default()
+    """Turns observations into features."""
+    core: CoreSettings = CORES.default()
+    """Memory between torso and heads."""
     width_multiplier: PositiveInt = 1
     """Multiplies the number of channels of the convolutions (LASER: 4 on Atari)."""
-    core: Literal["none", "lstm"] = "none"
-    """Recurrent core between torso and heads."""
-    core_size: PositiveInt = 256
-    """Number of units of the LSTM core."""
     last_action_and_reward: bool = False
     """Feed the last reward and the one-hot last action to the network, in addition to the torso's output. This reward is clipped to
     [-1, 1], whatever reward the loss uses."""
@@ -104,19 +96,27 @@ class NetworkSettings(Section):
     layer_norm: bool = False
     """Add a layer norm before every ReLU, over all units of a layer; for images, over channels and positions (PQN, arXiv:2407.04811)."""
 
-    @property
-    def state_size(self) -> int:
-        """Number of floats of the core's state (S); 0 without a recurrent core."""
-        return 2 * self.core_size if self.core == "lstm" else 0
+    @model_validator(mode="before")
+    @classmethod
+    def _user_code_is_custom(cls, values: Any) -> Any:
+        """``module:Class`` for a whole part is short for the kind ``custom`` with this code."""
+        if not isinstance(values, Mapping):
+            return values
+        parts = {}
+        for name in ("torso", "core"):
+            section = values.get(name)
+            given = dict(section) if isinstance(section, Mapping) else {"kind": section}
+            if ":" in str(kind := given.pop("kind", None)):
+                parts[name] = {"kind": "custom", "code": kind, **given}
+        return {**values, **parts}
 
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
-        if self.torso == "mlp" and self.input_centering in {"filters", "mean"}:
-            raise ValueError(f"input_centering {self.input_centering} needs convolutions: with torso mlp use half")
-        if ":" in self.torso and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
-            raise ValueError(
-                f"initialization, input_centering and layer_norm apply to Herd's own torsos only: {self.torso} must do this itself"
-            )
+        torso = self.torso
+        if torso.follows_design and not torso.has_convolutions and self.input_centering in {"filters", "mean"}:
+            raise ValueError(f"input_centering {self.input_centering} needs convolutions: with torso {torso.kind} use half")
+        if not torso.follows_design and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
+            raise ValueError("initialization, input_centering and layer_norm apply to Herd's own torsos only: yours must do this itself")
         return self
 
 
@@ -211,6 +211,7 @@ class RunSettings(Section):
     population: PopulationSettings = PopulationSettings()
     env: EnvSettings = default_suite()
     network: NetworkSettings = NetworkSettings()
+    action: ActionSettings = ACTIONS.default()
     algorithm: AlgorithmSettings = AlgorithmSettings()
     loss: LossSettings = LOSSES.default()
     value_scaling: ValueScalingSettings = VALUE_SCALINGS.default()
@@ -323,7 +324,7 @@ class RunSettings(Section):
         return self
 
     def _check_sections(self) -> None:
-        if self.algorithm.burn_in and not self.network.state_size:
+        if self.algorithm.burn_in and not self.network.core.state_size():
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")

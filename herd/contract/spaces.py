@@ -39,6 +39,12 @@ class EnvSpec:
         return self.frame_shape != NO_FRAMES
 
     @property
+    def plane_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one plane, as networks take it."""
+        height, width, channels = self.frame_shape
+        return channels, height, width
+
+    @property
     def observation_channels(self) -> int:
         """Channels of the stacked observation, S * C; channel s * C + c, s = 0 the oldest."""
         return self.frame_stack * self.frame_shape[2]

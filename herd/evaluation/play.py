@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import Policy, PolicyStep
     from herd.acting.temperatures import Bounds
+    from herd.agent import Agent
     from herd.config.settings import RunSettings
     from herd.config.suites import SuiteSettings
     from herd.envs.api import BatchedEnvironment, Observation, Transition
-    from herd.networks.agent import Agent
 
     TemperaturesOf = Callable[[NDArray[np.int32]], Temperatures]
     """Maps the tasks of environments, [E] by the run's numbers, to the temperatures of their games."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from herd.agent import Agent, agent_of
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.config.loading import SettingsError, load_settings
@@ -12,7 +13,6 @@ from herd.config.loading.sources import take_section
 from herd.envs.make import environment_spec, suite_of
 from herd.evaluation.protocols import EvaluationError
 from herd.files import read_json
-from herd.networks.agent import Agent, agent_of
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.checkpoints.store import newest_checkpoint
 from herd.run.paths import CHECKPOINTS, agent_number, config_file, whole_run

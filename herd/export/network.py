@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.acting.policy import Rows
+    from herd.agent import Agent
     from herd.contract.spaces import EnvSpec
-    from herd.networks.agent import Agent
 
 VALUES, CORE_STATE = "values", "core_state"
 NEXT_CORE_STATE = "next_core_state"

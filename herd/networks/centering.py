@@ -54,17 +54,18 @@ class AverageImage(nn.Module):
         return pixels.to(dtype).sub_(mean)
 
     @torch.no_grad()
-    def follow(self, planes: Tensor, add_up: Callable[[Tensor], Tensor]) -> None:
+    def update(self, planes: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
         """Update with this shard's part of a batch: uint8 [R, B, H, W, C], one plane per row.
 
-        ``add_up`` returns the sum over the shards, so that all get the same numbers. Batch n has weight 1/n, and at least ``SLOWEST_RATE``.
+        ``all_reduce_sum`` returns the sum over the shards, so that all get the same numbers. Batch n has weight 1/n, and at least
+        ``SLOWEST_RATE``.
         """
         some = planes[::ROW_STRIDE].flatten(0, 1).permute(0, 3, 1, 2)
-        total = add_up(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_full((1,), len(some), dtype=torch.float64)]))
+        total = all_reduce_sum(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_full((1,), len(some), dtype=torch.float64)]))
         rows = total[-1]
         rate = (1.0 / (self.num_batches + 1)).clamp(min=SLOWEST_RATE)
         self.mean.lerp_((total[:-1] / rows).view_as(self.mean).to(self.mean.dtype), rate)
-        squares = add_up((some.float() - self.mean).square_().sum(dtype=torch.float64))
+        squares = all_reduce_sum((some.float() - self.mean).square_().sum(dtype=torch.float64))
         variance = squares / (rows * self.mean.numel())
         self.deviation.copy_(self.deviation.square().lerp(variance.to(self.deviation.dtype), rate).sqrt().clamp(min=_LEAST_DEVIATION))
         self.num_batches.add_(1)

@@ -37,6 +37,7 @@ class LayerDesign(NamedTuple):
     initialization: Initialization = "orthogonal"
     layer_norm: bool = False
     input_centering: InputCentering = "none"
+    width_multiplier: int = 1
 
 
 PLAIN = LayerDesign()

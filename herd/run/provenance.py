@@ -29,10 +29,10 @@ class Origin:
     def of(cls, settings: RunSettings, spec: EnvSpec) -> Origin:
         """Return the origin of this run."""
         env = settings.env.model_dump(mode="json", include={"suite", "tasks", "action_repeat", *settings.env.makes_spaces})
-        network = settings.network.model_dump(mode="json")
         behind = {
-            **{f"env.{name}": value for name, value in env.items()},
-            **{f"network.{name}": value for name, value in network.items()},
+            **_flat("env", env),
+            **_flat("network", settings.network.model_dump(mode="json")),
+            **_flat("action", settings.action.model_dump(mode="json")),
             "loss.kind": settings.loss.kind,
             "value_scaling.kind": settings.value_scaling.kind,
             "algorithm.unroll_length": settings.algorithm.unroll_length,
@@ -59,3 +59,15 @@ class Origin:
     def _differences(self, theirs: Mapping[str, Any]) -> str:
         differing = (key for key, here in self.settings.items() if key in theirs and theirs[key] != here)
         return "; ".join(f"{key} {theirs[key]}, here {self.settings[key]}" for key in differing)
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section by dotted keys; a part inside it is named by its kind."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{prefix}.{name}"
+        if isinstance(value, dict) and "kind" in value:
+            flat |= {key: value["kind"], **_flat(key, {inner: own for inner, own in value.items() if inner != "kind"})}
+        else:
+            flat[key] = value
+    return flat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Self
 
-from herd.config.run_contract import contract_digest
+from herd.config.run_contract import contract_digest, objection_of_parts
 from herd.envs.make import environment_spec, suite_of
 from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
@@ -49,9 +49,8 @@ class ServiceProcess:
             self.spec = environment_spec(settings.env)
         except ValueError as error:
             raise BadInputError(str(error)) from error
-        for section in (settings.loss, settings.auxiliary):
-            if (objection := section.objection(self.spec)) is not None:
-                raise BadInputError(objection)
+        if (objection := objection_of_parts(settings, self.spec)) is not None:
+            raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
         steps = suite_of(settings.env).longest_step_seconds if service in {"actor", "evaluator"} else 0.0
         self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)

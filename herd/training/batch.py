@@ -149,7 +149,7 @@ def trained_fields(layout: Layout) -> tuple[Field, ...]:
     return tuple(field for field in layout.fields if _OF_THE_WIRE.get(field.name, field.name) in _NAMES)
 
 
-class Slab:
+class BatchBuffer:
     """The memory of one batch: arrays [B, ...] to write on the host, and the `TrainBatch` that shows them."""
 
     def __init__(self, layout: Layout, num_unrolls: int, *, pinned: bool = False) -> None:
@@ -179,7 +179,7 @@ class Slab:
         """The batch, on the host."""
         return self._held(self._whole)
 
-    def hold(self, num_online: int, num_replayed: int) -> None:
+    def set_counts(self, num_online: int, num_replayed: int) -> None:
         """Set the number of online unrolls, which come first, and of replayed ones after them. At the start all unrolls are online."""
         self._num_held = num_online + num_replayed
         self.num_replayed = num_replayed
@@ -215,14 +215,14 @@ class Slab:
             self._copied.synchronize()
 
     @classmethod
-    def of(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
+    def from_unrolls(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
         """Return a copy of complete online unrolls of one agent."""
-        slab = cls(layout, len(arrays["actions"]), pinned=pinned)
-        for name, target in slab.arrays.items():
+        buffer = cls(layout, len(arrays["actions"]), pinned=pinned)
+        for name, target in buffer.arrays.items():
             if name in arrays:
                 target[...] = arrays[name]
-        slab.arrays["agent_ids"][...] = agent
-        return slab
+        buffer.arrays["agent_ids"][...] = agent
+        return buffer
 
     def _held(self, batch: TrainBatch) -> TrainBatch:
         return batch if self._num_held == self._num_unrolls else batch.part(0, self._num_held)
@@ -248,7 +248,7 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The position of a field in the slab."""
+    """The position of a field in the buffer."""
 
     name: str
     dtype: np.dtype[Any]

@@ -112,10 +112,10 @@ class Diagnostics:
                 divergence = before.kl(self._forward(part).target)
                 moved[0] += part.trained.sum()
                 moved[1] += divergence.masked_fill(~part.trained, 0.0).sum()
-        rows, kl = self._shards.add_up(moved)
+        rows, kl = self._shards.all_reduce_sum(moved)
         update_kl = kl.clamp(min=0.0) / rows.clamp(min=1.0)
         counts = [each.counts().double() for each in watched]
-        numbers = torch.cat([update_kl.unsqueeze(0), self._shards.add_up(self._sums), *counts])
+        numbers = torch.cat([update_kl.unsqueeze(0), self._shards.all_reduce_sum(self._sums), *counts])
         return Seen(numbers, tuple((each.kind, each.num_units) for each in watched))
 
 

@@ -17,9 +17,9 @@ from herd.networks.frame_stack import restack
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.agent import Agent, AgentOutput
     from herd.components.value_scaling.api import Statistics, ValueScaling
     from herd.config.settings import AlgorithmSettings
-    from herd.networks.agent import Agent, AgentOutput
     from herd.training.batch import TrainBatch
 
 

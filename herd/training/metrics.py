@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_METRICS = 32
 """Maximum number of metrics of a loss: each is one or two series per shard, and a column of metrics.jsonl."""
 TOTAL = "loss_total"
-TAKEN = frozenset(
+RESERVED_COLUMNS = frozenset(
     [
         "wall_seconds",
         "env_frames",
@@ -87,7 +87,7 @@ class MetricSums:
     def sums(self, shards: Shards) -> Tensor:
         """Return the sums of all shards, float32 [N] on the device. All shards must call this together."""
         assert self._sums is not None
-        return shards.add_up(self._sums)
+        return shards.all_reduce_sum(self._sums)
 
     def measured(self, sums: Sequence[float]) -> dict[str, Measured]:
         """Return the metrics from ``sums``, which the host has read; 0 if nothing was counted."""
@@ -109,7 +109,7 @@ def _check(metrics: Mapping[str, Metric]) -> None:
     for name, metric in metrics.items():
         if not _NAME.fullmatch(name):
             raise UserCodeError(f"the loss names a metric {name!r}: small letters, digits and underscores, at most 40, a letter first")
-        if name in TAKEN:
+        if name in RESERVED_COLUMNS:
             raise UserCodeError(f"the loss names a metric {name}, which is another column of metrics.jsonl; choose another name")
         if metric.numerator.ndim or (metric.denominator is not None and metric.denominator.ndim):
             raise UserCodeError(f"the loss's metric {name} must be of scalars, not of shape {list(metric.numerator.shape)}")

@@ -21,10 +21,10 @@ class Shards(Protocol):
     def size(self) -> int:
         """Number of shards."""
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Sum ``tensor`` over the shards, in place."""
 
-    def rows(self, mine: Tensor) -> Tensor:
+    def all_gather(self, mine: Tensor) -> Tensor:
         """Return [N, K]: each shard's [K], in the order of their ranks."""
 
 
@@ -33,11 +33,11 @@ class OneShard:
 
     size = 1
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """See `Shards`."""
         return tensor
 
-    def rows(self, mine: Tensor) -> Tensor:
+    def all_gather(self, mine: Tensor) -> Tensor:
         """See `Shards`."""
         return mine.unsqueeze(0)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from herd.agent import agent_of
 from herd.components.auxiliary import AUXILIARIES
 from herd.components.losses import LOSSES
 from herd.components.losses.api import LossOutput, Metric
@@ -21,9 +22,7 @@ from herd.components.optimizers import OPTIMIZERS
 from herd.components.user_code import UserCodeError
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.components.value_scaling.api import VALUE_STATISTICS, Statistics, UnrollTargets, ValueScaling, unroll_targets
-from herd.networks.agent import agent_of
 from herd.networks.centering import AverageImage
-from herd.networks.torsos import recommended_micro_batch
 from herd.training.diagnostics import Diagnostics
 from herd.training.forward import WithAuxiliary, run_forward
 from herd.training.metrics import TOTAL, Measured, MetricSums, of_online_rows
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from herd.components.optimizers import OptimizerSettings, Rates
     from herd.config.settings import RunSettings
     from herd.contract.spaces import EnvSpec
-    from herd.training.batch import Slab, TrainBatch
+    from herd.training.batch import BatchBuffer, TrainBatch
     from herd.training.diagnostics import Health, Seen
     from herd.training.forward import Network
     from herd.training.parallel import Shards
@@ -103,12 +102,12 @@ class Trainer:
         self._trains_online = settings.replay.train_online
         self._num_replayed = 0
         """Unrolls of the batch that was begun."""
-        replays_episodes = settings.replay.kind == "shared" and settings.network.state_size > 0
+        replays_episodes = settings.replay.kind == "shared" and settings.network.core.state_size() > 0
         self._replayer = Replayer() if replays_episodes else None
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._batch_size = settings.learner.batch_size
-        self._own_micro_batch_size = settings.learner.micro_batch_size or recommended_micro_batch(settings.network.torso, device.type)
+        self._own_micro_batch_size = settings.learner.micro_batch_size or settings.network.torso.micro_batch(device.type)
         self._micro_batch_size = self._batch_size if settings.loss.needs_whole_batch else self._own_micro_batch_size
         torch.manual_seed(settings.seed)
         self.agent = agent_of(settings, spec).to(device)
@@ -137,7 +136,7 @@ class Trainer:
         }
         """The state by file of a checkpoint, in the order in which it is loaded."""
 
-    def go_on_under(self, loss: LossSettings, optimizer: OptimizerSettings) -> None:
+    def update_hyperparameters(self, loss: LossSettings, optimizer: OptimizerSettings) -> None:
         """Use other settings of the same kinds from the next update on; weights and moments are kept."""
         self._loss = _make_loss(loss)
         self._reduction = loss.reduction
@@ -146,10 +145,10 @@ class Trainer:
         # Take the constants of a new optimizer and set them in the existing parameter group, which keeps its state.
         self.optimizer.param_groups[0].update(OPTIMIZERS.make(optimizer, self._parameters.values()).defaults)
 
-    def to_device(self, slab: Slab) -> TrainBatch:
+    def to_device(self, buffer: BatchBuffer) -> TrainBatch:
         """Return the batch on the device, without a copy if it is there already. On a GPU the copy overlaps with computation."""
         with nullcontext() if self._copies is None else torch.cuda.stream(self._copies):
-            return slab.to(self._device)
+            return buffer.to(self._device)
 
     def begin(self, batch: TrainBatch, num_replayed: int) -> None:
         """Prepare a batch; call this only before the first update on it.
@@ -163,13 +162,13 @@ class Trainer:
         if self._replayer is not None:
             self._replayer.begin(batch, num_replayed)
         if self._average is not None and batch.frames is not None:
-            self._average.follow(batch.frames, self._shards.add_up)
+            self._average.update(batch.frames, self._shards.all_reduce_sum)
 
     def launch(self, batch: TrainBatch) -> Launched:
         """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
         self._wait_for_copy(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        num_trained = self._shards.add_up(batch.trained.sum()).clamp(min=1)
+        num_trained = self._shards.all_reduce_sum(batch.trained.sum()).clamp(min=1)
         launched = Launched(MetricSums(), [], batch)
         next_core_states = []
         run_part = self._part
@@ -188,7 +187,7 @@ class Trainer:
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may overwrite its outputs
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
-            if self._value_scaling.follows_targets:
+            if self._value_scaling.has_statistics:
                 if output.targets is None:
                     raise UserCodeError("value_scaling.kind popart needs a loss.function that returns targets (docs/extending.md)")
                 rows = part.trained if output.accepted is None else output.accepted
@@ -213,7 +212,7 @@ class Trainer:
         group["lr"], group["weight_decay"] = rates
         guarded_step(self.optimizer, is_finite)
         seen = None if diagnostics is None else diagnostics.after()
-        self._follow(launched.targets, is_finite)
+        self._update_statistics(launched.targets, is_finite)
         self._send(launched.metrics, [norm, is_finite, norm > limit], seen)
 
     def _send(self, metrics: MetricSums, of_the_step: list[Tensor], seen: Seen | None) -> None:
@@ -243,10 +242,10 @@ class Trainer:
         """
         return self._told.arrived(wait=wait)
 
-    def __call__(self, slab: Slab, rates: Rates) -> UpdateStatistics:
+    def __call__(self, buffer: BatchBuffer, rates: Rates) -> UpdateStatistics:
         """Do one update on a batch in the host's memory, and wait for its statistics."""
-        batch = self.to_device(slab)
-        self.begin(batch, slab.num_replayed)
+        batch = self.to_device(buffer)
+        self.begin(batch, buffer.num_replayed)
         self.finish(self.launch(batch), rates)
         return self.arrived(wait=True)[-1]
 
@@ -299,7 +298,7 @@ class Trainer:
 
         return Diagnostics(parts, forward, agent=self.agent, loss=self._loss, shards=self._shards)
 
-    def _follow(self, parts: list[UnrollTargets], is_taken: Tensor) -> None:
+    def _update_statistics(self, parts: list[UnrollTargets], is_taken: Tensor) -> None:
         """Update the statistics with the targets of all shards, and the value layer with them, if the step was taken."""
         if not parts:
             return
@@ -316,7 +315,7 @@ class Trainer:
             return mine
         missing = self._most_unrolls - len(mine.mean)
         padded = (torch.nn.functional.pad(tensor.double(), (0, missing)) for tensor in mine)
-        mean, mean_square, num_rows, task_ids, is_replayed = (self._shards.rows(tensor).flatten() for tensor in padded)
+        mean, mean_square, num_rows, task_ids, is_replayed = (self._shards.all_gather(tensor).flatten() for tensor in padded)
         return UnrollTargets(mean, mean_square, num_rows, task_ids.long(), is_replayed.bool())
 
 

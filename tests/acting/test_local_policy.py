@@ -5,11 +5,12 @@ import torch
 from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.agent import Agent, agent_of
 from herd.algorithms.rewards import shape_rewards
+from herd.components.cores.lstm import LSTMSettings
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec, make_environments
 from herd.evaluation.play import Play
-from herd.networks.agent import Agent, agent_of
 
 
 def catch_settings(**network: object) -> RunSettings:
@@ -29,7 +30,7 @@ def catch_settings(**network: object) -> RunSettings:
     )
 
 
-RECURRENT = catch_settings(core="lstm", core_size=16, last_action_and_reward=True, language=True)
+RECURRENT = catch_settings(core=LSTMSettings(size=16), last_action_and_reward=True, language=True)
 
 
 def make_agent(settings: RunSettings) -> Agent:

@@ -10,13 +10,15 @@ import pytest
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.cores.lstm import LSTMSettings
+from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.api import FinishedGame, Observation, Transition
 
 SPEC = EnvSpec(("game",), (1, 1, 1), 4, discrete(4), 1, 0)
-NETWORK = NetworkSettings(torso="mlp", core="lstm", core_size=3)
+NETWORK = NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=3))
 
 
 def state_of(temperatures: Temperatures | None = None) -> RowState:

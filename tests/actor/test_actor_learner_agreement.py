@@ -23,13 +23,13 @@ from herd.config.settings import RunSettings
 from herd.envs.api import BatchedEnvironment, Transition
 from herd.envs.make import environment_spec
 from herd.networks.frame_stack import restack
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-RECURRENT = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
+RECURRENT = {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True}
 CATCH: dict[str, Any] = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "action_repeat": 1}
 # Time limits of a few steps make every kind of end occur within a few dozen steps.
 BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}
@@ -130,8 +130,8 @@ def played() -> dict[str, Played]:
     return {case: _play(case, 30 if "breakout" in case else 12) for case in CASES}
 
 
-def _slab(settings: RunSettings, unroll: Unroll) -> Slab:
-    return Slab.of(run_layout(settings, environment_spec(settings.env)), unroll)
+def _buffer(settings: RunSettings, unroll: Unroll) -> BatchBuffer:
+    return BatchBuffer.from_unrolls(run_layout(settings, environment_spec(settings.env)), unroll)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -139,7 +139,7 @@ def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Playe
     run = played[case]
     for unroll in run.unrolls:
         with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
-            losses = run.trainer(_slab(run.settings, unroll), Rates(0.0)).losses
+            losses = run.trainer(_buffer(run.settings, unroll), Rates(0.0)).losses
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch
             arguments = call.kwargs
@@ -155,7 +155,7 @@ def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Playe
 @pytest.mark.parametrize("case", [case for case in CASES if case not in {"vectors", "missions"}])
 def test_restacked_frames_equal_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
     for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
-        batch = _slab(played[case].settings, unroll).batch
+        batch = _buffer(played[case].settings, unroll).batch
         assert batch.history_frames is not None
         assert batch.frames is not None
         assert torch.equal(restack(batch.history_frames, batch.frames, batch.game_reset), torch.from_numpy(stacks))
@@ -195,6 +195,6 @@ def test_corrupting_any_field_changes_the_ratios(played: dict[str, Played], fiel
     for unroll in run.unrolls[1:]:
         wrong = unroll[field]
         spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + np.ones((), wrong.dtype)
-        slab = _slab(run.settings, {**unroll, field: spoiled})
-        rhos.append(run.trainer(slab, Rates(0.0)).losses["mean_rho"].value)
+        buffer = _buffer(run.settings, {**unroll, field: spoiled})
+        rhos.append(run.trainer(buffer, Rates(0.0)).losses["mean_rho"].value)
     assert min(rhos) < 0.999

@@ -13,7 +13,7 @@ from tests.acting.playing import make_group, play_unroll
 SETTINGS = RunSettings.model_validate(
     {
         "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
-        "network": {"torso": "mlp", "core": "lstm", "core_size": 2},
+        "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 2}},
         "algorithm": {"unroll_length": 9},
     }
 )

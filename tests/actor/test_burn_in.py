@@ -19,7 +19,7 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Losses, Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
@@ -27,7 +27,7 @@ BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
 SETTINGS = RunSettings.model_validate(
     {
         "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 6, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
-        "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+        "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True},
         "algorithm": {"unroll_length": LENGTH, "burn_in": BURN_IN},
         "actor": {"environments": NUM_ENVIRONMENTS},
         "learner": {"batch_size": NUM_ENVIRONMENTS, "queue_batches": 4, "micro_batch_size": 2},
@@ -99,7 +99,7 @@ def test_reusing_arrays_gives_the_same_unrolls() -> None:
 
 
 def _losses(trainer: Trainer, unroll: Unroll) -> Losses:
-    return trainer(Slab.of(LAYOUT, unroll), Rates(0.0)).losses
+    return trainer(BatchBuffer.from_unrolls(LAYOUT, unroll), Rates(0.0)).losses
 
 
 def test_losses_use_only_the_rows_after_the_burn_in() -> None:

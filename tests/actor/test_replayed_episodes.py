@@ -21,7 +21,7 @@ from herd.contract.unroll import UnrollLayout
 from herd.envs.make import environment_spec
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
 from herd.protocols.replay.samples import SampledEpisode
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
@@ -29,7 +29,7 @@ from tests.replay.test_replay_pieces import part_of
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 NUM_SLOTS, NUM_UNROLLS = 3, 40
-CORE = {"core": "lstm", "core_size": 16, "last_action_and_reward": True}
+CORE = {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True}
 # Games end, lives are lost and time limits are reached inside unrolls and at their borders.
 CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 3, "action_repeat": 1}
 CASES: dict[str, dict[str, Any]] = {
@@ -81,18 +81,18 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
     stock = EpisodeStock(NUM_SLOTS, 1)
     for episode in episodes:
         stock.add(SampledEpisode(part_of(layout, episode)))
-    slab = Slab(layout, 1 + NUM_SLOTS)
+    buffer = BatchBuffer(layout, 1 + NUM_SLOTS)
     ratios: list[torch.Tensor] = []
     while True:
         for place in range(NUM_SLOTS):
             unroll = stock.next(place)
             if unroll is None:
                 return torch.cat(ratios)
-            unroll.write_into(slab.arrays, 1 + place)
-        slab.hold(1, NUM_SLOTS)
+            unroll.write_into(buffer.arrays, 1 + place)
+        buffer.set_counts(1, NUM_SLOTS)
         with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
-            trainer.begin(slab.batch, NUM_SLOTS if with_states else 0)
-            trainer.finish(trainer.launch(slab.batch), Rates(0.0))
+            trainer.begin(buffer.batch, NUM_SLOTS if with_states else 0)
+            trainer.finish(trainer.launch(buffer.batch), Rates(0.0))
         for call in loss.call_args_list:  # one per micro-batch
             seen = call.kwargs
             ratio = (seen["target"].log_prob(seen["actions"]).detach() - seen["behaviour"].log_prob(seen["actions"])).exp()

@@ -13,7 +13,7 @@ from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll
 
@@ -28,7 +28,7 @@ def _settings(burn_in: int, **changes: Any) -> RunSettings:
         {
             # Games last ten steps or more: they end inside unrolls of seven steps and run over several unrolls.
             "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
-            "network": {"torso": "mlp", "core": "lstm", "core_size": 16, "last_action_and_reward": True},
+            "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
             "algorithm": {"unroll_length": 7, "burn_in": burn_in},
             "replay": {"kind": "shared", "fraction": NUM_SLOTS / (NUM_ONLINE + NUM_SLOTS)},
             "actor": {"environments": NUM_SLOTS},
@@ -54,24 +54,24 @@ def _play(settings: RunSettings, trainer: Trainer) -> list[Unroll]:
     return unrolls
 
 
-def _batch(settings: RunSettings, unroll: Unroll) -> Slab:
+def _batch(settings: RunSettings, unroll: Unroll) -> BatchBuffer:
     """A batch of arbitrary online unrolls followed by the slots' unrolls, as replay sends them: without the actor's states."""
-    slab = Slab(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
-    for name, array in slab.arrays.items():
+    buffer = BatchBuffer(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
+    for name, array in buffer.arrays.items():
         if name in unroll:
             array[NUM_ONLINE:] = unroll[name]
-    slab.arrays["initial_core_state"][...] = 0.0
-    slab.hold(NUM_ONLINE, NUM_SLOTS)
-    return slab
+    buffer.arrays["initial_core_state"][...] = 0.0
+    buffer.set_counts(NUM_ONLINE, NUM_SLOTS)
+    return buffer
 
 
 def _replayed_states(settings: RunSettings, trainer: Trainer, unrolls: list[Unroll]) -> np.ndarray:
     """[unroll, slot, 2, H]: the state at the start of each unroll when the trainer trains on the unrolls in order."""
     states = []
     for unroll in unrolls:
-        slab = _batch(settings, unroll)
-        trainer(slab, STILL)
-        states.append(slab.arrays["initial_core_state"][NUM_ONLINE:].copy())
+        buffer = _batch(settings, unroll)
+        trainer(buffer, STILL)
+        states.append(buffer.arrays["initial_core_state"][NUM_ONLINE:].copy())
     return np.stack(states)
 
 
@@ -108,12 +108,12 @@ def test_repeated_updates_on_a_batch_start_from_the_same_states() -> None:
     expected = _replayed_states(settings, _trainer(settings), unrolls)
     states = []
     for unroll in unrolls:
-        slab = _batch(settings, unroll)
-        batch = trainer.to_device(slab)
-        trainer.begin(batch, slab.num_replayed)
+        buffer = _batch(settings, unroll)
+        batch = trainer.to_device(buffer)
+        trainer.begin(batch, buffer.num_replayed)
         for _ in range(2):
             trainer.finish(trainer.launch(batch), STILL)
-        states.append(slab.arrays["initial_core_state"][NUM_ONLINE:].copy())
+        states.append(buffer.arrays["initial_core_state"][NUM_ONLINE:].copy())
     np.testing.assert_array_equal(np.stack(states), expected)
 
 
@@ -125,11 +125,11 @@ def test_replay_slots_keep_their_states_without_replayed_rows() -> None:
     states = []
     for unroll in unrolls:
         alone = _batch(settings, unrolls[0])
-        alone.hold(NUM_ONLINE, 0)
+        alone.set_counts(NUM_ONLINE, 0)
         trainer(alone, STILL)
-        slab = _batch(settings, unroll)
-        trainer(slab, STILL)
-        states.append(slab.arrays["initial_core_state"][NUM_ONLINE:].copy())
+        buffer = _batch(settings, unroll)
+        trainer(buffer, STILL)
+        states.append(buffer.arrays["initial_core_state"][NUM_ONLINE:].copy())
     np.testing.assert_array_equal(np.stack(states), expected)
 
 
@@ -137,12 +137,12 @@ def test_a_non_finite_state_does_not_persist() -> None:
     settings = _settings(0)
     trainer = _trainer(settings)
     unrolls = _play(settings, trainer)
-    slab = _batch(settings, unrolls[0])
-    slab.arrays["rewards"][...] = np.float32("nan")
+    buffer = _batch(settings, unrolls[0])
+    buffer.arrays["rewards"][...] = np.float32("nan")
     for name in ("core_reset",):
-        slab.arrays[name][...] = False
-    slab.arrays["initial_core_state"][...] = np.float32("inf")
-    assert not trainer(slab, STILL).is_finite
+        buffer.arrays[name][...] = False
+    buffer.arrays["initial_core_state"][...] = np.float32("inf")
+    assert not trainer(buffer, STILL).is_finite
     after = _batch(settings, unrolls[1])
     assert trainer(after, STILL).is_finite
     assert np.isfinite(after.arrays["initial_core_state"]).all()
@@ -151,6 +151,6 @@ def test_a_non_finite_state_does_not_persist() -> None:
 def test_an_agent_without_a_core_has_no_states() -> None:
     settings = _settings(0, network={"torso": "mlp"})
     trainer = _trainer(settings)
-    slab = Slab(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
-    slab.hold(NUM_ONLINE, NUM_SLOTS)
-    assert trainer(slab, STILL).is_finite
+    buffer = BatchBuffer(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
+    buffer.set_counts(NUM_ONLINE, NUM_SLOTS)
+    assert trainer(buffer, STILL).is_finite

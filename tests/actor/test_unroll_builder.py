@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.cores.lstm import LSTMSettings
+from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
@@ -69,7 +71,7 @@ class _Recorder:
 
     def __init__(self) -> None:
         spec = EnvSpec(("a", "b", "c"), LAYOUT.frame_shape, LAYOUT.frame_stack, LAYOUT.actions, 1, 2)
-        network = NetworkSettings(torso="mlp", core="lstm", core_size=5)
+        network = NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=5))
         self.state = RowState(spec, network, _Temperatures(), num_environments=NUM_ENVIRONMENTS)
         self.builder = UnrollBuilder(LAYOUT, self.state, task_ids=TASK_IDS, first_slot=40)
         self.observation = _observation(0, (True, True))

@@ -22,7 +22,9 @@ from benchmarks.machine.stages import stage_environment
 from benchmarks.machine.synthetic import synthetic_unrolls
 from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
+from herd.components.cores.lstm import LSTMSettings
 from herd.components.replay.uniform import UniformReplay
+from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.loading import load_settings
 from herd.config.services import ActorSettings, LearnerSettings
 from herd.config.settings import NetworkSettings, RunSettings
@@ -38,7 +40,7 @@ from herd.training.trainer import Launched, Trainer
 
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
-    network=NetworkSettings(torso="mlp", core="lstm", core_size=8, language=True, last_action_and_reward=True),
+    network=NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=8), language=True, last_action_and_reward=True),
     replay=UniformReplay(fraction=0.5),
     actor=ActorSettings(environments=4),
     learner=LearnerSettings(batch_size=8, device="cpu", threads=1, micro_batch_size=4),

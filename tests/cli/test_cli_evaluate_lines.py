@@ -9,9 +9,8 @@ from herd.cli.evaluate import Lines
 
 def test_progress_is_printed_at_intervals_without_a_terminal() -> None:
     now, output = [100.0], StringIO()
-    lines = Lines(Console(file=output), clock=lambda: now[0])
-    lines.tick()  # there is nothing to print yet
-    lines.show("playing runs/pong")
+    lines = Lines(Console(file=output), "playing runs/pong", clock=lambda: now[0])
+    lines.tick()
     for second in range(1, 26):
         now[0] = 100.0 + second
         lines.tick()

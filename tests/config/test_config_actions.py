@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from herd.components.auxiliary import AuxiliarySettings
-from herd.components.losses import LossSettings
+from herd.components.auxiliary import AUXILIARIES
+from herd.components.losses import LOSSES
 from herd.contract.actions import ActionSpace, discrete
 from herd.contract.spaces import EnvSpec
 
@@ -22,12 +22,12 @@ def spec(actions: ActionSpace) -> EnvSpec:
 @pytest.mark.parametrize(
     ("section", "settings", "key"),
     [
-        (LossSettings, {"kind": "dice"}, "loss.kind dice"),
-        (LossSettings, {"kind": "impala", "trust_region": "implied"}, "loss.trust_region implied"),
-        (LossSettings, {"kind": "custom", "function": "mine:loss", "head": "dueling"}, "loss.head dueling"),
-        (AuxiliarySettings, {"kind": "pixel_control"}, "auxiliary.kind pixel_control"),
-        (LossSettings, {"kind": "impala", "trust_region": "behaviour"}, None),
-        (LossSettings, {"kind": "custom", "function": "mine:loss"}, None),
+        (LOSSES.union(), {"kind": "dice"}, "loss.kind dice"),
+        (LOSSES.union(), {"kind": "impala", "trust_region": "implied"}, "loss.trust_region implied"),
+        (LOSSES.union(), {"kind": "custom", "function": "mine:loss", "head": "dueling"}, "loss.head dueling"),
+        (AUXILIARIES.union(), {"kind": "pixel_control"}, "auxiliary.kind pixel_control"),
+        (LOSSES.union(), {"kind": "impala", "trust_region": "behaviour"}, None),
+        (LOSSES.union(), {"kind": "custom", "function": "mine:loss"}, None),
     ],
 )
 def test_settings_that_need_one_discrete_action(section: Any, settings: dict[str, str], key: str | None) -> None:

@@ -119,3 +119,28 @@ def test_a_missing_package_is_named_with_its_install_command(monkeypatch: pytest
     monkeypatch.setattr("herd.envs.make.suite_named", lambda _: lacking)
     with pytest.raises(UnknownTaskError, match="needs no_such_package"):
         make_environments(AtariSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
+
+
+@pytest.mark.processes
+def test_core_and_torso_of_another_package_are_trained() -> None:
+    told = python(
+        """
+import torch
+from tests.equality.recorder import Batches, Trainer, environment_spec, load_settings
+words = "--env.suite corridor --network.torso corridor_places --network.core corridor_gru --network.core.size 8 --actor.environments 4"
+words += " --learner.batch_size 4 --algorithm.burn_in 4 --network.last_action_and_reward"
+settings = load_settings([], words.split(), {})
+trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
+batches = Batches(settings)
+before = trainer.weights()["core.initial"].clone()
+for number in range(6):
+    batch = batches.next().batch
+    trainer.begin(batch, 0)
+    trainer.finish(trainer.launch(batch), settings.optimizer.rates(env_frames=0, learner_updates=number))
+    batches.actor.policy.load(trainer.weights())
+print(batch.initial_core_state.shape[1], bool((trainer.weights()["core.initial"] != before).all()))
+""",
+        EXTENSION,
+        EXTENSION.parents[1],
+    )
+    assert told.split() == ["8", "True"]

@@ -26,13 +26,13 @@ from herd.acting.device import precision_of
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
+from herd.agent import agent_of
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.make import environment_spec, make_environments
-from herd.networks.agent import agent_of
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
 from herd.protocols.replay.samples import EpisodePart
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ SMALL_CATCH = {
     "env.frame_stack": 2,
     "network.torso": "mlp",
     "network.core": "lstm",
-    "network.core_size": 16,
+    "network.core.size": 16,
     "network.language": True,
     "network.last_action_and_reward": True,
     "algorithm.unroll_length": 10,
@@ -177,7 +177,7 @@ class Replay:
         )
         self._minimum = replay.minimum_fill_agent_steps
         self._random = np.random.default_rng(settings.seed)
-        self._whole_episodes = settings.network.state_size > 0
+        self._whole_episodes = settings.network.core.state_size() > 0
         self._places: list[tuple[EpisodePart, int] | None] = [None] * settings.num_replayed_unrolls
 
     @property
@@ -238,7 +238,7 @@ class Batches:
         self._queue: deque[Unroll] = deque()
         self._replay = Replay(settings) if settings.replay.kind == "shared" else None
         self.actor = Actor(settings)
-        self.slab = Slab(layout, settings.num_online_unrolls + settings.num_replayed_unrolls)
+        self.buffer = BatchBuffer(layout, settings.num_online_unrolls + settings.num_replayed_unrolls)
         self.num_frames = 0
         """Frames in all batches."""
         self.played = ""
@@ -251,9 +251,9 @@ class Batches:
             while self._queue:
                 self._replay.insert(self._queue.popleft())
 
-    def next(self) -> Slab:
+    def next(self) -> BatchBuffer:
         """Return the next batch."""
-        settings, arrays = self._settings, self.slab.arrays
+        settings, arrays = self._settings, self.buffer.arrays
         while len(self._queue) < settings.num_online_unrolls:
             self._play()
         online = [self._queue.popleft() for _ in range(settings.num_online_unrolls)]
@@ -268,8 +268,8 @@ class Batches:
                 self._replay.write(place, arrays, len(online) + place)
             for unroll in online:
                 self._replay.insert(unroll)
-        self.slab.hold(len(online), settings.num_replayed_unrolls)
-        return self.slab
+        self.buffer.set_counts(len(online), settings.num_replayed_unrolls)
+        return self.buffer
 
     def _play(self) -> None:
         arrays = self.actor.play()
@@ -287,9 +287,9 @@ def record(settings: RunSettings, num_updates: int) -> Iterator[str]:
     batches.fill_replay()
     updates = 0
     while updates < num_updates:
-        slab = batches.next()
-        batch = trainer.to_device(slab)
-        trainer.begin(batch, slab.num_replayed)
+        buffer = batches.next()
+        batch = trainer.to_device(buffer)
+        trainer.begin(batch, buffer.num_replayed)
         for _ in range(settings.learner.sample_reuse):
             rates = settings.optimizer.rates(env_frames=batches.num_frames, learner_updates=updates)
             trainer.finish(trainer.launch(batch), rates)
@@ -299,7 +299,7 @@ def record(settings: RunSettings, num_updates: int) -> Iterator[str]:
                 [
                     f"{updates:4}",
                     f"unrolls={batches.played}",
-                    f"batch={digest(slab.arrays.values())}",
+                    f"batch={digest(buffer.arrays.values())}",
                     f"losses={digest([np.array(measured.value) for measured in statistics.losses.values()])}",
                     f"health={digest(_numbers(statistics.health))}",
                     f"norm={statistics.gradient_norm.hex()}",

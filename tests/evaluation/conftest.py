@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from herd.agent import agent_of
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.networks.agent import agent_of
 from herd.run.tensors import save_checkpoint
 
 RunMaker = Callable[..., Path]

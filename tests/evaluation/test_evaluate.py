@@ -31,7 +31,7 @@ CATCH: dict[str, Any] = {
 }
 BREAKOUT = {
     "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
-    "network": {"core": "lstm", "core_size": 16, "last_action_and_reward": True},
+    "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
 }
 
 
@@ -338,6 +338,7 @@ def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> No
     assert "differs from training in max_episode_frames" in text
 
 
+@pytest.mark.processes  # environments that are processes
 @pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")
 def test_a_vector_policy_is_scored_and_can_play_other_tasks(make_run: Callable[..., Path]) -> None:
     run_dir = make_run({"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp"}})

@@ -22,7 +22,7 @@ from herd.evaluation.trained_run import load_trained_run
 RunMaker = Callable[..., Path]
 BREAKOUT = {
     "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
-    "network": {"core": "lstm", "core_size": 16, "last_action_and_reward": True},
+    "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
 }
 CATCH = {
     "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
@@ -66,7 +66,7 @@ SCENE = {
         "suite": "gymnasium", "tasks": [f"{__name__}:Scene"], "frame_stack": STACK, "image_key": "picture", "instruction_key": "mission",
         "vector_keys": ["speed"],
     },
-    "network": {"core": "lstm", "core_size": 8, "last_action_and_reward": True, "language": True},
+    "network": {"core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True, "language": True},
 }  # fmt: skip
 
 

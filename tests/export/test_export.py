@@ -27,7 +27,7 @@ from tests.evaluation.test_policy import SCENE
 RunMaker = Callable[..., Path]
 ATARI = {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "lstm": {"env": ATARI, "network": {"core": "lstm", "core_size": 16, "last_action_and_reward": True}},
+    "lstm": {"env": ATARI, "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True}},
     "deep": {
         "env": ATARI | {"frame_stack": 1},
         "network": {"torso": "deep", "layer_norm": True, "input_centering": "half"},

@@ -10,7 +10,7 @@ from torch import Tensor
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer, UpdateStatistics
 from tests.training.small_runs import RUN, STEP, unrolls_of, values_of
 
@@ -47,15 +47,15 @@ RUNS: dict[str, dict[str, Any]] = {
         "replay": UNIFORM,
     },
     "instructions": {"env": TWO_TASKS, "network": {**RUN["network"], "language": True}},
-    "vectors": {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp", "core": "lstm", "core_size": 8}},
+    "vectors": {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}}},
     "shallow": {**ATARI, "network": {"torso": "shallow"}, "optimizer": ADAM},
     "shallow, relative to the average image": {**ATARI, "network": {"torso": "shallow", "input_centering": "mean"}, "optimizer": ADAM},
-    "shallow, lstm": {**ATARI, "network": {"torso": "shallow", "core": "lstm", "core_size": 32, "last_action_and_reward": True}},
+    "shallow, lstm": {**ATARI, "network": {"torso": "shallow", "core": {"kind": "lstm", "size": 32}, "last_action_and_reward": True}},
     "nature, layer norm": {**ATARI, "network": {"torso": "nature", "layer_norm": True}},
     "deep": {**ATARI, "network": {"torso": "deep"}, "optimizer": RMSPROP},
     "deep, lstm, dice": {
         **ATARI,
-        "network": {"torso": "deep", "core": "lstm", "core_size": 32, "input_centering": "filters"},
+        "network": {"torso": "deep", "core": {"kind": "lstm", "size": 32}, "input_centering": "filters"},
         "loss": {"kind": "dice"},
     },
 }
@@ -70,12 +70,12 @@ def settings_of(run: str, **learner: Any) -> RunSettings:
     return RunSettings.model_validate({**RUN, "optimizer": RMSPROP, **changes, "learner": {**own, **learner}})
 
 
-def slab_of(settings: RunSettings, seed: int, *, pinned: bool = False) -> Slab:
+def buffer_of(settings: RunSettings, seed: int, *, pinned: bool = False) -> BatchBuffer:
     """A batch with replayed unrolls, if the run has them."""
     layout = run_layout(settings, environment_spec(settings.env))
-    slab = Slab.of(layout, unrolls_of(settings, seed), pinned=pinned)
-    slab.hold(settings.num_online_unrolls, settings.num_replayed_unrolls)
-    return slab
+    buffer = BatchBuffer.from_unrolls(layout, unrolls_of(settings, seed), pinned=pinned)
+    buffer.set_counts(settings.num_online_unrolls, settings.num_replayed_unrolls)
+    return buffer
 
 
 class Updated(NamedTuple):
@@ -97,9 +97,9 @@ def updated(settings: RunSettings, device: str, *, precision: torch.dtype = torc
     gradients: dict[str, Tensor] = {}
     told = []
     for seed in range(num_updates):
-        slab = slab_of(settings, seed, pinned=device == "cuda")
-        batch = trainer.to_device(slab)
-        trainer.begin(batch, slab.num_replayed)
+        buffer = buffer_of(settings, seed, pinned=device == "cuda")
+        batch = trainer.to_device(buffer)
+        trainer.begin(batch, buffer.num_replayed)
         launched = trainer.launch(batch)
         gradients = gradients or on_cpu({name: own.grad for name, own in trainer.agent.named_parameters() if own.grad is not None})
         trainer.finish(launched, STEP)

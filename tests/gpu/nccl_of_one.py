@@ -10,7 +10,7 @@ from torch import Tensor
 
 from herd.envs.make import environment_spec
 from herd.training.trainer import Trainer
-from tests.gpu.agreement import distance, on_cpu, settings_of, slab_of
+from tests.gpu.agreement import buffer_of, distance, on_cpu, settings_of
 from tests.training.small_runs import STEP
 
 
@@ -19,11 +19,11 @@ class FirstOfTwo:
 
     size = 2
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         dist.all_reduce(tensor)
         return tensor
 
-    def rows(self, mine: Tensor) -> Tensor:
+    def all_gather(self, mine: Tensor) -> Tensor:
         rows = torch.zeros(self.size, len(mine), dtype=mine.dtype, device=mine.device)
         dist.all_gather([rows[0]], mine)
         return rows
@@ -32,9 +32,9 @@ class FirstOfTwo:
 def gradients(run: str, shards: FirstOfTwo | None) -> dict[str, Tensor]:
     settings = settings_of(run)
     trainer = Trainer(settings, environment_spec(settings.env), torch.device("cuda"), torch.float32, shards)
-    slab = slab_of(settings, 0, pinned=True)
-    batch = trainer.to_device(slab)
-    trainer.begin(batch, slab.num_replayed)
+    buffer = buffer_of(settings, 0, pinned=True)
+    batch = trainer.to_device(buffer)
+    trainer.begin(batch, buffer.num_replayed)
     launched = trainer.launch(batch)
     found = on_cpu({name: own.grad for name, own in trainer.agent.named_parameters() if own.grad is not None})
     trainer.finish(launched, STEP)

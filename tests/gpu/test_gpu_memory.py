@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.readback import MAX_UPDATES_AHEAD, Readback
 from herd.training.trainer import Trainer
 from herd.transport.context import Context
-from tests.gpu.agreement import settings_of, slab_of
+from tests.gpu.agreement import buffer_of, settings_of
 from tests.inference.serving import Served, remote_policy
 from tests.inference.test_inference_equality import CASES, NUM_ROWS, Both, peaked_agent
 from tests.inference.test_inference_equality import settings_of as inference_settings
@@ -25,16 +25,16 @@ LONG = 200_000_000
 def test_a_batch_is_copied_beside_computation_and_its_memory_is_written_only_afterwards() -> None:
     settings = settings_of("shallow")
     trainer = Trainer(settings, environment_spec(settings.env), torch.device("cuda"), torch.float32)
-    slab = slab_of(settings, 0, pinned=True)
-    expected = {name: tensor.clone() for name, tensor in slab.batch.tensors()}
+    buffer = buffer_of(settings, 0, pinned=True)
+    expected = {name: tensor.clone() for name, tensor in buffer.batch.tensors()}
     torch.cuda.synchronize()
     computed = torch.cuda.Event()
     torch.cuda._sleep(LONG)
     computed.record()
-    batch = trainer.to_device(slab)
-    slab.wait_until_copied()
+    batch = trainer.to_device(buffer)
+    buffer.wait_until_copied()
     assert not computed.query()  # the copy did not wait for the computation before it
-    for array in slab.arrays.values():
+    for array in buffer.arrays.values():
         array[...] = 1  # as the next batch is written into the same memory
     for name, tensor in batch.tensors():
         assert tensor.is_cuda
@@ -49,18 +49,18 @@ def test_a_batch_trains_as_copied_although_its_memory_is_written_at_once() -> No
     losses = []
     for rewrites in (False, True):
         trainer = Trainer(settings, environment_spec(settings.env), torch.device("cuda"), torch.float32)
-        slab = slab_of(settings, 0, pinned=True)
-        fresh = {name: array.copy() for name, array in slab_of(settings, 1).arrays.items()}
+        buffer = buffer_of(settings, 0, pinned=True)
+        fresh = {name: array.copy() for name, array in buffer_of(settings, 1).arrays.items()}
         torch.cuda._sleep(LONG)
         for _ in range(3):
-            batch = trainer.to_device(slab)
+            batch = trainer.to_device(buffer)
             trainer.finish(trainer.launch(batch), STEP)
             del batch
             if rewrites:
-                slab.wait_until_copied()
+                buffer.wait_until_copied()
             else:
                 torch.cuda.synchronize()
-            for name, array in slab.arrays.items():
+            for name, array in buffer.arrays.items():
                 array[...] = fresh[name]
         losses.append([update.losses["loss_total"].value for update in trainer.arrived(wait=True)])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
@@ -86,10 +86,10 @@ def test_results_are_read_back_in_order_and_the_host_is_never_too_far_ahead(devi
 
 
 @pytest.mark.parametrize("pinned", [False, pytest.param(True, marks=gpu)])
-def test_slabs_are_page_locked_where_there_is_a_gpu(pinned: bool) -> None:
-    slab = slab_of(settings_of("impala, v_trace"), 0, pinned=pinned)
-    assert isinstance(slab, Slab)
-    assert slab.batch.actions.is_pinned() == pinned
+def test_buffers_are_page_locked_where_there_is_a_gpu(pinned: bool) -> None:
+    buffer = buffer_of(settings_of("impala, v_trace"), 0, pinned=pinned)
+    assert isinstance(buffer, BatchBuffer)
+    assert buffer.batch.actions.is_pinned() == pinned
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=gpu) for case in CASES])

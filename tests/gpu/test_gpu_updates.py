@@ -13,7 +13,7 @@ import torch
 
 from herd.envs.make import environment_spec
 from herd.training.trainer import Trainer
-from tests.gpu.agreement import RUNS, Updated, changes_of, distance, furthest, losses_of, on_cpu, settings_of, slab_of, updated
+from tests.gpu.agreement import RUNS, Updated, buffer_of, changes_of, distance, furthest, losses_of, on_cpu, settings_of, updated
 from tests.training.small_runs import STEP
 
 pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")  # as in recurrent.py
@@ -99,17 +99,17 @@ def test_an_update_never_waits_for_the_device(run: str) -> None:
     """``set_sync_debug_mode`` raises where the host would wait for the GPU."""
     settings = settings_of(run)
     trainer = Trainer(settings, environment_spec(settings.env), torch.device("cuda"), torch.bfloat16)
-    slabs = [slab_of(settings, seed, pinned=True) for seed in range(4)]
-    for number, slab in enumerate(slabs):
+    buffers = [buffer_of(settings, seed, pinned=True) for seed in range(4)]
+    for number, buffer in enumerate(buffers):
         if number == 2:  # first calls of libraries may wait, and the second one measures the health for the first time
             torch.cuda.set_sync_debug_mode("error")
         try:
-            batch = trainer.to_device(slab)
-            trainer.begin(batch, slab.num_replayed)
+            batch = trainer.to_device(buffer)
+            trainer.begin(batch, buffer.num_replayed)
             trainer.finish(trainer.launch(batch), STEP)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    assert [update.is_finite for update in trainer.arrived(wait=True)] == [True] * len(slabs)
+    assert [update.is_finite for update in trainer.arrived(wait=True)] == [True] * len(buffers)
 
 
 @pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw"])
@@ -118,7 +118,7 @@ def test_an_update_with_a_gradient_that_is_not_finite_changes_nothing(device: st
     settings = settings_of("popart, pixel control, replay")
     settings = settings.model_validate({**settings.model_dump(), "optimizer": {"kind": kind}})
     trainer = Trainer(settings, environment_spec(settings.env), torch.device(device), torch.float32)
-    trainer(slab_of(settings, 0, pinned=device == "cuda"), STEP)
+    trainer(buffer_of(settings, 0, pinned=device == "cuda"), STEP)
 
     def state() -> dict[str, torch.Tensor]:
         return (
@@ -129,12 +129,12 @@ def test_an_update_with_a_gradient_that_is_not_finite_changes_nothing(device: st
         )
 
     before = state()
-    broken = slab_of(settings, 1, pinned=device == "cuda")
+    broken = buffer_of(settings, 1, pinned=device == "cuda")
     broken.arrays["rewards"][0, 1] = float("nan")
     assert not trainer(broken, STEP).is_finite
     for name, tensor in state().items():
         assert torch.equal(tensor, before[name]), name
-    assert trainer(slab_of(settings, 2, pinned=device == "cuda"), STEP).is_finite
+    assert trainer(buffer_of(settings, 2, pinned=device == "cuda"), STEP).is_finite
 
 
 @pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw"])
@@ -145,12 +145,12 @@ def test_a_checkpoint_of_one_device_continues_on_another(first: str, then: str, 
     settings = settings_of("popart, pixel control, replay")
     settings = settings.model_validate({**settings.model_dump(), "optimizer": {"kind": kind, "epsilon": 1e-2}})
     written, read = (Trainer(settings, environment_spec(settings.env), torch.device(device), torch.float32) for device in (first, then))
-    written(slab_of(settings, 0, pinned=first == "cuda"), STEP)
+    written(buffer_of(settings, 0, pinned=first == "cuda"), STEP)
     read.parts["model"].load(on_cpu(written.weights()))
     read.parts["auxiliary"].load(on_cpu(written.parts["auxiliary"].tensors()))
     read.parts["optimizer"].load(written.parts["optimizer"].tensors())
     read.parts["value_statistics"].load(written.parts["value_statistics"].tensors())
-    told = [trainer(slab_of(settings, 1, pinned=device == "cuda"), STEP) for trainer, device in ((written, first), (read, then))]
+    told = [trainer(buffer_of(settings, 1, pinned=device == "cuda"), STEP) for trainer, device in ((written, first), (read, then))]
     assert told[1].gradient_norm == pytest.approx(told[0].gradient_norm, rel=FLOAT32)
     assert distance(on_cpu(read.weights()), on_cpu(written.weights())) < FLOAT32
     assert furthest(read.parts["optimizer"].tensors(), written.parts["optimizer"].tensors()) < UPDATED

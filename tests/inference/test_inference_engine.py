@@ -11,10 +11,10 @@ from herd_inference.engine import Engine
 from herd_inference.sessions import Request, Session
 from herd_inference.stacks import Stacks, Where, WordStacks, make_stacks
 
+from herd.agent import agent_of
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.networks.agent import agent_of
 from herd.protocols.inference.rows import ActingLayout, ActingRows
 from herd.transport import Peer
 

@@ -11,10 +11,10 @@ import torch
 from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.agent import Agent, agent_of
 from herd.config.settings import RunSettings
 from herd.envs.api import Observation, Transition
 from herd.envs.make import environment_spec
-from herd.networks.agent import Agent, agent_of
 from herd.transport.context import Context
 from tests.inference.serving import Served, remote_policy
 
@@ -25,11 +25,11 @@ CASES: dict[str, dict[str, Any]] = {
     "four grey planes": {"env": ATARI, "network": {"torso": "shallow"}},
     "four grey planes, recurrent": {
         "env": ATARI,
-        "network": {"torso": "shallow", "core": "lstm", "core_size": 24, "last_action_and_reward": True},
+        "network": {"torso": "shallow", "core": {"kind": "lstm", "size": 24}, "last_action_and_reward": True},
     },
     "two planes, recurrent, instructed": {
         "env": CATCH,
-        "network": {"torso": "mlp", "core": "lstm", "core_size": 16, "last_action_and_reward": True, "language": True},
+        "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True, "language": True},
     },
     "one plane": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
 }

@@ -20,7 +20,7 @@ from herd.protocols.population.messages import MemberReport, Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.provenance import Origin
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from tests.training.small_runs import trainer_of
 
 
@@ -63,10 +63,10 @@ class MemberLearner:
             self.settings = self.link.restore(checkpoint)
             snapshot.restore(checkpoint, self.trainer, replay=None)
 
-    def update(self, slab: Slab) -> dict[str, float]:
+    def update(self, buffer: BatchBuffer) -> dict[str, float]:
         """Do one update at the rates of the settings."""
         rates = self.settings.optimizer.rates(env_frames=0, learner_updates=self.statistics.learner_updates)
-        update = self.trainer(slab, rates)
+        update = self.trainer(buffer, rates)
         self.statistics.learner_updates += 1
         return {name: measured.value for name, measured in update.losses.items()} | {"norm": update.gradient_norm}
 

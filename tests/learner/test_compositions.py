@@ -19,7 +19,7 @@ from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.protocols.population.messages import Copied, Order, OwnSetting
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.learner.members import MemberLearner
 
@@ -91,7 +91,12 @@ def experiment_of(cell: Cell) -> dict[str, Any]:
             "frame_stack": 2,
             "action_repeat": 1,
         },
-        "network": {"torso": "mlp", "core": cell.core, "core_size": 8, "language": True, "last_action_and_reward": True},
+        "network": {
+            "torso": "mlp",
+            "core": {"kind": cell.core, **({"size": 8} if cell.core == "lstm" else {})},
+            "language": True,
+            "last_action_and_reward": True,
+        },
         "algorithm": {"unroll_length": 5},
         "loss": LOSSES[cell.loss],
         "value_scaling": {"kind": cell.scaling},
@@ -113,24 +118,24 @@ class _Batches:
         self._ring = BatchAssembler(self._layout, settings, torch.device("cpu")) if settings.replay.kind != "shared" else None
         self._played: list[Unroll] = []
 
-    def of(self, unroll: Unroll) -> Slab:
+    def of(self, unroll: Unroll) -> BatchBuffer:
         self._played.append(unroll)
         if self._ring is not None:
             tasks = unroll["task_id"]
             online = [QueuedUnroll(unroll, row, (0, 1), (1, 0), int(tasks[row]), 5) for row in range(self._num_online)]
             return self._ring.assemble(online, with_replayed=self._ring.wait_for_replayed())
         # A replay service sends whole episodes from the beginning, without the states of the actor.
-        slab = Slab.of(self._layout, unroll)
+        buffer = BatchBuffer.from_unrolls(self._layout, unroll)
         num_replayed = NUM_REPLAYED if len(self._played) > 4 else 0
         if num_replayed:
             earlier = self._played[len(self._played) - 5]
-            for name, array in slab.arrays.items():
+            for name, array in buffer.arrays.items():
                 if name in earlier:
                     array[self._num_online :] = earlier[name][:num_replayed]
-            if "initial_core_state" in slab.arrays:
-                slab.arrays["initial_core_state"][self._num_online :] = 0.0
-        slab.hold(self._num_online, num_replayed)
-        return slab
+            if "initial_core_state" in buffer.arrays:
+                buffer.arrays["initial_core_state"][self._num_online :] = 0.0
+        buffer.set_counts(self._num_online, num_replayed)
+        return buffer
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -146,9 +151,9 @@ def test_parts_train_together(cell: Cell, tmp_path: Path) -> None:
     for number in range(NUM_UPDATES):
         if number == NUM_UPDATES // 2 and cell.strategy == "pbt":
             _copy_another(learner, whole)
-        slab = batches.of(play_unroll(learner.settings, [group], policy, version=number))
-        share_replayed.append(slab.num_replayed)
-        losses = learner.update(slab)
+        buffer = batches.of(play_unroll(learner.settings, [group], policy, version=number))
+        share_replayed.append(buffer.num_replayed)
+        losses = learner.update(buffer)
         assert all(math.isfinite(value) for value in losses.values()), losses
     group.environments.close()
     after = learner.trainer.weights()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from herd.config.settings import RunSettings
 from herd.protocols.unrolls import arrays as unroll_arrays
 from herd.protocols.unrolls.arrays import APART_BYTES, MessagePlan
-from herd.training.batch import Slab, trained_fields
+from herd.training.batch import BatchBuffer, trained_fields
 from tests.learner.small_unrolls import LAYOUT
 
 
@@ -51,12 +51,12 @@ def _values(number: int) -> dict[str, np.ndarray]:
     }
 
 
-def _assemble(assembler: BatchAssembler, online: list[QueuedUnroll]) -> Slab:
+def _assemble(assembler: BatchAssembler, online: list[QueuedUnroll]) -> BatchBuffer:
     return assembler.assemble(online, with_replayed=assembler.wait_for_replayed())
 
 
-def _holds(slab: Slab, place: int, number: int) -> bool:
-    return all(np.array_equal(slab.arrays[name][place], values) for name, values in _values(number).items())
+def _holds(buffer: BatchBuffer, place: int, number: int) -> bool:
+    return all(np.array_equal(buffer.arrays[name][place], values) for name, values in _values(number).items())
 
 
 @settings(deadline=None, max_examples=60)

@@ -118,7 +118,7 @@ def test_changed_settings_apply_after_the_optimizer_state_is_loaded(tmp_path: Pa
     receiver.learn(5)
     assert group["lr"] == changed["optimizer.learning_rate"]
     donor.settings = donor.settings.with_values(changed)
-    donor.trainer.go_on_under(donor.settings.loss, donor.settings.optimizer)
+    donor.trainer.update_hyperparameters(donor.settings.loss, donor.settings.optimizer)
     donor.learn(5)
     _assert_close(receiver.state(), donor.state())
 

@@ -25,7 +25,7 @@ from herd.envs.make import environment_spec
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.learner.small_unrolls import LAYOUT, small_arrays
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SHALLOW = {
     "env": {"suite": "atari", "tasks": ("breakout",), "frame_height": 44, "frame_width": 44},
-    "network": {"torso": "shallow", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+    "network": {"torso": "shallow", "core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True},
 }
 MLP: dict[str, Any] = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ("catch",), "frame_height": 6, "frame_width": 5},
@@ -49,7 +49,7 @@ POPART: dict[str, Any] = {
 PIXEL_CONTROL = {
     **POPART,
     "env": {**POPART["env"], "frame_height": 8, "frame_width": 8},
-    "network": {"torso": "mlp", "core": "lstm", "core_size": 8},
+    "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}},
     "auxiliary": {"kind": "pixel_control", "cell_size": 1},
 }
 
@@ -74,9 +74,9 @@ def _trainer(settings: RunSettings) -> Trainer:
     return Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
 
 
-def _batches(settings: RunSettings, num_batches: int) -> list[Slab]:
+def _batches(settings: RunSettings, num_batches: int) -> list[BatchBuffer]:
     layout = run_layout(settings, environment_spec(settings.env))
-    return [Slab.of(layout, synthetic_unrolls(layout, 4, seed=seed)) for seed in range(num_batches)]
+    return [BatchBuffer.from_unrolls(layout, synthetic_unrolls(layout, 4, seed=seed)) for seed in range(num_batches)]
 
 
 def _save(run_dir: Path, trainer: Trainer, settings: RunSettings, **changes: Any) -> Path:
@@ -132,7 +132,7 @@ def test_a_checkpoint_before_the_first_update_can_be_broadcast(tmp_path: Path) -
     settings = _settings(MLP)
     _save(tmp_path, _trainer(settings), settings, learner_updates=0)
     checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
-    spread = snapshot.spread(checkpoint, ShardGroup(Place(0, 1)))
+    spread = snapshot.broadcast(checkpoint, ShardGroup(Place(0, 1)))
     assert spread is not None
     assert "optimizer" not in spread.tensors  # it is empty
     snapshot.restore(spread, _trainer(settings), replay=None)

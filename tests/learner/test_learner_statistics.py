@@ -13,7 +13,7 @@ from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.envs.scores import ReferenceScores
 from herd.training.diagnostics import Health, LayerUnits
-from herd.training.metrics import TAKEN, Measured
+from herd.training.metrics import RESERVED_COLUMNS, Measured
 from herd.training.trainer import UpdateStatistics
 
 SPEC = EnvSpec(("pong", "breakout"), (84, 84, 1), 4, discrete(6), 4, 0)
@@ -51,7 +51,7 @@ def test_averages_are_none_before_the_first_game_and_update() -> None:
 def test_no_loss_may_use_a_column_of_a_point() -> None:
     references = {name: ReferenceScores(name, 0.0, 1.0, None, None) for name in SPEC.task_names}
     columns = _point(RunStatistics(SPEC, references=references)).keys() | {"population"}
-    assert columns == TAKEN
+    assert columns == RESERVED_COLUMNS
 
 
 def test_a_point_holds_further_values_of_each_task() -> None:

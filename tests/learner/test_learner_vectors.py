@@ -14,7 +14,7 @@ from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.envs.api import Transition
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.playing import make_group, play_unroll
 
@@ -44,7 +44,9 @@ def test_the_return_of_cartpole_triples_within_a_bounded_training() -> None:
         if len(latest) == latest.maxlen and np.mean(latest) >= 3 * np.mean(before):
             break
         frames += int(unroll["row_valid"].sum())
-        trainer(Slab.of(run_layout(settings, spec), unroll), settings.optimizer.rates(env_frames=frames, learner_updates=0))
+        trainer(
+            BatchBuffer.from_unrolls(run_layout(settings, spec), unroll), settings.optimizer.rates(env_frames=frames, learner_updates=0)
+        )
         policy.load(trainer.weights())
     assert np.mean(latest) >= 3 * np.mean(before), (frames, np.mean(before), np.mean(latest))
     assert np.mean(before) < 40

@@ -27,7 +27,7 @@ from herd.components.replay.shared import SharedReplay as SharedReplaySettings
 from herd.config.settings import RunSettings
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from tests.learner.small_unrolls import LAYOUT
 
 NUM_ONLINE, NUM_REPLAYED, MINIMUM = 2, 3, 100
@@ -156,12 +156,12 @@ class Rig:
         self.shared = self.batches.shared
         self._num_online = 0
 
-    def _join(self, slabs: list[Slab]) -> SharedReplay:
+    def _join(self, buffers: list[BatchBuffer]) -> SharedReplay:
         assert isinstance(self._settings, SharedReplaySettings)
         return SharedReplay(
             self.client,
             self._settings,
-            slabs,
+            buffers,
             num_online=NUM_ONLINE,
             num_replayed=NUM_REPLAYED,
             whole_episodes=self._whole_episodes,
@@ -180,17 +180,17 @@ class Rig:
     def give(self, *numbers: int, agent: int = 0) -> None:
         self.client.answers.append(SampledUnrolls([FakeUnroll(number, agent) for number in numbers]))  # type: ignore[misc]
 
-    def step(self, *, with_replayed: bool | None = None) -> tuple[list[int], Slab]:
+    def step(self, *, with_replayed: bool | None = None) -> tuple[list[int], BatchBuffer]:
         """Make a batch; returns the numbers of its replayed unrolls."""
         online = self.online()
         if with_replayed is None:
             with_replayed = self.batches.wait_for_replayed()
-        slab = self.batches.assemble(online, with_replayed=with_replayed)
+        buffer = self.batches.assemble(online, with_replayed=with_replayed)
         self.shared.consume(online)
-        batch = slab.batch
-        assert batch.is_replayed.tolist() == [False] * NUM_ONLINE + [True] * slab.num_replayed
+        batch = buffer.batch
+        assert batch.is_replayed.tolist() == [False] * NUM_ONLINE + [True] * buffer.num_replayed
         assert (batch.actions[:, :NUM_ONLINE].numpy() >= 1000).all()  # every batch has online rows
-        return batch.actions[0, NUM_ONLINE:].tolist(), slab
+        return batch.actions[0, NUM_ONLINE:].tolist(), buffer
 
 
 def test_below_the_minimum_fill_batches_hold_only_online_unrolls() -> None:
@@ -220,16 +220,16 @@ def test_above_the_minimum_fill_every_batch_has_its_replayed_share() -> None:
             number, asked = number + missing, asked + missing
         while rig.shared.turn(0.0):
             pass
-        replayed, slab = rig.step()
+        replayed, buffer = rig.step()
         assert replayed == list(range(turn * NUM_REPLAYED, (turn + 1) * NUM_REPLAYED))
-        assert slab.batch.num_unrolls == NUM_ONLINE + NUM_REPLAYED
+        assert buffer.batch.num_unrolls == NUM_ONLINE + NUM_REPLAYED
         own = [
             version
-            for version, agent in zip(((1, each) for each in replayed), slab.batch.agent_ids[NUM_ONLINE:], strict=True)
+            for version, agent in zip(((1, each) for each in replayed), buffer.batch.agent_ids[NUM_ONLINE:], strict=True)
             if agent == 0
         ]
         assert rig.batches.replayed_versions == own
-        assert slab.batch.agent_ids[:NUM_ONLINE].tolist() == [0] * NUM_ONLINE
+        assert buffer.batch.agent_ids[:NUM_ONLINE].tolist() == [0] * NUM_ONLINE
     # Requests ahead of need are bounded: two batches that are ready, and three of single unrolls.
     assert asked <= (30 + 2 + 3) * NUM_REPLAYED
     assert not any(whole for _, whole in rig.client.requests)
@@ -492,7 +492,7 @@ class _Group(ShardGroup):
         super().__init__(Place(rank, 2))
         self._turns = turns
 
-    def rows(self, mine: torch.Tensor) -> torch.Tensor:
+    def all_gather(self, mine: torch.Tensor) -> torch.Tensor:
         assert mine.tolist() == list(self._turns[self.rank])
         return torch.tensor(self._turns, dtype=mine.dtype)
 
@@ -523,9 +523,9 @@ def test_shards_replay_together_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("all_have_it", [False, True])
 def test_a_prepared_batch_is_trained_without_replayed_unrolls_that_another_shard_lacks(all_have_it: bool) -> None:
-    slab = Slab(LAYOUT, NUM_ONLINE + NUM_REPLAYED)
-    slab.hold(NUM_ONLINE, NUM_REPLAYED)
-    learner = mock.MagicMock(_prepared=Prepared(slab.batch, NUM_REPLAYED, [], (0, 0)))
+    buffer = BatchBuffer(LAYOUT, NUM_ONLINE + NUM_REPLAYED)
+    buffer.set_counts(NUM_ONLINE, NUM_REPLAYED)
+    learner = mock.MagicMock(_prepared=Prepared(buffer.batch, NUM_REPLAYED, [], (0, 0)))
     learner._settings.learner.sample_reuse = 1
     learner._begin_new_episodes = lambda: Learner._begin_new_episodes(learner)
     Learner._step(learner, [], has_replayed=all_have_it, may_publish=True)
@@ -540,9 +540,9 @@ def test_an_order_of_the_population_begins_new_episodes_if_it_copies_weights(is_
     rig.client.num_steps_stored = MINIMUM
     firsts = iter(range(0, 100_000, 100))
     _give_episodes(rig, firsts, 9)
-    _, slab = rig.step()
+    _, buffer = rig.step()
     _give_episodes(rig, firsts, 9)
-    prepared = Prepared(slab.batch, NUM_REPLAYED, [(1, 0)], (7, 3))
+    prepared = Prepared(buffer.batch, NUM_REPLAYED, [(1, 0)], (7, 3))
     learner = mock.MagicMock(_batches=rig.batches, _prepared=prepared)
     learner._population.carry_out.return_value = CarriedOut(RunSettings(), is_copy=is_copy)
     learner._begin_new_episodes = lambda: Learner._begin_new_episodes(learner)
@@ -552,7 +552,7 @@ def test_an_order_of_the_population_begins_new_episodes_if_it_copies_weights(is_
         assert rig.step()[0] == [1, 101, 201]
         return
     assert learner._prepared.num_replayed == 0
-    assert torch.equal(learner._prepared.batch.actions, slab.batch.actions[:, :NUM_ONLINE])
+    assert torch.equal(learner._prepared.batch.actions, buffer.batch.actions[:, :NUM_ONLINE])
     assert (learner._prepared.replayed_versions, learner._prepared.num_trained_rows) == ([], (7, 0))
     _give_episodes(rig, firsts, 9)
     assert [number % 100 for number in rig.step()[0]] == [0, 0, 0]
@@ -576,7 +576,7 @@ def test_a_batch_filled_while_weights_change_is_dropped(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("num_slots", [1, 2])
 @pytest.mark.parametrize("prefetch", [1, 3])
 def test_filling_a_batch_does_not_overwrite_batches_in_use(num_slots: int, prefetch: int) -> None:
-    """With the real thread: a slab is never filled while the training thread uses it."""
+    """With the real thread: a buffer is never filled while the training thread uses it."""
     rig = Rig(prefetch=prefetch, timeout_seconds=10.0, num_slots=num_slots)
     rig.client.num_steps_stored = MINIMUM
     numbers = iter(range(1_000_000))
@@ -588,11 +588,11 @@ def test_filling_a_batch_does_not_overwrite_batches_in_use(num_slots: int, prefe
     rig.shared.turn(0.0)
     rig.shared.turn(0.0)
     rig.shared.start()
-    held: deque[tuple[Slab, list[int]]] = deque(maxlen=num_slots)
+    held: deque[tuple[BatchBuffer, list[int]]] = deque(maxlen=num_slots)
     seen = []
     for _ in range(300):
-        replayed, slab = rig.step()
-        held.append((slab, replayed))
+        replayed, buffer = rig.step()
+        held.append((buffer, replayed))
         assert len(replayed) == NUM_REPLAYED
         seen += replayed
         for kept, expected in held:

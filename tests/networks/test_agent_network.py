@@ -9,14 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from herd.agent import Agent
+from herd.components.cores.lstm import LSTMSettings
+from herd.components.cores.lstm.lstm import LSTMCore
 from herd.components.losses import Head
+from herd.components.torsos.api import TorsoError
+from herd.components.torsos.nature import NatureTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.networks.agent import Agent
 from herd.networks.layers import Dense
-from herd.networks.recurrent import LSTMCore
-from herd.networks.torsos import TorsoSizeError
 from tests.oracles.networks_layers import Array, lstm_with_resets, read_instruction, relu
 
 torch.set_num_threads(1)
@@ -92,12 +94,12 @@ def _expected(agent: Agent, inputs: dict[str, Tensor]) -> tuple[Array, Array, Ar
 NETWORKS: list[dict[str, Any]] = [
     {},
     {"last_action_and_reward": True},
-    {"core": "lstm", "core_size": 16},
-    {"core": "lstm", "core_size": 16, "last_action_and_reward": True, "language": True},
+    {"core": {"kind": "lstm", "size": 16}},
+    {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True, "language": True},
     {"language": True, "torso": "mlp"},
     {"head": "dueling"},
     {"num_values": 3},
-    {"head": "dueling", "core": "lstm", "core_size": 16, "last_action_and_reward": True},
+    {"head": "dueling", "core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
 ]
 
 
@@ -165,7 +167,7 @@ def test_the_memory_order_of_frames_does_not_matter() -> None:
 
 @pytest.mark.parametrize("torso", ["shallow", "deep"])
 def test_an_inference_copy_equals_the_learner_in_bfloat16(torso: str) -> None:
-    agent = _agent(torso=torso, core="lstm", core_size=16)
+    agent = _agent(torso=torso, core=LSTMSettings(size=16))
     inputs = _inputs(agent)
     exact, _ = agent(**inputs)
     acting = agent.for_inference(torch.bfloat16)
@@ -209,7 +211,7 @@ def test_dmlab_networks_have_the_parameter_counts_of_the_paper() -> None:
 def test_policy_and_dueling_heads_differ_only_in_their_names() -> None:
     def tensors(head: Head) -> dict[str, Tensor]:
         torch.manual_seed(23)
-        return Agent(spec=_spec(), network=NetworkSettings(core="lstm", core_size=16), head=head).state_dict()
+        return Agent(spec=_spec(), network=NetworkSettings(core=LSTMSettings(size=16)), head=head).state_dict()
 
     plain, dueling = tensors("policy_value"), tensors("dueling")
     heads = {name for name in plain if "head" in name}
@@ -218,7 +220,7 @@ def test_policy_and_dueling_heads_differ_only_in_their_names() -> None:
     for one, other in zip(plain.values(), dueling.values(), strict=True):
         assert torch.equal(one, other)
     with pytest.raises(RuntimeError, match="advantage_head"):
-        _agent(core="lstm", core_size=16).load_state_dict(dueling)
+        _agent(core=LSTMSettings(size=16)).load_state_dict(dueling)
 
 
 def test_advantages_are_not_centred_and_do_not_train_the_value() -> None:
@@ -249,8 +251,8 @@ def test_without_a_core_the_state_is_empty_and_passes_through() -> None:
     agent = _agent()
     assert (agent.core.state_size, agent.core.initial_state(B).shape) == (0, (B, 0))
     assert not any(name.startswith("core") for name in agent.state_dict())
-    with_core = _agent(core="lstm", core_size=16)
-    assert with_core.core.state_size == NetworkSettings(core="lstm", core_size=16).state_size == 32
+    with_core = _agent(core=LSTMSettings(size=16))
+    assert with_core.core.state_size == LSTMSettings(size=16).state_size() == 32
     assert not with_core.core.initial_state(B).any()
     assert with_core.core.initial_state(B).shape == (B, 32)
 
@@ -271,8 +273,8 @@ def test_an_instruction_changes_logits_differently_per_image() -> None:
 def test_invalid_networks_and_missing_inputs_are_refused() -> None:
     with pytest.raises(ValueError, match="instructions"):
         Agent(spec=_spec(words=0), network=NetworkSettings(language=True))
-    with pytest.raises(TorsoSizeError, match="nature"):
-        Agent(spec=_spec(24, 28), network=NetworkSettings(torso="nature"))
+    with pytest.raises(TorsoError, match="nature"):
+        Agent(spec=_spec(24, 28), network=NetworkSettings(torso=NatureTorsoSettings()))
     agent = _agent(language=True)
     inputs = _inputs(agent)
     del inputs["instructions"]

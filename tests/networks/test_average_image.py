@@ -26,7 +26,7 @@ def test_the_average_is_a_mean_at_first_and_exponential_later() -> None:
     for number, start in enumerate([0, 1, 2, 20_000], 1):
         average.num_batches.fill_(start)
         planes = _planes(number, 40 * number, 60 * number)
-        average.follow(torch.from_numpy(planes), OneShard().add_up)
+        average.update(torch.from_numpy(planes), OneShard().all_reduce_sum)
         seen = planes[::ROW_STRIDE].reshape(-1, HEIGHT, WIDTH, CHANNELS).transpose(0, 3, 1, 2).astype(np.float64)
         rate = SLOWEST_RATE if start == 20_000 else 1.0 / number
         mean += rate * (seen.mean(axis=0) - mean)
@@ -38,7 +38,7 @@ def test_the_average_is_a_mean_at_first_and_exponential_later() -> None:
 
 def test_a_constant_image_is_not_magnified() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
-    average.follow(torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8), OneShard().add_up)
+    average.update(torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8), OneShard().all_reduce_sum)
     assert float(average.deviation) == 1.0
 
 
@@ -48,7 +48,7 @@ def test_the_first_layer_gets_standardised_pixels(dtype: torch.dtype) -> None:
     layer.centre("mean", (CHANNELS, HEIGHT, WIDTH))
     assert layer.bias is not None
     planes = torch.from_numpy(_planes(0))
-    layer.average.follow(planes, OneShard().add_up)
+    layer.average.update(planes, OneShard().all_reduce_sum)
     frames = torch.from_numpy(_planes(1)).permute(0, 1, 4, 2, 3).reshape(-1, 3, CHANNELS, HEIGHT, WIDTH).flatten(1, 2)
     whole = layer.average.mean.double().round()
     seen = (frames.double() - torch.cat([whole, whole, whole])) / layer.average.deviation.double()
@@ -65,7 +65,7 @@ def test_only_changes_from_the_average_image_activate_filters() -> None:
     background = torch.randint(0, 256, (84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     planes = background.expand(40, 3, 84, 84).clone().unsqueeze(-1)
     planes[7, 1, 30, 40] = 255  # a ball that appears once
-    layer.average.follow(planes, OneShard().add_up)
+    layer.average.update(planes, OneShard().all_reduce_sum)
     still = background.expand(2, 4, 84, 84)
     assert not layer.convolve_pixels(still, torch.float32).any()
     moved = still.clone()
@@ -82,14 +82,14 @@ def test_each_batch_updates_the_average_once_and_weights_include_it() -> None:
         learner={"batch_size": 2, "sample_reuse": 2},
     )
     trainer = trainer_of(run)
-    slab = batch_of(run)
-    batch = trainer.to_device(slab)
+    buffer = batch_of(run)
+    batch = trainer.to_device(buffer)
     trainer.begin(batch, 0)
     for _ in range(2):
         trainer.finish(trainer.launch(batch), STEP)
     weights = trainer.weights()
     assert int(weights["torso.pixels.average.num_batches"]) == 1
-    expected = slab.arrays["frames"][:, ::ROW_STRIDE].astype(np.float64).mean(axis=(0, 1))
+    expected = buffer.arrays["frames"][:, ::ROW_STRIDE].astype(np.float64).mean(axis=(0, 1))
     np.testing.assert_allclose(weights["torso.pixels.average.mean"].double(), expected.transpose(2, 0, 1), rtol=1e-5)
     again = trainer_of(run)
     again.parts["model"].load(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from herd.agent import Agent
+from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.networks.agent import Agent
 from herd.networks.language import InstructionEncoder
 from tests.oracles.networks_layers import read_instruction
 
@@ -42,7 +43,7 @@ def test_padding_does_not_change_the_features() -> None:
 
 def test_the_network_reads_all_words_that_the_suite_announces() -> None:
     spec = EnvSpec(("talk",), (0, 0, 0), 1, discrete(3), 1, instruction_length=20, num_words=5000, vector_size=2)
-    agent = Agent(spec=spec, network=NetworkSettings(torso="mlp", language=True))
+    agent = Agent(spec=spec, network=NetworkSettings(torso=MLPTorsoSettings(), language=True))
     words = torch.full((2, 20), 4999)
     words[1, 19] = 4998
     row = torch.zeros(1, 2, dtype=torch.int64)

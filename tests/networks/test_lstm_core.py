@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from herd.networks.recurrent import MIN_FUSED_ROWS, Core, LSTMCore
+from herd.components.cores.api import Core
+from herd.components.cores.lstm import LSTMSettings
+from herd.components.cores.lstm.lstm import MIN_FUSED_ROWS, LSTMCore
 from tests.oracles.networks_layers import lstm_with_resets
 
 torch.set_num_threads(1)
@@ -22,7 +24,7 @@ knowledge = pytest.mark.parametrize("is_known", [True, False], ids=["the host kn
 
 def _case() -> tuple[LSTMCore, torch.Tensor, torch.Tensor, torch.Tensor]:
     torch.manual_seed(11)
-    core = LSTMCore(INPUTS, H)
+    core = LSTMCore(LSTMSettings(size=H), INPUTS)
     torch.nn.init.normal_(core.bias)
     reset = torch.zeros(T, B, dtype=torch.bool)
     for row in (0, FUSED, FUSED + SHORT, MIDDLE):
@@ -107,7 +109,7 @@ def test_a_reset_also_clears_a_state_that_is_not_finite(is_known: bool) -> None:
 
 
 def test_the_forget_gate_starts_open() -> None:
-    core = LSTMCore(INPUTS, H)
+    core = LSTMCore(LSTMSettings(size=H), INPUTS)
     assert core.bias.view(4, H).sum(dim=1).tolist() == [0.0, H, 0.0, 0.0]
 
 

@@ -12,22 +12,19 @@ import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from herd.agent import design_of
+from herd.components.torsos.api import BesideVector, Torso, TorsoError, build_torso
+from herd.components.torsos.custom import CustomTorsoSettings
+from herd.components.torsos.deep import DeepTorsoSettings
+from herd.components.torsos.deep.residual import DeepTorso, ResidualBlock
+from herd.components.torsos.mlp import MLPTorsoSettings
+from herd.components.torsos.mlp.board import BoardTorso
+from herd.components.torsos.shallow import ShallowTorsoSettings
+from herd.components.torsos.shallow.strided import StridedTorso
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.layers import Rectifier
-from herd.networks.torsos import (
-    BesideVector,
-    BoardTorso,
-    DeepTorso,
-    ResidualBlock,
-    StridedTorso,
-    Torso,
-    TorsoError,
-    TorsoSizeError,
-    build_torso,
-    recommended_micro_batch,
-)
 from tests.oracles import networks_layers as oracle
 
 torch.set_num_threads(1)
@@ -37,7 +34,8 @@ TorsoName = Literal["shallow", "nature", "deep", "mlp"]
 def _torso(name: TorsoName, height: int, width: int, channels: int = 1, stack: int = 4, **network: object) -> Torso:
     spec = EnvSpec(("task",), (height, width, channels), stack, discrete(4), 4, 0)
     torch.manual_seed(7)
-    torso = build_torso(spec, NetworkSettings.model_validate({"torso": name, **network}))
+    settings = NetworkSettings.model_validate({"torso": name, **network})
+    torso = build_torso(settings.torso, spec, design_of(settings))
     for parameter in torso.parameters():
         if parameter.dim() == 1:
             nn.init.normal_(parameter, std=0.2)  # zero biases would hide one that was forgotten
@@ -146,7 +144,7 @@ def test_truncated_normal_initialization_matches_sonnet() -> None:
     ("network", "message"),
     [
         ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp use half"),
-        ({"torso": "mine:Torso", "layer_norm": True}, "mine:Torso must do this itself"),
+        ({"torso": "mine:Torso", "layer_norm": True}, "yours must do this itself"),
     ],
 )
 def test_settings_unknown_to_a_torso_are_refused(network: dict[str, object], message: str) -> None:
@@ -220,25 +218,25 @@ def test_the_width_multiplier_applies_only_to_convolutions() -> None:
 @pytest.mark.parametrize(("name", "smallest"), [("shallow", 20), ("nature", 36)])
 def test_frames_too_small_are_refused_by_name_and_size(name: TorsoName, smallest: int) -> None:
     _torso(name, smallest, smallest)
-    with pytest.raises(TorsoSizeError, match=rf"{name} does not fit frames of {smallest - 1}x{smallest} pixels"):
+    with pytest.raises(TorsoError, match=rf"{name} does not fit frames of {smallest - 1}x{smallest} pixels"):
         _torso(name, smallest - 1, smallest)
 
 
 def test_the_recommended_micro_batch_is_smaller_on_a_cpu() -> None:
-    assert recommended_micro_batch("deep", "cpu") < recommended_micro_batch("shallow", "cpu") < 32
-    assert recommended_micro_batch("deep", "cuda") >= 256
-    assert recommended_micro_batch("mine:Torso", "cpu") == recommended_micro_batch("shallow", "cpu")
+    deep, shallow, own = DeepTorsoSettings(), ShallowTorsoSettings(), CustomTorsoSettings(code="mine:Torso")
+    assert deep.micro_batch("cpu") < shallow.micro_batch("cpu") == own.micro_batch("cpu") < 32
+    assert deep.micro_batch("cuda") >= 256
 
 
 def test_the_mlp_torso_accepts_vectors_with_or_without_boards() -> None:
     vector = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
-    alone = build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
+    alone = build_torso(MLPTorsoSettings(), EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5))
     assert isinstance(alone, BoardTorso)
     hidden = oracle.relu(oracle.dense(vector.double().numpy()[:, :, None, None], _layer(alone.first)))
     expected = oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(alone.second)))
     np.testing.assert_allclose(alone(None, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
-    both = build_torso(EnvSpec(("task",), (4, 3, 2), 1, discrete(4), 1, 0, vector_size=5), NetworkSettings(torso="mlp"))
+    both = build_torso(MLPTorsoSettings(), EnvSpec(("task",), (4, 3, 2), 1, discrete(4), 1, 0, vector_size=5))
     frames = _frames(3, 2, 4, 3)
     pixels = frames.permute(0, 2, 3, 1).flatten(1).double().numpy() / 255.0
     assert isinstance(both, BoardTorso)
@@ -248,7 +246,7 @@ def test_the_mlp_torso_accepts_vectors_with_or_without_boards() -> None:
 
 
 def test_vectors_keep_float32_precision_in_the_first_layer() -> None:
-    torso = build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=1), NetworkSettings(torso="mlp"))
+    torso = build_torso(MLPTorsoSettings(), EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=1))
     near = torch.tensor([[1000.0], [1001.0]])  # the same number in bfloat16
     features = torso(None, near, torch.bfloat16)
     assert features.dtype == torch.bfloat16
@@ -256,7 +254,7 @@ def test_vectors_keep_float32_precision_in_the_first_layer() -> None:
 
 
 def test_a_vector_beside_an_image_is_joined_by_a_dense_layer() -> None:
-    torso = build_torso(EnvSpec(("task",), (24, 28, 1), 4, discrete(4), 4, 0, vector_size=5), NetworkSettings(torso="shallow"))
+    torso = build_torso(ShallowTorsoSettings(), EnvSpec(("task",), (24, 28, 1), 4, discrete(4), 4, 0, vector_size=5))
     assert isinstance(torso, BesideVector)
     frames, vector = _frames(3, 4, 24, 28), torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
     seen = torso.frames(frames, None, torch.float32)
@@ -268,7 +266,7 @@ def test_a_vector_beside_an_image_is_joined_by_a_dense_layer() -> None:
 
 def test_convolutions_without_frames_are_refused() -> None:
     with pytest.raises(TorsoError, match="shallow needs frames, but these observations have none: use mlp"):
-        build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5), NetworkSettings())
+        build_torso(ShallowTorsoSettings(), EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5))
 
 
 OWN = """
@@ -315,7 +313,7 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 @pytest.mark.parametrize(("frame_shape", "vector_size"), [(NO_FRAMES, 5), ((6, 5, 1), 0), ((6, 5, 1), 5)])
 def test_a_custom_torso_gets_the_available_inputs(own_file: str, frame_shape: tuple[int, int, int], vector_size: int) -> None:
     spec = EnvSpec(("task",), frame_shape, 2, discrete(4), 1, 0, vector_size=vector_size)
-    torso = build_torso(spec, NetworkSettings(torso=f"{own_file}:Mine"))
+    torso = build_torso(CustomTorsoSettings(code=f"{own_file}:Mine"), spec)
     assert torso.training
     frames = _frames(3, 2, 6, 5) if frame_shape != NO_FRAMES else None
     vector = torch.randn(3, vector_size) if vector_size else None
@@ -336,7 +334,7 @@ def test_a_custom_torso_gets_the_available_inputs(own_file: str, frame_shape: tu
 )
 def test_an_invalid_custom_torso_is_refused_at_the_start(own_file: str, name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        build_torso(EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5), NetworkSettings(torso=f"{own_file}:{name}"))
+        build_torso(CustomTorsoSettings(code=f"{own_file}:{name}"), EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5))
 
 
 def test_gradients_stay_bounded_for_a_constant_image() -> None:

@@ -12,7 +12,7 @@ from tests.system.faulty_runs import FaultyRun
 
 ASKING = "actor-0>inference-0"
 CENTRAL = ("--actor.inference", "remote", "--actor.count", "2")
-RECURRENT = ("--network.core", "lstm", "--network.core_size", "16")
+RECURRENT = ("--network.core", "lstm", "--network.core.size", "16")
 
 
 def _count(faulty: FaultyRun, process: str, metric: str) -> float:

@@ -22,7 +22,7 @@ WORDS = (
         "--replay.timeout_seconds",
         "0.5",
     ),
-    *("--network.core", "lstm", "--network.core_size", "16"),
+    *("--network.core", "lstm", "--network.core.size", "16"),
     *("--replay_service.snapshot_interval_seconds", "1", "--learner.queue_batches", "6", "--loss.trust_region", "implied"),
 )
 

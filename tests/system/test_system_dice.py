@@ -140,7 +140,7 @@ def test_a_stopped_or_killed_bandit_delays_actors_for_a_bounded_time(tmp_path: P
 
 
 def test_with_burn_in_and_reuse_frames_are_counted_once(tmp_path: Path) -> None:
-    recurrent = ("--network.core", "lstm", "--network.core_size", "16", "--algorithm.burn_in", "10")
+    recurrent = ("--network.core", "lstm", "--network.core.size", "16", "--algorithm.burn_in", "10")
     report = train(tmp_path / "run", *recurrent, "--learner.sample_reuse", "2", "--stop.env_frames", "20000", file=DICE)
     assert report["sample_reuse"] == 2.0
     # A batch has 32 unrolls of 20 new rows. Nine in ten rows are steps: a game has nine steps and a row that starts the next game.

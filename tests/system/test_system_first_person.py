@@ -10,7 +10,7 @@ import pytest
 from tests.system.whole_runs import ROOT, herd, train
 
 STAND_IN = ROOT / "tests" / "envs" / "stand_in"
-SMALL = ("--network.core_size", "16", "--network.torso", "shallow", "--env.frame_height", "40", "--env.frame_width", "40")
+SMALL = ("--network.core.size", "16", "--network.torso", "shallow", "--env.frame_height", "40", "--env.frame_width", "40")
 
 
 @pytest.fixture

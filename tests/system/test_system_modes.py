@@ -59,7 +59,7 @@ def test_a_recurrent_agent_trains_with_lz4(tmp_path: Path) -> None:
     words = (
         "--network.core",
         "lstm",
-        "--network.core_size",
+        "--network.core.size",
         "64",
         "--network.last_action_and_reward",
         "true",

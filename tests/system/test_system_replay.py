@@ -11,7 +11,7 @@ REPLAY = (
     *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "2000"),
     *("--learner.queue_batches", "9", "--learner.threads", "1", "--loss.trust_region", "implied"),
 )
-RECURRENT = ("--network.core", "lstm", "--network.core_size", "16")
+RECURRENT = ("--network.core", "lstm", "--network.core.size", "16")
 
 
 def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
 from herd.training.trainer import Trainer
 from tests.patience import patient
-from tests.training.small_runs import STEP, slab_of, values_of
+from tests.training.small_runs import STEP, buffer_of, values_of
 
 JOIN_SECONDS = patient(90.0)
 DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
@@ -48,7 +48,7 @@ def train(folder: Path, group: ShardGroup, size: int) -> None:
         count = len(batch["actions"])
         start = sum(count // size + (rank < count % size) for rank in range(group.rank))
         mine = {name: tensor[start : start + group.share(count)].numpy() for name, tensor in batch.items()}
-        statistics = trainer(slab_of(settings, mine), STEP)
+        statistics = trainer(buffer_of(settings, mine), STEP)
         numbers = {**values_of(statistics.losses), "gradient_norm": statistics.gradient_norm}
         if (health := statistics.health) is not None:
             assert health.explained_variance is not None

@@ -13,13 +13,13 @@ from herd.components.optimizers import Rates
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.envs.make import environment_spec
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 
 BATCH_SIZE = 5
 RUN: dict[str, Any] = {
     "env": {"suite": "catch", "frame_stack": 4, "action_repeat": 4, "tasks": ["catch"], "frame_height": 6, "frame_width": 5},
-    "network": {"torso": "mlp", "core": "lstm", "core_size": 8, "last_action_and_reward": True},
+    "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True},
     "algorithm": {"unroll_length": 4},
     "learner": {"batch_size": BATCH_SIZE, "micro_batch_size": 2},
     "actor": {"environments": 2},
@@ -51,14 +51,14 @@ def unrolls_of(settings: RunSettings, seed: int = 0) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def slab_of(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
-    """A slab with these unrolls."""
-    return Slab.of(run_layout(settings, environment_spec(settings.env)), arrays)
+def buffer_of(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> BatchBuffer:
+    """A buffer with these unrolls."""
+    return BatchBuffer.from_unrolls(run_layout(settings, environment_spec(settings.env)), arrays)
 
 
-def batch_of(settings: RunSettings, seed: int = 0) -> Slab:
-    """A slab of `unrolls_of`."""
-    return slab_of(settings, unrolls_of(settings, seed))
+def batch_of(settings: RunSettings, seed: int = 0) -> BatchBuffer:
+    """A buffer of `unrolls_of`."""
+    return buffer_of(settings, unrolls_of(settings, seed))
 
 
 def values_of(losses: Any) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""One slab of memory, viewed time-major."""
+"""One buffer of memory, viewed time-major."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.training.batch import ALIGNMENT, Slab
+from herd.training.batch import ALIGNMENT, BatchBuffer
 
 LAYOUT = UnrollLayout(
     unroll_length=3, frame_stack=2, frame_shape=(2, 2, 1), actions=discrete(2), num_parameters=2, state_size=6, burn_in=1, num_tasks=9
@@ -22,7 +22,7 @@ def _arrays(num_unrolls: int) -> dict[str, np.ndarray]:
 
 def test_a_batch_is_time_major() -> None:
     arrays = _arrays(4)
-    batch = Slab.of(LAYOUT, arrays, agent=7).batch
+    batch = BatchBuffer.from_unrolls(LAYOUT, arrays, agent=7).batch
     for name, tensor in batch.tensors():
         if name in {"agent_ids", "is_replayed"}:
             continue
@@ -37,17 +37,17 @@ def test_a_batch_is_time_major() -> None:
 
 
 def test_trained_rows_are_counted_without_burn_in_and_filled_up_rows() -> None:
-    slab = Slab(LAYOUT, 5)
+    buffer = BatchBuffer(LAYOUT, 5)
     # The first row is the burn-in; the last unroll is left over from an earlier batch.
-    slab.arrays["row_valid"][...] = [[1, 1, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 1]]
-    slab.hold(3, 1)
-    assert slab.num_trained_rows == (3, 2)
-    slab.hold(2, 0)
-    assert slab.num_trained_rows == (3, 0)
+    buffer.arrays["row_valid"][...] = [[1, 1, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 1]]
+    buffer.set_counts(3, 1)
+    assert buffer.num_trained_rows == (3, 2)
+    buffer.set_counts(2, 0)
+    assert buffer.num_trained_rows == (3, 0)
 
 
 def test_a_part_of_a_batch_shares_its_memory() -> None:
-    batch = Slab.of(LAYOUT, _arrays(5)).batch
+    batch = BatchBuffer.from_unrolls(LAYOUT, _arrays(5)).batch
     part = batch.part(1, 3)
     for (name, whole), (_, some) in zip(batch.tensors(), part.tensors(), strict=True):
         unroll_dimension = 0 if name in {"task_ids", "agent_ids", "is_replayed", "last_action", "last_reward", "initial_core_state"} else 1
@@ -56,13 +56,13 @@ def test_a_part_of_a_batch_shares_its_memory() -> None:
 
 
 def test_all_fields_are_aligned_views_of_one_buffer() -> None:
-    slab = Slab(LAYOUT, 3)
-    starts = {tensor.data_ptr() % ALIGNMENT for _, tensor in slab.batch.tensors()}
-    assert len({tensor.untyped_storage().data_ptr() for _, tensor in slab.batch.tensors()}) == 1
+    buffer = BatchBuffer(LAYOUT, 3)
+    starts = {tensor.data_ptr() % ALIGNMENT for _, tensor in buffer.batch.tensors()}
+    assert len({tensor.untyped_storage().data_ptr() for _, tensor in buffer.batch.tensors()}) == 1
     assert len(starts) == 1
-    slab.arrays["rewards"][1, 2] = 5.0
-    assert slab.batch.rewards[2, 1] == 5.0
-    assert slab.to(torch.device("cpu")) is slab.batch  # no copy if it is already there
-    copied = slab.to(torch.device("meta"))
+    buffer.arrays["rewards"][1, 2] = 5.0
+    assert buffer.batch.rewards[2, 1] == 5.0
+    assert buffer.to(torch.device("cpu")) is buffer.batch  # no copy if it is already there
+    copied = buffer.to(torch.device("meta"))
     assert copied.rewards.shape == (3, 3)
     assert copied.rewards.device.type == "meta"

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from herd.networks.torsos import StridedTorso
+from herd.components.torsos.shallow.strided import StridedTorso
 from herd.training.diagnostics import LayerUnits
 from herd.training.trainer import Trainer
-from tests.training.small_runs import RUN, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of
+from tests.training.small_runs import RUN, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of
 
 LARGE_STEP = STEP._replace(learning_rate=0.05)
 LEARNER = {**RUN["learner"], "health_interval_updates": 1}
 
 
-def log_policies(trainer: Trainer, slab: Any) -> np.ndarray:
+def log_policies(trainer: Trainer, buffer: Any) -> np.ndarray:
     """Log probabilities [T, B, A] of the whole batch at once."""
-    seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics.current, torch.tensor(1))
+    seen = trainer._forward(buffer.batch, trainer.agent, trainer._statistics.current, torch.tensor(1))
     return seen.parameters[:-1].detach().double().log_softmax(dim=-1).numpy()
 
 
@@ -28,15 +28,15 @@ def test_kl_sample_size_and_explained_variance_agree_with_loops() -> None:
     settings = run_of(learner=LEARNER)
     trainer, arrays = trainer_of(settings), unrolls_of(settings)
     arrays["behaviour_parameters"][...] = np.random.default_rng(5).normal(size=arrays["behaviour_parameters"].shape)
-    slab = slab_of(settings, arrays)
+    buffer = buffer_of(settings, arrays)
     rows = [(t, b) for t, b in np.ndindex(arrays["row_valid"].T.shape) if arrays["row_valid"][b, t]]
-    seen = trainer._forward(slab.batch, trainer.agent, trainer._statistics.current, torch.tensor(1))
+    seen = trainer._forward(buffer.batch, trainer.agent, trainer._statistics.current, torch.tensor(1))
     output = trainer._loss(seen)
     assert output.targets is not None
     targets, values = output.targets.double().numpy(), seen.values[:-1].detach().double().numpy()
-    before = log_policies(trainer, slab)
-    health = trainer(slab, LARGE_STEP).health
-    after = log_policies(trainer, slab)
+    before = log_policies(trainer, buffer)
+    health = trainer(buffer, LARGE_STEP).health
+    after = log_policies(trainer, buffer)
     assert health is not None
     kl = np.mean([sum(math.exp(p) * (p - q) for p, q in zip(before[row], after[row], strict=True)) for row in rows])
     assert kl > 1e-4
@@ -57,8 +57,8 @@ def test_on_policy_the_effective_sample_size_is_1() -> None:
     settings = run_of(learner=LEARNER, algorithm={"unroll_length": 4, "discount": 0.0})
     trainer, arrays = trainer_of(settings), unrolls_of(settings)
     arrays["rewards"][...] = 0.25
-    arrays["behaviour_parameters"][...] = log_policies(trainer, slab_of(settings, arrays)).transpose(1, 0, 2)
-    health = trainer(slab_of(settings, arrays), STEP).health
+    arrays["behaviour_parameters"][...] = log_policies(trainer, buffer_of(settings, arrays)).transpose(1, 0, 2)
+    health = trainer(buffer_of(settings, arrays), STEP).health
     assert health is not None
     assert health.effective_sample_size == pytest.approx(1.0, abs=1e-5)
     assert health.explained_variance is None
@@ -99,7 +99,7 @@ def test_a_unit_active_once_in_a_batch_is_not_dead() -> None:
         first.weight[128:] = -1.0
         first.bias[:128] = -1.0
         first.bias[128:] = 1.0
-    health = trainer(slab_of(settings, arrays), STEP._replace(learning_rate=0.0)).health
+    health = trainer(buffer_of(settings, arrays), STEP._replace(learning_rate=0.0)).health
     assert health is not None
     assert health.layers[0] == LayerUnits("units", 256, dead=0, always_on=0)
 

@@ -12,7 +12,7 @@ from herd.components.value_scaling import VALUE_SCALINGS
 from herd.training.forward import run_forward
 from tests.oracles.dice import Batch, Costs, boltzmann, constants, importance_ratios
 from tests.oracles.retrace import retrace_targets
-from tests.training.small_runs import STEP, run_of, slab_of, trainer_of, unrolls_of
+from tests.training.small_runs import STEP, buffer_of, run_of, trainer_of, unrolls_of
 
 torch.set_num_threads(1)
 
@@ -33,23 +33,23 @@ def test_the_dice_loss_under_popart_agrees_with_the_oracle() -> None:
         arrays["task_id"][...] = [0, 1, 0, 1, 0]
         arrays["inverse_temperature"][...] = random.uniform(0.0, 3.0, (len(arrays["actions"]), 1))
         arrays["rewards"] *= np.where(arrays["task_id"] == 1, 50.0, 1.0)[:, None]
-        slab = slab_of(SETTINGS, arrays)
-        trainer(slab, STEP)
+        buffer = buffer_of(SETTINGS, arrays)
+        trainer(buffer, STEP)
     forward = run_forward(
-        slab.batch,
+        buffer.batch,
         agent=trainer.agent,
         network=trainer.agent,
         algorithm=SETTINGS.algorithm,
         value_scaling=VALUE_SCALINGS.make(SETTINGS.value_scaling, 2),
         statistics=trainer.parts["value_statistics"].tensors(),
-        num_trained=slab.batch.trained.sum(),
+        num_trained=buffer.batch.trained.sum(),
     )
     assert forward.value_scale is not None
     scale = forward.value_scale.double().numpy()
     assert scale.max() > 4.0 * scale.min()
     values, advantages, behaviour, tau = (
         tensor.detach().double().numpy()
-        for tensor in (forward.values, forward.parameters, slab.batch.behaviour_parameters, forward.inverse_temperature)
+        for tensor in (forward.values, forward.parameters, buffer.batch.behaviour_parameters, forward.inverse_temperature)
     )
     actions, rewards = forward.actions.numpy(), forward.rewards.double().numpy()
     batch = Batch(advantages, values, behaviour, tau, actions, rewards, forward.terminated.numpy(), forward.trained.numpy())

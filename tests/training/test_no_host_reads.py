@@ -80,11 +80,11 @@ def test_updates_never_read_values_from_the_device(changes: dict[str, Any]) -> N
     settings = run_of(**changes, learner=learner)
     trainer = trainer_of(settings)
     for seed in range(3):
-        slab = batch_of(settings, seed)
-        slab.hold(settings.num_online_unrolls, settings.num_replayed_unrolls)
-        batch = trainer.to_device(slab)
+        buffer = batch_of(settings, seed)
+        buffer.set_counts(settings.num_online_unrolls, settings.num_replayed_unrolls)
+        batch = trainer.to_device(buffer)
         with _NoMethods(), _NoOperations():
-            trainer.begin(batch, slab.num_replayed)
+            trainer.begin(batch, buffer.num_replayed)
             trainer.finish(trainer.launch(batch), STEP)
     told = trainer.arrived()
     assert [update.is_finite for update in told] == [True] * 3

@@ -14,7 +14,7 @@ from herd.components.optimizers.adamw import AdamWSettings
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.settings import RunSettings
 from herd.run.checkpoints.manifest import CheckpointError
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from tests.oracles.adamw import adamw_path
 from tests.training.small_runs import batch_of, run_of, trainer_of
 
@@ -25,7 +25,7 @@ def _settings(**changes: Any) -> RunSettings:
     return run_of(**{"loss": {"kind": "dice"}, "optimizer": ADAMW, **changes})
 
 
-def _batch(seed: int) -> Slab:
+def _batch(seed: int) -> BatchBuffer:
     return batch_of(_settings(), seed)
 
 

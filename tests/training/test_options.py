@@ -40,7 +40,7 @@ CATCH_OPTIONS = (
     "--optimizer.kind adam",
     "--optimizer.decay 0",
     "--optimizer.epsilon 0.1",
-    "--network.core lstm --network.core_size 16",
+    "--network.core lstm --network.core.size 16",
     "--network.last_action_and_reward true",
     "--network.initialization truncated_normal",
     "--network.input_centering half",

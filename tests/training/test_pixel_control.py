@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from herd.agent import agent_of
 from herd.components.losses.api import Forward
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.run_contract import contract_digest
 from herd.envs.make import environment_spec
-from herd.networks.agent import agent_of
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.forward import run_forward
 from herd.training.trainer import Trainer
 from tests.oracles import pixel_control as oracle
-from tests.training.small_runs import BATCH_SIZE, RUN, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
+from tests.training.small_runs import BATCH_SIZE, RUN, STEP, buffer_of, run_of, trainer_of, unrolls_of, values_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,24 +34,24 @@ def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
     return run_of(**{"env": BOARD, "auxiliary": PIXELS, "learner": learner, **changes})
 
 
-def _batch(settings: Any, seed: int = 0) -> Slab:
+def _batch(settings: Any, seed: int = 0) -> BatchBuffer:
     """A row that only starts a game is followed by the game's first picture; half of the unrolls are replayed."""
     arrays = unrolls_of(settings, seed)
     arrays["game_reset"][:, 1:] = ~arrays["row_valid"]
-    slab = slab_of(settings, arrays)
-    slab.arrays["is_replayed"][::2] = True
-    return slab
+    buffer = buffer_of(settings, arrays)
+    buffer.arrays["is_replayed"][::2] = True
+    return buffer
 
 
-def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
+def _forward(trainer: Trainer, settings: Any, buffer: BatchBuffer) -> Forward:
     return run_forward(
-        slab.batch,
+        buffer.batch,
         agent=trainer.agent,
         network=trainer._network,
         algorithm=settings.algorithm,
         value_scaling=VALUE_SCALINGS.make(settings.value_scaling, len(settings.env.tasks)),
         statistics=trainer.parts["value_statistics"].tensors(),
-        num_trained=slab.batch.trained.sum(),
+        num_trained=buffer.batch.trained.sum(),
     )
 
 
@@ -60,11 +60,11 @@ def _forward(trainer: Trainer, settings: Any, slab: Slab) -> Forward:
 def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: dict[str, Any]) -> None:
     changes = {"algorithm": {"unroll_length": 5, "burn_in": burn_in}, "loss": loss}
     settings = _settings(micro_batch_size=2, **changes)
-    trainer, slab = trainer_of(settings), _batch(settings)
-    forward = _forward(trainer, settings, slab)
+    trainer, buffer = trainer_of(settings), _batch(settings)
+    forward = _forward(trainer, settings, buffer)
     assert forward.auxiliary is not None
     values = forward.auxiliary.detach().double().numpy()
-    batch = slab.batch
+    batch = buffer.batch
     accepted = trainer._loss(forward).accepted
     assert accepted is not None
     assert torch.equal(accepted, batch.trained) == (not loss)
@@ -74,8 +74,8 @@ def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: di
     target = oracle.returns(reward, values, terminated, counts, discount=0.9)
     expected, _ = oracle.loss_and_gradient(target, values, batch.actions[burn_in:].long().numpy(), counts)
 
-    plain = values_of(trainer_of(_settings(2, **changes, auxiliary={"kind": "none"}))(slab, STEP).losses)
-    told = trainer(slab, STEP).losses
+    plain = values_of(trainer_of(_settings(2, **changes, auxiliary={"kind": "none"}))(buffer, STEP).losses)
+    told = trainer(buffer, STEP).losses
     rows = counts.sum()
     assert told["loss_pixel_control"].value == pytest.approx(expected / rows, rel=1e-4)
     assert told["pixel_control_reward"].value == pytest.approx(reward.mean(axis=(2, 3))[counts].sum() / rows, rel=1e-5)
@@ -161,9 +161,9 @@ def test_action_values_learn_which_cells_change() -> None:
         arrays["frames"][...] = 0
         arrays["frames"][:, 1:, :4, :, 0] = halves[:, :, None, None, 0]
         arrays["frames"][:, 1:, 4:, :, 0] = halves[:, :, None, None, 1]
-        slab = slab_of(settings, arrays)
-        trainer(slab, STEP)
-    found = _forward(trainer, settings, slab).auxiliary
+        buffer = buffer_of(settings, arrays)
+        trainer(buffer, STEP)
+    found = _forward(trainer, settings, buffer).auxiliary
     assert found is not None
     upper, lower = found[..., :4, :].mean(dim=(0, 1, 3, 4)), found[..., 4:, :].mean(dim=(0, 1, 3, 4))
     assert upper.tolist()[:2] == pytest.approx([1.0, 0.0], abs=0.2)

@@ -21,7 +21,7 @@ from herd.training import trainer as trainer_module
 from herd.training.trainer import Trainer
 from tests.oracles.actor_critic import Costs
 from tests.oracles.popart import SlowPopArt, Unrolls
-from tests.training.small_runs import BATCH_SIZE, run_of, slab_of, trainer_of, unrolls_of
+from tests.training.small_runs import BATCH_SIZE, buffer_of, run_of, trainer_of, unrolls_of
 
 RATE = 0.05
 LEARNING_RATE = 3e-3
@@ -82,7 +82,7 @@ def _compare_updates() -> None:
     slow = _oracle(trainer)
     for number in range(NUM_UPDATES):
         arrays = _arrays(number)
-        assert trainer(slab_of(SETTINGS, arrays), Rates(LEARNING_RATE)).is_finite
+        assert trainer(buffer_of(SETTINGS, arrays), Rates(LEARNING_RATE)).is_finite
         slow.update(_seen(arrays), LEARNING_RATE)
         statistics = trainer.parts["value_statistics"].tensors()
         np.testing.assert_allclose(statistics["shift"].numpy(), slow.shift, rtol=2e-5, err_msg=f"shift after update {number}")
@@ -135,14 +135,14 @@ def _old_statistics_in_the_rewrite(patch: pytest.MonkeyPatch) -> None:
 
 def _new_statistics_kept_from_the_next_update(patch: pytest.MonkeyPatch) -> None:
     """The head is rewritten for the new statistics, but read with the old ones."""
-    right = Trainer._follow
+    right = Trainer._update_statistics
 
     def wrong(self: Trainer, parts: list[UnrollTargets], is_taken: torch.Tensor) -> None:
         before = self._statistics.current
         right(self, parts, is_taken)
         self._statistics.current = before
 
-    patch.setattr(Trainer, "_follow", wrong)
+    patch.setattr(Trainer, "_update_statistics", wrong)
 
 
 def _filler_rows_counted(patch: pytest.MonkeyPatch) -> None:
@@ -201,9 +201,9 @@ def test_new_statistics_leave_the_values_of_all_tasks_unchanged() -> None:
         alone.parts["optimizer"].load(trainer.parts["optimizer"].tensors())
         alone.parts["value_statistics"].load(trainer.parts["value_statistics"].tensors())
         before = alone.parts["value_statistics"].tensors()
-        alone._follow = lambda parts, is_taken: None  # type: ignore[method-assign]  # noqa: ARG005
+        alone._update_statistics = lambda parts, is_taken: None  # type: ignore[method-assign]  # noqa: ARG005
         for each in (trainer, alone):
-            each(slab_of(SETTINGS, arrays), Rates(LEARNING_RATE))
+            each(buffer_of(SETTINGS, arrays), Rates(LEARNING_RATE))
         after = trainer.parts["value_statistics"].tensors()
         assert not torch.equal(before["shift"], after["shift"])
         # The head of the task that never appeared does not even change by rounding.
@@ -217,15 +217,15 @@ def test_a_copied_agent_continues_like_the_original() -> None:
     """This is what a population does: copy weights, optimizer and statistics of the better agent."""
     better, worse = _trainer(), _trainer()
     for number in range(4):
-        better(slab_of(SETTINGS, _arrays(number)), Rates(LEARNING_RATE))
-        worse(slab_of(SETTINGS, _arrays(number + 10)), Rates(10 * LEARNING_RATE))
+        better(buffer_of(SETTINGS, _arrays(number)), Rates(LEARNING_RATE))
+        worse(buffer_of(SETTINGS, _arrays(number + 10)), Rates(10 * LEARNING_RATE))
     worse.parts["model"].load(better.weights())
     worse.parts["optimizer"].load(better.parts["optimizer"].tensors())
     without_statistics = worse.parts["value_statistics"].tensors()
     worse.parts["value_statistics"].load(better.parts["value_statistics"].tensors())
     assert not torch.equal(worse.parts["value_statistics"].tensors()["shift"], without_statistics["shift"])
     for each in (better, worse):
-        each(slab_of(SETTINGS, _arrays(5)), Rates(LEARNING_RATE))
+        each(buffer_of(SETTINGS, _arrays(5)), Rates(LEARNING_RATE))
     for name, tensor in better.weights().items():
         assert torch.equal(worse.weights()[name], tensor), name
     for name, tensor in better.parts["value_statistics"].tensors().items():

@@ -9,7 +9,7 @@ import torch
 
 from herd.components.optimizers import OPTIMIZERS, Rates
 from herd.training.trainer import Trainer
-from tests.training.small_runs import BATCH_SIZE, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of, values_of
+from tests.training.small_runs import BATCH_SIZE, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of, values_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -86,7 +86,7 @@ def test_a_non_finite_gradient_skips_the_step(poison: float, limit: float | None
     poisoned["core_reset"][0, 0] = False
     if poison == float("inf"):
         poisoned["rewards"][...] = 3e38
-    assert not trainer(slab_of(RUN, poisoned), STEP).is_finite
+    assert not trainer(buffer_of(RUN, poisoned), STEP).is_finite
     assert all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
     assert all(torch.equal(state[name], tensor) for name, tensor in trainer.parts["optimizer"].tensors().items())
     assert trainer(batch_of(RUN, 2), STEP).is_finite
@@ -98,7 +98,7 @@ def test_a_batch_without_valid_rows_changes_nothing() -> None:
     before = _copies(trainer)
     arrays = unrolls_of(RUN)
     arrays["row_valid"][...] = False
-    statistics = trainer(slab_of(RUN, arrays), STEP)
+    statistics = trainer(buffer_of(RUN, arrays), STEP)
     assert (statistics.is_finite, statistics.gradient_norm) == (True, 0.0)
     assert set(values_of(statistics.losses).values()) == {0.0}
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights().items())
@@ -130,7 +130,7 @@ def test_initial_parameters_depend_on_the_seed() -> None:
 def test_the_loss_uses_the_temperature_of_each_row() -> None:
     arrays = unrolls_of(RUN)
     arrays["inverse_temperature"][...] = 0.0
-    losses = values_of(_trainer(loss={"kind": "dice"})(slab_of(RUN, arrays), STEP).losses)
+    losses = values_of(_trainer(loss={"kind": "dice"})(buffer_of(RUN, arrays), STEP).losses)
     assert losses["mean_rho"] == pytest.approx(1.0)  # for any logits
     assert losses["entropy"] == pytest.approx(float(np.log(arrays["behaviour_parameters"].shape[-1])), rel=1e-5)
 
@@ -157,13 +157,13 @@ def test_any_optimizer_clips_and_skips(kind: str, monkeypatch: pytest.MonkeyPatc
         return float(torch.nn.utils.get_total_norm([p.grad for p in trainer.agent.parameters() if p.grad is not None]))
 
     fresh = _copies(trainer)
-    assert not trainer(slab_of(RUN, poisoned), STEP).is_finite  # the very first step makes the state that it must not move
+    assert not trainer(buffer_of(RUN, poisoned), STEP).is_finite  # the very first step makes the state that it must not move
     assert all(torch.equal(fresh[name], tensor) for name, tensor in trainer.weights().items())
     assert trainer(batch_of(RUN), STEP).gradient_norm > 0.5
     assert left() == pytest.approx(0.5, rel=1e-4)
     parameters = _copies(trainer)
     state = {name: tensor.clone() for name, tensor in trainer.parts["optimizer"].tensors().items()}
-    assert not trainer(slab_of(RUN, poisoned), STEP).is_finite
+    assert not trainer(buffer_of(RUN, poisoned), STEP).is_finite
     assert all(torch.equal(parameters[name], tensor) for name, tensor in trainer.weights().items())
     assert all(torch.equal(state[name], tensor) for name, tensor in trainer.parts["optimizer"].tensors().items())
     assert trainer(batch_of(RUN, 2), STEP).is_finite

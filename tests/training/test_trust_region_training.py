@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from herd.config.loading import SettingsError, load_settings
 from herd.config.settings import RunSettings
-from herd.training.batch import Slab
+from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer, UpdateStatistics
-from tests.training.small_runs import BATCH_SIZE, STEP, run_of, slab_of, trainer_of, unrolls_of, values_of
+from tests.training.small_runs import BATCH_SIZE, STEP, buffer_of, run_of, trainer_of, unrolls_of, values_of
 
 torch.set_num_threads(1)
 
@@ -28,10 +28,10 @@ def _settings(replay: Mapping[str, Any] = REPLAY, **changes: Any) -> RunSettings
     return run_of(replay=replay, learner={"batch_size": BATCH_SIZE, "micro_batch_size": 2, "queue_batches": 9}, **changes)
 
 
-def _batch(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> Slab:
-    slab = slab_of(settings, arrays)
-    slab.hold(BATCH_SIZE - NUM_REPLAYED, NUM_REPLAYED)
-    return slab
+def _batch(settings: RunSettings, arrays: dict[str, NDArray[Any]]) -> BatchBuffer:
+    buffer = buffer_of(settings, arrays)
+    buffer.set_counts(BATCH_SIZE - NUM_REPLAYED, NUM_REPLAYED)
+    return buffer
 
 
 def _unrolls(settings: RunSettings, *, far: float) -> dict[str, NDArray[Any]]:
@@ -43,9 +43,9 @@ def _unrolls(settings: RunSettings, *, far: float) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _update(settings: RunSettings, slab: Slab) -> tuple[Trainer, UpdateStatistics]:
+def _update(settings: RunSettings, buffer: BatchBuffer) -> tuple[Trainer, UpdateStatistics]:
     trainer = trainer_of(settings)
-    return trainer, trainer(slab, STEP)
+    return trainer, trainer(buffer, STEP)
 
 
 @pytest.mark.parametrize("loss", [{}, {"kind": "dice", "ablation": "baseline"}], ids=str)
@@ -65,16 +65,16 @@ def test_metrics_of_online_and_replayed_rows_are_separate(loss: dict[str, Any]) 
 
 def test_a_batch_of_online_unrolls_has_no_replayed_metrics() -> None:
     settings = _settings(loss={"trust_region": "implied", "trust_region_threshold": 0.2})
-    slab = _batch(settings, _unrolls(settings, far=6.0))
-    whole = _update(settings, slab)[1].losses
-    slab.hold(BATCH_SIZE - NUM_REPLAYED, 0)
-    told = _update(settings, slab)[1].losses
+    buffer = _batch(settings, _unrolls(settings, far=6.0))
+    whole = _update(settings, buffer)[1].losses
+    buffer.set_counts(BATCH_SIZE - NUM_REPLAYED, 0)
+    told = _update(settings, buffer)[1].losses
     assert set(whole) - set(told) == {"mean_rho_replayed", "kl_replayed", "rejected_share_replayed"}
     assert told["mean_rho"].value == pytest.approx(told["mean_rho_online"].value)
 
 
 def test_without_replay_and_trust_region_there_are_no_extra_metrics() -> None:
-    told = _update(run_of(), slab_of(run_of(), unrolls_of(run_of())))[1].losses
+    told = _update(run_of(), buffer_of(run_of(), unrolls_of(run_of())))[1].losses
     assert set(told) == {"loss_total", "loss_policy", "loss_value", "entropy", "mean_rho"}
 
 
@@ -167,9 +167,9 @@ def test_the_trust_region_trains_with_other_options(changes: dict[str, Any]) -> 
     trainer = trainer_of(settings)
     before = {name: tensor.clone() for name, tensor in trainer.weights().items()}
     for seed in range(3):
-        slab = slab_of(settings, unrolls_of(settings, seed))
-        slab.hold(BATCH_SIZE - NUM_REPLAYED, NUM_REPLAYED)
-        update = trainer(slab, STEP)
+        buffer = buffer_of(settings, unrolls_of(settings, seed))
+        buffer.set_counts(BATCH_SIZE - NUM_REPLAYED, NUM_REPLAYED)
+        update = trainer(buffer, STEP)
         assert update.is_finite
         assert all(np.isfinite(value) for value in values_of(update.losses).values())
     assert any(not torch.equal(before[name], tensor) for name, tensor in trainer.weights().items())

@@ -15,8 +15,8 @@ from herd.algorithms.popart import PopArtStatistics, scale_of, updated
 from herd.components.value_scaling.api import Statistics, UnrollTargets, of_task, unroll_targets
 from herd.components.value_scaling.popart import PopArtSettings
 from herd.components.value_scaling.popart.scaling import PopArt
-from herd.training.batch import Slab
-from tests.training.small_runs import RUN, STEP, batch_of, run_of, slab_of, trainer_of, unrolls_of
+from herd.training.batch import BatchBuffer
+from tests.training.small_runs import RUN, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of
 
 TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"]}
 RATE = 0.1
@@ -154,10 +154,10 @@ def test_targets_are_averaged_over_the_trained_rows_of_each_unroll() -> None:
     )
 
 
-def _of_one_task(task: int) -> Slab:
+def _of_one_task(task: int) -> BatchBuffer:
     arrays = unrolls_of(run_of(env=TASKS))
     arrays["task_id"][...] = task
-    return slab_of(run_of(env=TASKS), arrays)
+    return buffer_of(run_of(env=TASKS), arrays)
 
 
 @pytest.mark.parametrize("kind", ["multi_head", "popart"])
@@ -178,7 +178,7 @@ def test_a_skipped_update_does_not_change_the_statistics() -> None:
     assert before["shift"].abs().min() > 0.0
     poisoned = unrolls_of(run, 1)
     poisoned["initial_core_state"][0], poisoned["core_reset"][0, 0] = math.nan, False
-    assert not trainer(slab_of(run, poisoned), STEP).is_finite
+    assert not trainer(buffer_of(run, poisoned), STEP).is_finite
     assert {name: tensor.tolist() for name, tensor in trainer.parts["value_statistics"].tensors().items()} == {
         name: tensor.tolist() for name, tensor in before.items()
     }

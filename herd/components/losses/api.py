@@ -14,7 +14,7 @@ from torch import Tensor  # noqa: TC002  a NamedTuple's
 if TYPE_CHECKING:
     from herd.algorithms.distributions import Applied
     from herd.algorithms.trust_region import Gate
-    from herd.networks.actions import ActionDistribution
+    from herd.components.actions.api import ActionDistribution
 
 REJECTED_REPLAYED = "rejected_share_replayed"
 """Metric: share of the trained rows of replayed unrolls that the trust region rejects."""

@@ -42,7 +42,7 @@ class UnrollTargets(NamedTuple):
 class ValueScaling(Protocol):
     """The interface of a strategy."""
 
-    follows_targets: bool
+    has_statistics: bool
     """Whether there are statistics, so that ``updated`` must be called."""
 
     def initial(self, device: torch.device | str) -> Statistics:
@@ -64,7 +64,7 @@ class ValueScaling(Protocol):
 class Unscaled:
     """The values of the acting task's head, or of the only head, without scaling."""
 
-    follows_targets = False
+    has_statistics = False
 
     def __init__(self, settings: ValueScalingSettings, num_tasks: int) -> None:
         pass

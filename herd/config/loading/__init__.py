@@ -22,7 +22,7 @@ from herd.config.settings import REGISTRIES, RunSettings
 from herd.config.suites import installed_suites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
@@ -91,7 +91,8 @@ def settings_json_schema() -> dict[str, Any]:
     schema = RunSettings.model_json_schema()
     for model in (schema, *schema["$defs"].values()):
         for section in model.get("properties", {}).values():
-            section.pop("discriminator", None)  # OpenAPI's word, unknown to JSON schema
+            if section.pop("discriminator", None) is not None:  # OpenAPI's word, unknown to JSON schema
+                section["anyOf"] = [{"oneOf": section.pop("oneOf")}, {"type": "string"}]  # a text is the variant's name
     for variants in section_variants().values():
         for kind, variant in variants.models.items():
             if kind != variants.default:
@@ -147,8 +148,8 @@ def _one_line(detail: ErrorDetails, merged: Source) -> str:
         return about
     key = next((path[:end] for end in range(len(path), 0, -1) if _is_leaf(path[:end])), None)
     if key is None:  # the error is about several settings: name the origin of each
-        named = [setting.path for setting in setting_keys() if _names(setting.path, path, message)]
-        origins = sorted(f"{'.'.join(setting)}: {_origin(setting, merged)}" for setting in named)
+        named = [(name, setting.path) for setting in setting_keys() for name in _names_of(setting.path) if _is_named(name, path, message)]
+        origins = sorted(f"{'.'.join(name)}: {_origin(setting, merged)}" for name, setting in named)
         return f"{message} ({'; '.join(origins) or 'settings'})"
     if detail["type"] == "missing":
         return f"{'.'.join(key)}: is missing, and has no default"
@@ -197,7 +198,15 @@ def _is_leaf(path: tuple[str, ...]) -> bool:
     return find_key(path) is not None and not is_section(path)
 
 
-def _names(path: tuple[str, ...], section: tuple[str, ...], message: str) -> bool:
+def _names_of(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the setting's path and, if it chooses a variant, that of its section."""
+    yield path
+    variants = section_variants().get(".".join(path[:-1]))
+    if variants is not None and path[-1] == variants.discriminator:
+        yield path[:-1]
+
+
+def _is_named(path: tuple[str, ...], section: tuple[str, ...], message: str) -> bool:
     """Whether a message about a section names the setting at ``path``, by its own name or, about the whole run, by its dotted key."""
     if section and path[: len(section)] != section:
         return False

@@ -26,7 +26,7 @@ XAxis = Literal["env_frames", "wall_seconds"]
 
 # Two runs are repeats of one experiment if these settings are equal. Seeds, machines and processes do not matter.
 _EXPERIMENT_SECTIONS = (
-    "population", "env", "network", "algorithm", "loss", "value_scaling", "auxiliary", "optimizer", "replay", "bandit",
+    "population", "env", "network", "action", "algorithm", "loss", "value_scaling", "auxiliary", "optimizer", "replay", "bandit",
 )  # fmt: skip
 _EXPERIMENT_LEARNER = ("batch_size", "sample_reuse")
 _MACHINE_SETTINGS = ("host", "port", "interval_seconds")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.remote_policy import RemotePolicy
-from herd.config.network_size import max_weights_bytes
+from herd.agent import agent_of
 from herd.config.run_contract import run_layout
-from herd.networks.agent import agent_of
 from herd.protocols.inference.client import InferenceClient
 from herd.protocols.weights.client import WeightsClient
 from herd.telemetry.logs import warn_limited
@@ -69,7 +68,7 @@ class LocalPolicies:
                 run_id=settings.name,
                 agent=stint.place.agent,
                 contract=process.contract,
-                max_slice_bytes=max_weights_bytes(settings, process.spec),
+                max_slice_bytes=settings.paramserver.max_version_bytes,
             ),
             policy,
             settings.actor,

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from herd.agent import Agent
     from herd.config.settings import RunSettings
     from herd.evaluation.play import TemperaturesOf
     from herd.evaluation.report import TaskResult
-    from herd.networks.agent import Agent
     from herd.service.process import ServiceProcess
     from herd.service.signals import StopRequest
     from herd_evaluator.meters import Meters

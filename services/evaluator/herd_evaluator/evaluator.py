@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.config.network_size import max_weights_bytes
+from herd.agent import agent_of
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
 from herd.files import read_json
-from herd.networks.agent import agent_of
 from herd.protocols.weights.client import WeightsClient
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import planned_agent_directories
@@ -87,7 +86,7 @@ class Evaluator:
                             run_id=settings.name,
                             agent=number,
                             contract=process.contract,
-                            max_slice_bytes=max_weights_bytes(settings, process.spec),
+                            max_slice_bytes=settings.paramserver.max_version_bytes,
                         )
                     )
                 )

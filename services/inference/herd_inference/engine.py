@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from herd.agent import Agent
     from herd.contract.unroll import Array
-    from herd.networks.agent import Agent
     from herd.protocols.inference.rows import ActingLayout
     from herd_inference.sessions import Request
 

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from herd.acting.device import device_of, precision_of
-from herd.config.network_size import max_weights_bytes
+from herd.agent import agent_of
 from herd.config.run_contract import run_layout
-from herd.networks.agent import agent_of
 from herd.protocols.inference.rows import ActingLayout
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.service.process import ServiceProcess
@@ -176,7 +175,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             run_id=settings.name,
             contract=process.contract,
             num_agents=settings.agents,
-            max_slice_bytes=max_weights_bytes(settings, process.spec),
+            max_slice_bytes=settings.paramserver.max_version_bytes,
             load=engine.load,
         )
         sockets.enter_context(closing(weights))

@@ -11,7 +11,7 @@ import numpy as np
 
 from herd.components.replay.uniform import UniformReplay
 from herd.protocols.unrolls.arrays import SingleUnrolls, UnrollArrays
-from herd.training.batch import Slab, trained_fields
+from herd.training.batch import BatchBuffer, trained_fields
 from herd_learner.queue import neighbours
 from herd_learner.replay import UnrollReplay
 from herd_learner.shards.slices import share
@@ -40,13 +40,13 @@ class BatchAssembler:
         agent: int = 0,
         rank: int = 0,
         num_slots: int = 1,
-        join_shared: Callable[[list[Slab]], SharedReplay] | None = None,
+        join_shared: Callable[[list[BatchBuffer]], SharedReplay] | None = None,
     ) -> None:
         """``agent`` is trained, and ``rank`` is that of the shard whose part of each batch this is.
 
         ``num_slots`` is the number of batches in memory at once.
 
-        ``join_shared``: creates the thread that fills the replayed part of these slabs, if replay is shared.
+        ``join_shared``: creates the thread that fills the replayed part of these buffers, if replay is shared.
         """
         num_shards = settings.learner.shards
         self._agent = agent
@@ -55,16 +55,16 @@ class BatchAssembler:
         self._num_replayed = share(settings.num_replayed_unrolls, rank, num_shards)
         num_ahead = settings.replay.prefetch_batches if settings.replay.kind == "shared" else 0
         num_unrolls = self._num_online + self._num_replayed
-        slabs = [Slab(layout, num_unrolls, pinned=device.type == "cuda") for _ in range(num_slots + num_ahead)]
-        self._held: deque[Slab] = deque()
-        """Slabs held by the training thread with shared replay, oldest first."""
+        buffers = [BatchBuffer(layout, num_unrolls, pinned=device.type == "cuda") for _ in range(num_slots + num_ahead)]
+        self._held: deque[BatchBuffer] = deque()
+        """Buffers held by the training thread with shared replay, oldest first."""
         self._num_slots = num_slots
         self._trains_online = settings.replay.train_online
-        self._slots = deque(slabs)
-        for slab in slabs:
-            slab.arrays["agent_ids"][...] = self._agent
+        self._slots = deque(buffers)
+        for buffer in buffers:
+            buffer.arrays["agent_ids"][...] = self._agent
         self.replay: UnrollReplay | None = None
-        self.shared = join_shared(slabs) if join_shared is not None else None
+        self.shared = join_shared(buffers) if join_shared is not None else None
         self._minimum_fill = 0
         if isinstance(settings.replay, UniformReplay):
             capacity = share(settings.replay.capacity_unrolls, rank, num_shards)
@@ -79,18 +79,18 @@ class BatchAssembler:
             return self.shared.wait()
         return self.replay is not None and len(self.replay) >= self._minimum_fill
 
-    def assemble(self, online: list[QueuedUnroll], *, with_replayed: bool) -> Slab:
-        """Return a slab with online unrolls, followed by replayed ones; it is overwritten after ``num_slots`` - 1 further calls.
+    def assemble(self, online: list[QueuedUnroll], *, with_replayed: bool) -> BatchBuffer:
+        """Return a buffer with online unrolls, followed by replayed ones; it is overwritten after ``num_slots`` - 1 further calls.
 
         ``with_replayed``: `wait_for_replayed` of all shards. Online unrolls enter the ring after the draw, so that no batch draws its own.
         """
         if self.shared is not None:
             return self._assemble_shared(online, self.shared, with_replayed=with_replayed)
         self._slots.rotate(-1)
-        slab = self._slots[0]
-        slab.wait_until_copied()
-        arrays = slab.arrays
-        self._write(online, slab)
+        buffer = self._slots[0]
+        buffer.wait_until_copied()
+        arrays = buffer.arrays
+        self._write(online, buffer)
         num_replayed = 0
         if self.replay is not None:
             self.replayed_versions = []
@@ -98,27 +98,27 @@ class BatchAssembler:
                 num_replayed = self._num_replayed
                 self.replayed_versions = self.replay.sample_into(arrays, len(online), num_replayed)
             self.replay.insert(arrays, [unroll.policy_version for unroll in online])
-        slab.hold(len(online), num_replayed)
-        return slab
+        buffer.set_counts(len(online), num_replayed)
+        return buffer
 
-    def _assemble_shared(self, online: list[QueuedUnroll], shared: SharedReplay, *, with_replayed: bool) -> Slab:
+    def _assemble_shared(self, online: list[QueuedUnroll], shared: SharedReplay, *, with_replayed: bool) -> BatchBuffer:
         if len(self._held) == self._num_slots:
             oldest = self._held.popleft()
             oldest.wait_until_copied()
             shared.give_back(oldest)
-        slab, origins = shared.take(with_replayed=with_replayed)
-        self._held.append(slab)
-        self._write(online, slab)
-        slab.arrays["agent_ids"][: len(online)] = self._agent
+        buffer, origins = shared.take(with_replayed=with_replayed)
+        self._held.append(buffer)
+        self._write(online, buffer)
+        buffer.arrays["agent_ids"][: len(online)] = self._agent
         if origins and not self._trains_online:
             # A batch that loses its replayed unrolls after this, because another shard has none, trains on nothing.
-            slab.arrays["row_valid"][: len(online)] = False
-        slab.hold(len(online), len(origins))
+            buffer.arrays["row_valid"][: len(online)] = False
+        buffer.set_counts(len(online), len(origins))
         self.replayed_versions = [origin.policy_version for origin in origins if origin.agent == self._agent]
-        return slab
+        return buffer
 
-    def _write(self, online: list[QueuedUnroll], slab: Slab) -> None:
-        arrays = slab.arrays
+    def _write(self, online: list[QueuedUnroll], buffer: BatchBuffer) -> None:
+        arrays = buffer.arrays
         sources = list(_sources(online))
         for field in self._fields:
             np.concatenate([part for parts in sources for part in parts(field.name)], out=arrays[field.name][: len(online)])

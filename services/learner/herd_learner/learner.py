@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from herd.protocols.population.messages import Order
     from herd.service.identity import Identity
     from herd.service.signals import Stop
-    from herd.training.batch import Slab, TrainBatch
+    from herd.training.batch import BatchBuffer, TrainBatch
     from herd.training.trainer import UpdateStatistics
 
 BATCH_TIMEOUT_SECONDS = 0.2
@@ -199,7 +199,7 @@ class Learner:
         self._prepared: Prepared | None = None
         self._queue = UnrollQueue()
 
-        def join_shared(slabs: list[Slab]) -> SharedReplay:
+        def join_shared(buffers: list[BatchBuffer]) -> SharedReplay:
             assert isinstance(settings.replay, SharedReplaySettings)
             client = ReplayClient(
                 process.context,
@@ -213,10 +213,10 @@ class Learner:
             return SharedReplay(
                 client,
                 settings.replay,
-                slabs,
+                buffers,
                 num_online=self._num_online,
                 num_replayed=group.share(settings.num_replayed_unrolls),
-                whole_episodes=settings.network.state_size > 0,
+                whole_episodes=settings.network.core.state_size() > 0,
             )
 
         self._batches = BatchAssembler(
@@ -229,7 +229,7 @@ class Learner:
             join_shared=join_shared if settings.replay.kind == "shared" else None,
         )
         checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
-        checkpoint = snapshot.spread(checkpoint, group)
+        checkpoint = snapshot.broadcast(checkpoint, group)
         self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
             checkpoint,
             spec,
@@ -263,7 +263,7 @@ class Learner:
         run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
         run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
         self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings.logging, run) if group.is_first else None)
-        self._lineage = int(group.first_says(self._open_lineage(least_lineage) if group.is_first else None))
+        self._lineage = int(group.broadcast_object(self._open_lineage(least_lineage) if group.is_first else None))
         self._io = IoThread(
             process.context,
             settings,
@@ -491,15 +491,15 @@ class Learner:
         """Copy queued unrolls to tensors on the device; the copy may still be running."""
         started = time.monotonic()
         batches = self._batches
-        slab = batches.assemble(unrolls, with_replayed=with_replayed)
+        buffer = batches.assemble(unrolls, with_replayed=with_replayed)
         if batches.shared is not None:
             batches.shared.consume(unrolls)
         if not self._credit_bounds_lag:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
-        batch = self._trainer.to_device(slab)
+        batch = self._trainer.to_device(buffer)
         self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
-        return Prepared(batch, slab.num_replayed, batches.replayed_versions, slab.num_trained_rows)
+        return Prepared(batch, buffer.num_replayed, batches.replayed_versions, buffer.num_trained_rows)
 
     def _begin_new_episodes(self) -> None:
         """Take the replayed unrolls from the prepared batch, and begin new episodes in all replay slots."""
@@ -623,7 +623,7 @@ class Learner:
         if done.is_copy:
             self._begin_new_episodes()
             # The number of updates now belongs to other weights, so open a new lineage, which all shards adopt in the next turn.
-            self._lineage = int(self._group.first_says(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
+            self._lineage = int(self._group.broadcast_object(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
 
     def _join_population(self, process: ServiceProcess) -> PopulationLink | None:
         settings, own = self._settings, self._settings.population

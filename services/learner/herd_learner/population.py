@@ -95,7 +95,7 @@ class PopulationLink:
         member, and returns False if that fails. Returns None if the order was not carried out; the population is told why.
         """
         member, group = self.member, self._group
-        told = group.first_says(None if order is None else order.model_dump(mode="json"))
+        told = group.broadcast_object(None if order is None else order.model_dump(mode="json"))
         order = Order.model_validate_json(json.dumps(told))
         reason, donor, theirs = "", None, None
         try:
@@ -108,16 +108,16 @@ class PopulationLink:
         after = member.membership.after(
             order, theirs, agent=agent, learner_updates=statistics.learner_updates, env_frames=statistics.env_frames
         )
-        reason = group.first_says(reason)
+        reason = group.broadcast_object(reason)
         if not reason:
             is_written = write(None if donor is None else donor.tensors, after)
-            reason = group.first_says("" if is_written else "its checkpoint could not be written")
+            reason = group.broadcast_object("" if is_written else "its checkpoint could not be written")
         if reason:
             member.decline(order, reason)
             return None
         settings = self._go_on_under(after)
         if order.copied is not None:
-            copied = snapshot.spread(donor, group)
+            copied = snapshot.broadcast(donor, group)
             assert copied is not None  # otherwise there was a reason
             snapshot.adopt(copied, self._trainer)
         member.become(after)
@@ -156,7 +156,7 @@ class PopulationLink:
 
     def _go_on_under(self, membership: Membership) -> RunSettings:
         self._settings = self._settings.with_values(membership.settings)
-        self._trainer.go_on_under(self._settings.loss, self._settings.optimizer)
+        self._trainer.update_hyperparameters(self._settings.loss, self._settings.optimizer)
         return self._settings
 
     def _standing(self) -> MemberReport:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from herd.components.replay.shared import SharedReplay as SharedReplaySettings
     from herd.protocols.replay.samples import EpisodePart, SampledEpisode, SampledUnrolls
-    from herd.training.batch import Slab
+    from herd.training.batch import BatchBuffer
     from herd_learner.queue import QueuedUnroll
 
 POLL_SECONDS = 0.005
@@ -78,22 +78,22 @@ class Origin(NamedTuple):
 
 
 class SharedReplay:
-    """Usage: start it, pass it consumed unrolls, take slabs with replayed rows, close it.
+    """Usage: start it, pass it consumed unrolls, take buffers with replayed rows, close it.
 
-    The training thread calls ``wait``, ``take`` and ``give_back``; it owns a slab between the last two.
+    The training thread calls ``wait``, ``take`` and ``give_back``; it owns a buffer between the last two.
     """
 
     def __init__(
         self,
         client: Client,
         settings: SharedReplaySettings,
-        slabs: list[Slab],
+        buffers: list[BatchBuffer],
         *,
         num_online: int,
         num_replayed: int,
         whole_episodes: bool,
     ) -> None:
-        """``slabs``: ``settings.prefetch_batches`` more than the training thread holds; replayed rows follow ``num_online`` rows."""
+        """``buffers``: ``settings.prefetch_batches`` more than the training thread holds; replayed rows follow ``num_online`` rows."""
         self._client = client
         self._settings = settings
         self._num_online = num_online
@@ -102,8 +102,8 @@ class SharedReplay:
         self._stock = (EpisodeStock if whole_episodes else UnrollStock)(num_replayed, settings.prefetch_batches)
         self._changed = threading.Condition()
         # Guarded by the lock:
-        self._free = deque(slabs)
-        self._ready: deque[tuple[Slab, list[Origin]]] = deque()
+        self._free = deque(buffers)
+        self._ready: deque[tuple[BatchBuffer, list[Origin]]] = deque()
         self._consumed: deque[QueuedUnroll] = deque()
         self._gives = False
         """Whether replayed unrolls have arrived since the service reached its minimum, so that `wait` waits for them."""
@@ -112,7 +112,7 @@ class SharedReplay:
         self._is_late = False
         """Whether a batch has timed out since the last replayed unrolls arrived."""
         # Used only by the thread:
-        self._filling: Slab | None = None
+        self._filling: BatchBuffer | None = None
         self._origins: list[Origin] = []
         self._is_filled = False
         self._stopping = False
@@ -166,7 +166,7 @@ class SharedReplay:
                 self.num_not_inserted += len(unrolls)
 
     def wait(self) -> bool:
-        """Return whether the replayed rows of the next slab are ready.
+        """Return whether the replayed rows of the next buffer are ready.
 
         Waits at most ``settings.timeout_seconds`` if replay has delivered before; after a timeout, not again until they are taken.
         """
@@ -181,18 +181,18 @@ class SharedReplay:
                 self._changed.wait(remaining)
             return bool(self._ready)
 
-    def take(self, *, with_replayed: bool) -> tuple[Slab, list[Origin]]:
-        """Return a slab and the origins of its replayed rows, which must be ready; or else a slab without any, and keep those for later."""
+    def take(self, *, with_replayed: bool) -> tuple[BatchBuffer, list[Origin]]:
+        """Return a buffer and the origins of its replayed rows, which must be ready; or else one without any, and keep those for later."""
         with self._changed:
             if with_replayed:
                 self._is_late = False
                 return self._ready.popleft()
             return self._free.popleft(), []
 
-    def give_back(self, slab: Slab) -> None:
-        """Return a slab from `take`, to be written again."""
+    def give_back(self, buffer: BatchBuffer) -> None:
+        """Return a buffer from `take`, to be written again."""
         with self._changed:
-            self._free.append(slab)
+            self._free.append(buffer)
 
     def begin_new_episodes(self) -> None:
         """Drop the replayed unrolls of batches not taken yet, and the rest of their episodes.
@@ -202,7 +202,7 @@ class SharedReplay:
         if not self._whole_episodes:
             return
         with self._changed:
-            self._free.extend(slab for slab, _ in self._ready)
+            self._free.extend(buffer for buffer, _ in self._ready)
             self._ready.clear()
             self._begins_anew = True
 

@@ -114,18 +114,18 @@ def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Map
     return checkpoint
 
 
-def spread(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | None:
+def broadcast(checkpoint: Checkpoint | None, group: ShardGroup) -> Checkpoint | None:
     """Send shard 0's checkpoint to every shard, so that only shard 0 needs it on disk."""
     told = None
     if checkpoint is not None:
         told = [str(checkpoint.path), checkpoint.learner_updates, checkpoint.state, list(checkpoint.tensors)]
-    told = group.first_says(told)
+    told = group.broadcast_object(told)
     if told is None:
         return None
     path, learner_updates, state, files = told
     own = {} if checkpoint is None else {f"{file}/{name}": t for file, named in checkpoint.tensors.items() for name, t in named.items()}
     tensors: dict[str, dict[str, Tensor]] = {file: {} for file in files}
-    for key, tensor in group.spread(own).items():
+    for key, tensor in group.broadcast(own).items():
         file, _, name = key.partition("/")
         tensors[file][name] = tensor
     return Checkpoint(Path(path), learner_updates, tensors, state)

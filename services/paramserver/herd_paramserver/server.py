@@ -6,7 +6,6 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from herd.config.network_size import max_weights_bytes
 from herd.envs.make import environment_spec
 from herd.protocols.weights.messages import PublishSlice
 from herd.rpc.codec import OtherProtocol, decode_header, encode
@@ -190,7 +189,7 @@ def assemble(
 
     """
     spec = environment_spec(settings.env)
-    version_bytes = max_weights_bytes(settings, spec)
+    version_bytes = settings.paramserver.max_version_bytes
     # Each agent has a version under way, and may have repeated it over a new connection.
     router = open_router(context, identity, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents)
     sockets.enter_context(router)

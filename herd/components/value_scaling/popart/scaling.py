@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class PopArt:
     """The values of the acting task's head, un-normalised by running statistics of its targets."""
 
-    follows_targets = True
+    has_statistics = True
 
     def __init__(self, settings: PopArtSettings, num_tasks: int) -> None:
         self._settings = settings

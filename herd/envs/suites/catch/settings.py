@@ -45,6 +45,6 @@ class CatchSettings(SuiteSettings):
 
     def objection(self, network: NetworkSettings) -> str | None:
         """See `SuiteSettings.objection`."""
-        if network.torso in {"shallow", "nature", "deep"}:
-            return f"network.torso must be mlp for the catch suite, not {network.torso}: the board is too small for convolutions"
+        if network.torso.has_convolutions:
+            return f"network.torso must be mlp for the catch suite, not {network.torso.kind}: the board is too small for convolutions"
         return None

@@ -85,7 +85,7 @@ class ShardGroup:
         """Combine the turns of all shards: ready and replaying if all are, stop if one must stop, frames summed."""
         if self.size == 1:
             return turn
-        turns = [Turn(*row) for row in self.rows(torch.tensor(turn, dtype=torch.int64)).tolist()]
+        turns = [Turn(*row) for row in self.all_gather(torch.tensor(turn, dtype=torch.int64)).tolist()]
         first = turns[0]
         return Turn(
             is_ready=all(each.is_ready for each in turns),
@@ -100,14 +100,14 @@ class ShardGroup:
             has_replayed=all(each.has_replayed for each in turns),
         )
 
-    def rows(self, mine: Tensor) -> Tensor:
+    def all_gather(self, mine: Tensor) -> Tensor:
         """Return each shard's [K] as [N, K], ordered by rank."""
         rows = torch.empty(self.size, len(mine), dtype=mine.dtype, device=mine.device)
         # Not all_gather_single, which torch 2.11 lacks, nor its old name, which newer releases warn about.
         dist.all_gather(list(rows), mine)
         return rows
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Sum over the shards, in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
@@ -118,21 +118,21 @@ class ShardGroup:
         if self.size == 1:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        lengths = self.rows(torch.tensor([len(mine)]))[:, 0].tolist()
-        rows = self.rows(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
+        lengths = self.all_gather(torch.tensor([len(mine)]))[:, 0].tolist()
+        rows = self.all_gather(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
         return [json.loads(row[:length].numpy().tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
-    def first_says(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """Return shard 0's value, sent as JSON."""
         return self.gather(value if self.is_first else None)[0]
 
-    def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def broadcast(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return shard 0's tensors on the CPU; the others pass none."""
         if self.size == 1:
             return dict(tensors)
         told = {name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in tensors.items()}
         spread = {}
-        for name, (dtype, shape) in self.first_says(told).items():
+        for name, (dtype, shape) in self.broadcast_object(told).items():
             tensor = tensors[name].contiguous() if self.is_first else torch.empty(shape, dtype=getattr(torch, dtype))
             dist.broadcast(tensor, 0)
             spread[name] = tensor

@@ -32,7 +32,10 @@ def test_learner_only_settings_do_not_refuse_a_checkpoint(words: list[str]) -> N
         (["--network.core", "lstm"], "network.core lstm, here none"),
         (["--env.frame_stack", "1", "--env.noop_max", "7"], "env.frame_stack 1, here 4"),
         (["--algorithm.unroll_length", "7"], "algorithm.unroll_length 7, here 20"),
-        (["--env.grayscale", "false", "--network.core_size", "7"], "env.grayscale False, here True; network.core_size 7, here 256"),
+        (
+            ["--env.grayscale", "false", "--network.width_multiplier", "7"],
+            "env.grayscale False, here True; network.width_multiplier 7, here 1",
+        ),
     ],
 )
 def test_only_the_settings_that_differ_are_named(words: list[str], named: str) -> None:

@@ -98,7 +98,7 @@ def test_changed_settings_differ_from_their_variants_defaults() -> None:
         "agents": 2,
         "env": {"suite": "catch", "tasks": ["catch"]},
         "loss": {"kind": "dice"},
-        "actor": {"learner": ["tcp://127.0.0.1:7100"], "count": 5},
+        "actor": {"count": 5},
         "optimizer": {"kind": "adam", "learning_rate": 0.5},
         "network": {"of_another_version": True},
     }
@@ -111,7 +111,7 @@ def test_changed_settings_differ_from_their_variants_defaults() -> None:
     assert changed["optimizer.learning_rate"][0] == "0.5"
     assert changed["network.of_another_version"] == ("true", "")
     assert changed["agents"] == ("2", "1")
-    assert not {"run_dir", "env.tasks", "actor.learner"} & changed.keys()
+    assert not {"run_dir", "env.tasks"} & changed.keys()
     assert changed["sweep"] == ('{"optimizer.learning_rate": [0.1, 0.2]}', "{}")
 
 

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from herd.networks.actions import Categorical
+from herd.components.actions import ACTIONS, ActionSettings
+from herd.components.cores import CORES
+from herd.components.torsos.api import build_torso
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
-from herd.networks.layers import Convolution, Dense, PixelConvolution, Rectifier
-from herd.networks.recurrent import Core, LSTMCore, NoCore
-from herd.networks.torsos import build_torso
+from herd.networks.layers import Convolution, Dense, LayerDesign, PixelConvolution, Rectifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.components.actions.api import ActionDistribution
+    from herd.components.cores.api import Core
     from herd.components.losses import Head
     from herd.config.settings import NetworkSettings, RunSettings
     from herd.contract.spaces import EnvSpec
-    from herd.networks.actions import ActionDistribution
 
 JOINT_SIZE = 256
 """Number of units that mix torso and side inputs if there is no recurrent core."""
@@ -39,7 +40,12 @@ def agent_of(settings: RunSettings, spec: EnvSpec) -> Agent:
         ValueError: see `Agent`.
     """
     num_values = settings.value_scaling.num_values(len(spec.task_names))
-    return Agent(spec=spec, network=settings.network, head=settings.loss.head, num_values=num_values)
+    return Agent(spec=spec, network=settings.network, action=settings.action, head=settings.loss.head, num_values=num_values)
+
+
+def design_of(network: NetworkSettings) -> LayerDesign:
+    """Return the settings that apply to every layer."""
+    return LayerDesign(network.initialization, network.layer_norm, network.input_centering, network.width_multiplier)
 
 
 class AgentOutput(NamedTuple):
@@ -58,28 +64,43 @@ class AgentOutput(NamedTuple):
 class Agent(nn.Module):
     """Policy and value of every row of B unrolls.
 
-    Learners on a CPU are fastest on slices of ``torsos.recommended_micro_batch(...)`` unrolls, gradients summed. Actors act
+    Learners on a CPU are fastest on slices of ``network.torso.micro_batch(...)`` unrolls, gradients summed. Actors act
     with ``for_inference(dtype)`` under ``torch.inference_mode()``.
     """
 
     compute_dtype: torch.dtype
     """Precision of the torso's convolutions and products: float32 or bfloat16. May be set at any time."""
 
-    def __init__(self, *, spec: EnvSpec, network: NetworkSettings, head: Head = "policy_value", num_values: int = 1) -> None:
-        """Build with fresh parameters from torch's global generator; ``head`` is the one that the run's loss trains.
+    def __init__(
+        self,
+        *,
+        spec: EnvSpec,
+        network: NetworkSettings,
+        action: ActionSettings | None = None,
+        head: Head = "policy_value",
+        num_values: int = 1,
+    ) -> None:
+        """Build with fresh parameters from torch's global generator.
 
-        ``num_values``: value heads (K), one for all tasks or one for each.
+        Args:
+            spec: spaces of the environments.
+            network: settings of torso, core and side inputs.
+            action: settings of the action distribution; None: the one that fits.
+            head: the one that the run's loss trains.
+            num_values: value heads (K), one for all tasks or one for each.
 
         Raises:
             TorsoError: the torso does not fit the observations.
-            ValueError: ``network.language`` without instructions in ``spec``.
+            UserCodeError: the user's own core cannot be used.
+            ValueError: ``network.language`` without instructions in ``spec``, or no distribution fits the actions.
         """
         super().__init__()
         if network.language and spec.instruction_length == 0:
             raise ValueError("network.language needs environments with instructions")
-        self.distribution: ActionDistribution = Categorical(spec.actions)
+        self.distribution: ActionDistribution = ACTIONS.make(action or ACTIONS.default(), spec.actions)
         self.compute_dtype = torch.float32
-        self.torso = build_torso(spec, network)
+        design = design_of(network)
+        self.torso = build_torso(network.torso, spec, design)
         self.language = InstructionEncoder(spec.num_words) if network.language else None
         self.last_action_and_reward = network.last_action_and_reward
         num_side = LANGUAGE_SIZE if network.language else 0
@@ -88,13 +109,13 @@ class Agent(nn.Module):
         num_features = self.torso.num_features + num_side
         start = network.initialization
         # With linear heads alone, an instruction could not determine the action for a picture.
-        has_joint = num_side > 0 and network.state_size == 0
+        has_joint = num_side > 0 and network.core.state_size() == 0
         self.joint = Dense(num_features, JOINT_SIZE, initialization=start) if has_joint else None
         self.rectify_joint = Rectifier(JOINT_SIZE, layer_norm=network.layer_norm) if has_joint else None
         num_inputs = JOINT_SIZE if has_joint else num_features
-        self.core: Core = LSTMCore(num_inputs, network.core_size, start) if network.core == "lstm" else NoCore(num_inputs)
+        self.core: Core = CORES.make(network.core, num_inputs, design)
         self.num_features = num_features = self.core.num_features
-        action_head = self.distribution.head(num_features, start)
+        action_head: Dense = self.distribution.head(num_features, start)
         # Two names, so that weights of one kind are never loaded as the other. DiCE (arXiv:2106.00707) has no layer between core and heads,
         # and adds A to V without centring: each has its own target, which distinguishes them.
         self.policy_head = action_head if head == "policy_value" else None

@@ -37,12 +37,6 @@ def save(directory, updates, keep=2, **state):
     return save_checkpoint(directory, updates, tensors_of(updates), {"learner_updates": updates, **state}, keep)
 
 
-def newest_in(directory: Path) -> Path:
-    newest = newest_checkpoint(directory)
-    assert newest is not None
-    return newest
-
-
 def names_in(directory):
     return sorted(entry.name for entry in directory.iterdir())
 
@@ -68,14 +62,9 @@ def test_saved_checkpoints_are_loaded(tmp_path):
         assert loaded.tensors[key].keys() == group.keys()
         for name, tensor in group.items():
             assert torch.equal(loaded.tensors[key][name], tensor)
-
-
-def test_a_restored_random_state_continues_the_sequence(tmp_path):
-    torch.manual_seed(7)
-    path = save_checkpoint(tmp_path, 1, {"random": {"torch": torch.get_rng_state()}}, {}, 1)
+    torch.set_rng_state(tensors_of(1234)["random"]["torch"])
     expected = torch.randn(4)
-    torch.manual_seed(8)
-    torch.set_rng_state(load_checkpoint(path).tensors["random"]["torch"])
+    torch.set_rng_state(loaded.tensors["random"]["torch"])
     assert torch.equal(torch.randn(4), expected)
 
 
@@ -85,7 +74,7 @@ def test_only_the_newest_checkpoints_by_number_are_kept(tmp_path):
     for updates in (2, 10, 100, 101):
         save(tmp_path, updates, keep=2)
     assert names_in(tmp_path) == ["000000000100", "000000000101"]
-    assert newest_in(tmp_path).name == "000000000101"
+    assert newest_checkpoint(tmp_path) == tmp_path / "000000000101"
     save(tmp_path, 102, keep=1)
     assert names_in(tmp_path) == ["000000000102"]
 
@@ -99,41 +88,30 @@ def test_torn_checkpoints_do_not_displace_the_last_complete_one(tmp_path):
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
-def test_a_checkpoint_with_a_missing_file_is_skipped(tmp_path, name, caplog):
+def test_a_checkpoint_with_a_missing_or_damaged_file_is_skipped(tmp_path, name, caplog):
     first, second = save(tmp_path, 1), save(tmp_path, 2)
-    (second / name).unlink()
-    with pytest.raises(TornCheckpointError, match=f"{name} is missing") as refused:
-        load_checkpoint(second)
-    assert one_line(refused)
-    with caplog.at_level(logging.WARNING):
-        assert newest_checkpoint(tmp_path) == first
-    (record,) = caplog.records
-    assert record.getMessage() == f"checkpoint skipped: {second}: {name} is missing; continuing from {first}"
+    file = second / name
+    data = file.read_bytes()
 
-
-@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
-def test_a_checkpoint_with_a_truncated_file_is_torn(tmp_path, name):
-    first, second = save(tmp_path, 1), save(tmp_path, 2)
-    os.truncate(second / name, (second / name).stat().st_size - 3)
-    with pytest.raises(TornCheckpointError, match=rf"{name} (has \d+ bytes, expected \d+|is damaged)") as refused:
-        load_checkpoint(second)
-    assert one_line(refused)
-    assert ("expected" in str(refused.value)) == (name in FILES)
-    assert newest_checkpoint(tmp_path) == first
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_checkpoint_with_a_flipped_bit_is_torn(tmp_path, name):
-    first, second = save(tmp_path, 1), save(tmp_path, 2)
-    data = (second / name).read_bytes()
-    for position in (0, len(data) // 2, len(data) - 1):
-        flipped = bytearray(data)
-        flipped[position] ^= 1
-        (second / name).write_bytes(flipped)
-        with pytest.raises(TornCheckpointError, match=f"{name} is damaged"):
+    def refusal():
+        with pytest.raises(TornCheckpointError) as refused:
             load_checkpoint(second)
-    assert newest_checkpoint(tmp_path) == first
-    (second / name).write_bytes(data)
+        assert one_line(refused)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert newest_checkpoint(tmp_path) == first
+        (record,) = caplog.records
+        assert record.getMessage() == f"checkpoint skipped: {refused.value}; continuing from {first}"
+        return str(refused.value)
+
+    file.unlink()
+    assert refusal() == f"{second}: {name} is missing"
+    file.write_bytes(data[:-3])
+    assert (f"{name} has {len(data) - 3} bytes, expected {len(data)}" if name in FILES else f"{name} is damaged") in refusal()
+    for position in (0, len(data) // 2, len(data) - 1) if name in FILES else ():
+        file.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        assert f"{name} is damaged" in refusal()
+    file.write_bytes(data)
     assert newest_checkpoint(tmp_path) == second
 
 
@@ -175,37 +153,41 @@ def test_if_every_checkpoint_is_torn_loading_fails(tmp_path):
         newest_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("killed_at", [*FILES, "manifest.json", "rename"])
-def test_a_crash_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypatch, killed_at):
+@pytest.mark.parametrize("failure", [KilledError(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))], ids=["killed", "full"])
+@pytest.mark.parametrize("failing", [*FILES, "manifest.json", "rename"])
+def test_a_write_that_is_cut_short_leaves_the_previous_checkpoint(tmp_path, monkeypatch, failing, failure):
     first = save(tmp_path, 1)
     before = snapshot(first)
     write, rename = store._write_durably, Path.rename
 
-    def killed_after_half(path, data):
-        if path.name == killed_at:
+    def cut_short(path, data):
+        if path.name == failing:
             path.write_bytes(data[: len(data) // 2])
-            raise KilledError
+            raise failure
         write(path, data)
 
-    def killed_instead_of_rename(path, target):
-        raise KilledError
+    def no_rename(path, target):
+        if failing == "rename":
+            raise failure
+        return rename(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_write_durably", killed_after_half)
-        if killed_at == "rename":
-            patch.setattr(Path, "rename", killed_instead_of_rename)
-        with pytest.raises(KilledError):
-            save(tmp_path, 2)
-    assert names_in(tmp_path) == ["000000000001", "000000000002.writing"]
+        patch.setattr(store, "_write_durably", cut_short)
+        patch.setattr(Path, "rename", no_rename)
+        with pytest.raises((KilledError, CheckpointError)) as refused:
+            save(tmp_path, 2, keep=1)
+    if isinstance(failure, OSError):
+        assert "000000000002: cannot be written: No space left on device" in str(refused.value)
+        assert one_line(refused)
+    # A killed process cannot clean up.
+    assert names_in(tmp_path) == [first.name, *(["000000000002.writing"] if isinstance(failure, KilledError) else [])]
     assert newest_checkpoint(tmp_path) == first
     assert snapshot(first) == before
-    assert Path.rename is rename
-    second = save(tmp_path, 2)
+    assert load_checkpoint(save(tmp_path, 2)).state["learner_updates"] == 2
     assert names_in(tmp_path) == ["000000000001", "000000000002"]
-    assert load_checkpoint(second).state["learner_updates"] == 2
 
 
-def test_files_are_flushed_manifest_last_before_the_rename(tmp_path, monkeypatch):
+def test_files_and_names_are_flushed_manifest_last_before_the_rename(tmp_path, monkeypatch):
     events = []
     fsync, rename = os.fsync, Path.rename
 
@@ -219,21 +201,16 @@ def test_files_are_flushed_manifest_last_before_the_rename(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", record_fsync)
     monkeypatch.setattr(Path, "rename", record_rename)
-    save(tmp_path, 3)
-    assert events == [
-        *[("fsync", name) for name in [*FILES, "manifest.json"]],
-        ("fsync", "000000000003.writing"),
-        ("rename", "000000000003"),
-        ("fsync", tmp_path.name),
-    ]
-
-
-def test_saving_the_same_number_again_replaces_it(tmp_path):
-    save(tmp_path, 1)
-    save(tmp_path, 2, note="old")
-    path = save(tmp_path, 2, note="new")
-    assert load_checkpoint(path).state["note"] == "new"
-    assert names_in(tmp_path) == ["000000000001", "000000000002"]
+    for updates in (3, 4):
+        save(tmp_path / "checkpoints", updates)
+        assert events == [
+            *([("fsync", tmp_path.name)] if updates == 3 else []),  # the name of the new folder
+            *[("fsync", name) for name in [*FILES, "manifest.json"]],
+            ("fsync", f"{updates:012d}.writing"),
+            ("rename", f"{updates:012d}"),
+            ("fsync", "checkpoints"),
+        ]
+        events.clear()
 
 
 def test_a_crash_while_replacing_leaves_the_old_one_readable(tmp_path, monkeypatch):
@@ -249,33 +226,11 @@ def test_a_crash_while_replacing_leaves_the_old_one_readable(tmp_path, monkeypat
         patch.setattr(Path, "rename", killed_at_second_rename)
         with pytest.raises(KilledError):
             save(tmp_path, 2, note="new")
-    newest = newest_in(tmp_path)
-    assert newest.name == "000000000002.replaced"
-    assert load_checkpoint(newest).state["note"] == "old"
-    save(tmp_path, 3, keep=1)
-    assert names_in(tmp_path) == ["000000000003"]
-
-
-@pytest.mark.parametrize("full_at", [*FILES, "manifest.json"])
-def test_a_full_disk_gives_one_line_and_keeps_the_previous_one(tmp_path, monkeypatch, full_at):
-    first = save(tmp_path, 1)
-    before = snapshot(first)
-    write = store._write_durably
-
-    def full(path, data):
-        if path.name == full_at:
-            path.write_bytes(data[:10])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write(path, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "_write_durably", full)
-        with pytest.raises(CheckpointError, match=r"000000000002: cannot be written: No space left on device") as refused:
-            save(tmp_path, 2, keep=1)
-    assert one_line(refused)
-    assert names_in(tmp_path) == ["000000000001"]
-    assert snapshot(first) == before
-    assert newest_in(save(tmp_path, 2).parent).name == "000000000002"
+    newest = newest_checkpoint(tmp_path)
+    assert newest == tmp_path / "000000000002.replaced"
+    assert load_checkpoint(tmp_path / "000000000002.replaced").state["note"] == "old"
+    assert load_checkpoint(save(tmp_path, 2, note="new")).state["note"] == "new"
+    assert names_in(tmp_path) == ["000000000002"]
 
 
 @pytest.mark.parametrize("failing", ["rename", "flush"])
@@ -302,19 +257,23 @@ def test_a_full_disk_while_replacing_leaves_the_old_one(tmp_path, monkeypatch, f
     assert load_checkpoint(first).state["note"] == "old"
 
 
-def test_a_checkpoint_that_cannot_be_removed_does_not_fail_a_save(tmp_path, monkeypatch):
+def test_folders_that_cannot_be_removed_do_not_fail_a_save(tmp_path, monkeypatch):
+    """An old checkpoint, and what a killed process left."""
     save(tmp_path, 1)
+    (tmp_path / f"{5:012d}.writing").mkdir()
+    rmdir = os.rmdir
 
-    def stuck(path, ignore_errors=False):
-        if not ignore_errors:
-            raise OSError(errno.EBUSY, "busy")
+    def busy(path, *arguments, **keywords):
+        if str(path).endswith((".writing", ".removing")):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        rmdir(path, *arguments, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", stuck)
-        path = save(tmp_path, 2, keep=1)
+        patch.setattr(os, "rmdir", busy)
+        path = save(tmp_path, 6, keep=1)
     assert newest_checkpoint(tmp_path) == path
-    save(tmp_path, 3, keep=1)
-    assert names_in(tmp_path) == ["000000000003"]
+    save(tmp_path, 7, keep=1)
+    assert names_in(tmp_path) == [f"{7:012d}"]
 
 
 def test_a_state_that_cannot_be_encoded_writes_nothing(tmp_path):
@@ -332,34 +291,26 @@ def test_a_file_in_place_of_the_folder_is_one_clear_line(tmp_path):
         newest_checkpoint(tmp_path / "checkpoints")
 
 
-def test_a_checkpoint_without_read_permission_is_not_skipped(tmp_path, monkeypatch):
-    save(tmp_path, 1)
+@pytest.mark.parametrize(("number", "skipped"), [(errno.EACCES, False), (errno.EIO, True)])
+def test_a_bad_block_is_skipped_but_not_a_missing_permission(tmp_path, monkeypatch, caplog, number, skipped):
+    """A permission may be restored, a bad block does not recover."""
+    first = save(tmp_path, 1)
     unreadable = save(tmp_path, 2) / "model.safetensors"
     original = os.open
 
     def refuse(path, *arguments, **options):
         if path == unreadable:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            raise OSError(number, os.strerror(number), str(path))
         return original(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read: Permission denied"):
-        newest_checkpoint(tmp_path)
-
-
-def test_a_checkpoint_with_a_bad_block_is_skipped(tmp_path, monkeypatch, caplog):
-    first = save(tmp_path, 1)
-    unreadable = save(tmp_path, 2) / "model.safetensors"
-    original = os.open
-
-    def fail(path, *arguments, **options):
-        if path == unreadable:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return original(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", fail)
-    assert newest_checkpoint(tmp_path) == first
-    assert f"{unreadable}: cannot be read: Input/output error; continuing from {first}" in caplog.text
+    reason = f"{unreadable}: cannot be read: {os.strerror(number)}"
+    if skipped:
+        assert newest_checkpoint(tmp_path) == first
+        assert f"{reason}; continuing from {first}" in caplog.text
+    else:
+        with pytest.raises(CheckpointError, match=reason):
+            newest_checkpoint(tmp_path)
 
 
 def refuse_number(*numbers):
@@ -385,16 +336,10 @@ def test_the_newest_that_is_accepted_is_loaded(tmp_path, caplog):
     assert record.getMessage() == (
         f"checkpoint skipped: {paths[3]}: made by another run; {paths[2]}: state.json is missing; continuing from {paths[1]}"
     )
-
-
-def test_if_none_is_accepted_the_error_gives_each_reason(tmp_path):
-    paths = [save(tmp_path, updates, keep=9) for updates in (1, 2)]
-    (paths[1] / "state.json").unlink()
-    with pytest.raises(CheckpointError, match="none of 2 checkpoints can be used") as refused:
-        load_newest(tmp_path, refuse_number(1))
+    with pytest.raises(CheckpointError, match="none of 4 checkpoints can be used") as refused:
+        load_newest(tmp_path, refuse_number(1, 2, 4))
     assert f"{paths[0]}: made by another run" in str(refused.value)
-    assert f"{paths[1]}: state.json is missing" in str(refused.value)
-    assert one_line(refused)
+    assert f"{paths[2]}: state.json is missing" in str(refused.value)
 
 
 def test_a_state_that_is_not_a_mapping_is_foreign(tmp_path):
@@ -413,67 +358,27 @@ def test_checkpoints_above_the_newest_written_are_kept(tmp_path):
     assert names_in(tmp_path) == [f"{updates:012d}" for updates in (2, 3, 8, 9)]
 
 
-def test_the_parent_of_a_new_folder_is_flushed(tmp_path, monkeypatch):
-    flushed = []
-    fsync = os.fsync
-
-    def record_fsync(descriptor):
-        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", record_fsync)
-    save(tmp_path / "checkpoints", 1)
-    assert tmp_path in flushed
-    flushed.clear()
-    save(tmp_path / "checkpoints", 2)
-    assert tmp_path not in flushed
-
-
-def test_a_leftover_that_cannot_be_removed_is_ignored(tmp_path, monkeypatch):
-    (tmp_path / f"{5:012d}.writing").mkdir()
-    rmdir = os.rmdir
-
-    def busy(path, *arguments, **keywords):
-        if str(path).endswith(".writing"):
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-        rmdir(path, *arguments, **keywords)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "rmdir", busy)
-        path = save(tmp_path, 6)
-    assert newest_checkpoint(tmp_path) == path
-    save(tmp_path, 7)
-    assert names_in(tmp_path) == [f"{updates:012d}" for updates in (6, 7)]
-
-
 @pytest.mark.processes
-def test_saving_works_again_after_a_really_full_disk(tmp_path):
+def test_saving_works_again_after_a_full_or_read_only_disk(tmp_path):
     with small_disk(tmp_path / "disk", 1 << 19) as disk:
         first = save(disk / "checkpoints", 1)
         before = snapshot(first)
-        ballast = fill(disk)
-        for updates in (2, 3):
-            with pytest.raises(CheckpointError, match=f"{updates:012d}: cannot be written: No space left on device") as refused:
-                save(disk / "checkpoints", updates, keep=1)
-            assert one_line(refused)
+
+        def refused(reason):
+            with pytest.raises(CheckpointError, match=f"000000000002: cannot be written: {reason}") as error:
+                save(disk / "checkpoints", 2, keep=1)
+            assert one_line(error)
             assert names_in(disk / "checkpoints") == [first.name]
-        assert snapshot(first) == before
+            assert snapshot(first) == before
+
+        ballast = fill(disk)
+        refused("No space left on device")
         ballast.unlink()
+        with read_only(disk / "checkpoints"):
+            refused("Read-only file system")
         fourth = save(disk / "checkpoints", 4, keep=1)
         assert names_in(disk / "checkpoints") == [fourth.name]
         assert load_checkpoint(fourth).learner_updates == 4
-
-
-@pytest.mark.processes
-def test_a_read_only_disk_is_one_clear_line(tmp_path):
-    first = save(tmp_path / "checkpoints", 1)
-    with read_only(tmp_path / "checkpoints"):
-        with pytest.raises(CheckpointError, match="cannot be written: Read-only file system") as refused:
-            save(tmp_path / "checkpoints", 2, keep=1)
-        assert one_line(refused)
-        assert newest_checkpoint(tmp_path / "checkpoints") == first
-    save(tmp_path / "checkpoints", 2, keep=1)
-    assert names_in(tmp_path / "checkpoints") == [f"{2:012d}"]
 
 
 def edit_manifest(path, **changes):
@@ -490,16 +395,15 @@ def test_a_later_format_is_refused_and_not_removed(tmp_path):
     assert names_in(tmp_path) == ["000000000002", "000000000003"]
 
 
-@pytest.mark.parametrize("name", ["../secret.json", "/etc/passwd", "model.pt", "a/b.json"])
-def test_a_manifest_cannot_point_outside_its_folder(tmp_path, name):
-    path = save(tmp_path, 1)
-    edit_manifest(path, files={name: {"bytes": 1, "sha256": "0" * 64}})
-    with pytest.raises(TornCheckpointError, match=r"manifest\.json is damaged or foreign"):
-        load_checkpoint(path)
+HEAD = {"format": "herd-checkpoint", "version": 1, "learner_updates": 1}
+ELSEWHERE = [
+    json.dumps({**HEAD, "files": {name: {"bytes": 1, "sha256": "0" * 64}}})
+    for name in ("../secret.json", "/etc/passwd", "model.pt", "a/b.json")
+]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "other", "version": 1}', '"text"', "[" * 100000])
-def test_a_foreign_manifest_gives_one_clear_line(tmp_path, content):
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "other", "version": 1}', '"text"', "[" * 100000, *ELSEWHERE])
+def test_a_foreign_manifest_gives_one_clear_line_and_names_no_file_elsewhere(tmp_path, content):
     path = save(tmp_path, 1)
     (path / "manifest.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"manifest\.json is damaged") as refused:

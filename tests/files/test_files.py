@@ -1,4 +1,4 @@
-"""On failing disks a file is complete, unchanged or missing, but never partial, and nothing is left behind."""
+"""Files that others wrote are read within limits, and on failing disks a file is complete, unchanged or missing, but never partial."""
 
 from __future__ import annotations
 
@@ -9,12 +9,61 @@ from pathlib import Path
 
 import pytest
 
-from herd.files import append_line, replace_file
+from herd.files import append_line, parse_json, read_file, read_json, replace_file
+from herd.run.checkpoints.manifest import CheckpointError, TornCheckpointError
+from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.tensors import load_checkpoint
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_files_are_read_completely_up_to_a_size_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\0\xff" * 500)
+    assert read_file(path, 1000) == b"\0\xff" * 500
+    with pytest.raises(OSError, match="Larger than 999 bytes") as caught:
+        read_file(path, 999)
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_files_that_are_not_regular_are_refused_without_waiting(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="Not a regular file"):
+        read_file(pipe, 1000)
+    with pytest.raises(OSError, match="Not a regular file"):
+        read_file(Path("/dev/zero"), 1000)
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path, 1000)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "none", 1000)
+
+
+def test_a_huge_sparse_file_is_refused_without_reading(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="Larger than"):
+        read_json(path)
+    with pytest.raises(TornCheckpointError, match=r"manifest\.json: cannot be read: Larger than"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_of_pipes_is_refused_without_waiting(tmp_path: Path) -> None:
+    folder = tmp_path / f"{7:012d}"
+    folder.mkdir()
+    os.mkfifo(folder / "manifest.json")
+    with pytest.raises(CheckpointError, match="Not a regular file"):
+        newest_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, "{", "\x00", b"\xff", bytearray(b"\xc3("), ""])
+def test_unreadable_json_raises_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  whatever it says
+        parse_json(text)
 
 
 def test_replace_file_replaces_the_whole_content(tmp_path: Path) -> None:
@@ -43,20 +92,11 @@ def test_replace_file_flushes_contents_and_name(tmp_path: Path, monkeypatch: pyt
     assert events == [("fsync", "lineage.json.tmp"), ("rename", "lineage.json"), ("fsync", tmp_path.name)]
 
 
-def test_a_failed_replacement_leaves_the_old_file_only(tmp_path: Path) -> None:
+def test_a_failed_replacement_leaves_the_old_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "config.yaml"
     replace_file(path, "before")
     with no_space_beyond(100), pytest.raises(OSError, match="too large"):
         replace_file(path, "x" * 200)
-    assert path.read_text() == "before"
-    assert names_in(tmp_path) == ["config.yaml"]
-    replace_file(path, "x" * 200)
-    assert path.read_text() == "x" * 200
-
-
-def test_an_error_at_the_flush_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "config.yaml"
-    replace_file(path, "before")
 
     def broken(_descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -67,24 +107,18 @@ def test_an_error_at_the_flush_is_reported(tmp_path: Path, monkeypatch: pytest.M
             replace_file(path, "after")
     assert path.read_text() == "before"
     assert names_in(tmp_path) == ["config.yaml"]
+    replace_file(path, "x" * 200)
+    assert path.read_text() == "x" * 200
 
 
-def test_lines_are_appended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", ["", "{", "x" * 60_000])
+def test_lines_are_appended_after_an_incomplete_one_is_removed(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "metrics.jsonl"
-    for line in ("one", "two", ""):
-        append_line(path, line)
-    assert path.read_text() == "one\ntwo\n\n"
-
-
-@pytest.mark.parametrize("torn", ["", "{", "x" * 100_000])
-def test_an_incomplete_last_line_is_removed_before_appending(tmp_path: Path, torn: str) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(f"one\n{torn[:60_000]}")
-    append_line(path, "two")
-    assert path.read_text() == "one\ntwo\n"
-    path.write_text(torn[:60_000])
-    append_line(path, "one")
-    assert path.read_text() == "one\n"
+    for before in ("", "one\n"):
+        path.write_text(before + torn)
+        for line in ("two", ""):
+            append_line(path, line)
+        assert path.read_text() == f"{before}two\n\n"
 
 
 def test_a_line_that_does_not_fit_is_removed_completely(tmp_path: Path) -> None:
@@ -101,7 +135,7 @@ def test_a_line_that_does_not_fit_is_removed_completely(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("write", [replace_file, append_line])
-def test_a_really_full_disk_leaves_the_file_unchanged(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
+def test_a_full_or_read_only_disk_leaves_the_file_unchanged(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
     with small_disk(tmp_path / "disk", 1 << 17) as disk:
         path = disk / "file"
         write(path, "before")
@@ -112,23 +146,14 @@ def test_a_really_full_disk_leaves_the_file_unchanged(tmp_path: Path, write: Cal
         assert path.read_text() == before
         assert names_in(disk) == ["ballast", "file"]
         ballast.unlink()
+        with read_only(disk):
+            for name in ("file", "other"):
+                with pytest.raises(OSError, match="Read-only file system"):
+                    write(disk / name, "after")
+        assert path.read_text() == before
+        assert names_in(disk) == ["file"]
         write(path, "x" * 20_000)
         assert path.read_text().endswith("x" * 20_000 + "\n" * (write is append_line))
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("write", [replace_file, append_line])
-def test_a_read_only_disk_leaves_the_file_unchanged(tmp_path: Path, write: Callable[[Path, str], None]) -> None:
-    path = tmp_path / "file"
-    write(path, "before")
-    before = path.read_text()
-    with read_only(tmp_path):
-        with pytest.raises(OSError, match="Read-only file system"):
-            write(path, "after")
-        with pytest.raises(OSError, match="Read-only file system"):
-            write(tmp_path / "other", "after")
-    assert path.read_text() == before
-    assert names_in(tmp_path) == ["file"]
 
 
 def test_a_symlink_at_the_temporary_name_is_not_followed(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Recurrent cores, between torso and heads. The state of each unroll is one flat vector, which unrolls and requests carry as it is.
+"""An LSTM whose state is reset inside an unroll where a row starts an episode.
 
-Shapes: T rows, B unrolls, I input features, F output features, S numbers of a state, H units of the LSTM.
+Shapes: T rows, B unrolls, I input features, H units, S = 2 H numbers of a state.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from herd.components.cores.api import Core
+from herd.networks.layers import PLAIN, LayerDesign
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.networks.layers import Initialization
-
+    from herd.components.cores.lstm import LSTMSettings
 
 # Warning of cuDNN, which then copies 2 MB of weights at each call; in return, checkpoints keep the parameters' names and shapes.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory", category=UserWarning)
@@ -26,90 +28,23 @@ MIN_FUSED_ROWS = 5
 """Minimum length of a span for the fused kernel; on a CPU, shorter spans are not slower row by row (benchmarks/README.md)."""
 
 
-class Core(nn.Module):
-    """A core that computes row by row. A subclass implements `step` or, if it has a faster way over several rows, ``forward``."""
-
-    def __init__(self, num_features: int, state_size: int) -> None:
-        """``num_features``: F; ``state_size``: S."""
-        super().__init__()
-        self.num_features = num_features
-        self.state_size = state_size
-
-    def initial_state(self, batch: int) -> Tensor:
-        """Return the state that a reset sets, float32 [B, S]: zeros unless a subclass knows better."""
-        parameter = next(self.parameters(), None)
-        return torch.zeros(batch, self.state_size, device=None if parameter is None else parameter.device)
-
-    def step(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute one row: inputs float32 [B, I], state [B, S] -> outputs [B, F] and the state after the row."""
-        raise NotImplementedError
-
-    def forward(
-        self,
-        inputs: Tensor,
-        reset: Tensor,
-        state: Tensor,
-        *,
-        num_tail_rows: int = 0,
-        reset_rows: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Run T rows.
-
-        Args:
-            inputs: float32 [T, B, I].
-            reset: bool [T, B]; before such a row, the state is set to the initial one.
-            state: float32 [B, S] before row 0.
-            num_tail_rows: number of last rows, at most T, that follow the returned state.
-            reset_rows: the rows with any reset, if the host knows them; None: it does not.
-
-        Returns:
-            outputs float32 [T, B, F], and the state [B, S] before the last ``num_tail_rows`` rows.
-        """
-        initial = self.initial_state(inputs.shape[1])
-        outputs, states = [], [state]
-        for row, row_inputs in enumerate(inputs.unbind(0)):
-            if reset_rows is None or row in reset_rows:
-                state = torch.where(reset[row].unsqueeze(-1), initial, state)
-            output, state = self.step(row_inputs, state)
-            outputs.append(output)
-            states.append(state)
-        return torch.stack(outputs), states[len(outputs) - num_tail_rows]
-
-
-class NoCore(Core):
-    """No memory: the outputs are the inputs, and the state is empty."""
-
-    def __init__(self, num_inputs: int) -> None:
-        super().__init__(num_inputs, 0)
-
-    def forward(
-        self,
-        inputs: Tensor,
-        reset: Tensor,  # noqa: ARG002  there is nothing to reset
-        state: Tensor,
-        *,
-        num_tail_rows: int = 0,  # noqa: ARG002
-        reset_rows: Sequence[int] | None = None,  # noqa: ARG002
-    ) -> tuple[Tensor, Tensor]:
-        """See `Core`."""
-        return inputs, state
-
-
 class LSTMCore(Core):
     """LSTM over rows, float32. Its state is hidden, then cell: S = 2 H.
 
     i, f, o = sigmoid, g = tanh of W x + U h + b;  c' = f c + i g;  h' = o tanh(c').
 
-    The forget gate's bias starts at 1, as in the authors' framework. W and U start as ``initialization`` says: W of each gate Xavier's and
-    U orthogonal, or (``truncated_normal``) as TensorFlow's cell in the authors' code: Glorot's uniform over W and U of all gates together.
+    The forget gate's bias starts at 1, as in the authors' framework. W and U start as ``network.initialization`` says: W of each gate
+    Xavier's and U orthogonal, or (``truncated_normal``) as TensorFlow's cell in the authors' code: Glorot's uniform over W and U of all
+    gates together.
     """
 
-    def __init__(self, num_inputs: int, size: int, initialization: Initialization = "orthogonal") -> None:
-        super().__init__(size, 2 * size)
+    def __init__(self, settings: LSTMSettings, num_inputs: int, design: LayerDesign = PLAIN) -> None:
+        size = settings.size
+        super().__init__(size, settings.state_size())
         self.input_weight = nn.Parameter(torch.empty(4 * size, num_inputs))
         self.hidden_weight = nn.Parameter(torch.empty(4 * size, size))
         self.bias = nn.Parameter(torch.zeros(4 * size))
-        if initialization == "orthogonal":
+        if design.initialization == "orthogonal":
             for gate in range(4):
                 nn.init.xavier_uniform_(self.input_weight.data[gate * size : (gate + 1) * size])
                 nn.init.orthogonal_(self.hidden_weight.data[gate * size : (gate + 1) * size])
