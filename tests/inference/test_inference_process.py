@@ -204,6 +204,7 @@ def test_a_missing_gpu_gives_one_line_and_exit_code_2(tmp_path: Path, monkeypatc
     config = tmp_path / "config.yaml"
     config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\nactor: {inference: remote, count: 1}\n")
     command = [sys.executable, "-m", "herd_inference", "--config", str(config), "--run_dir", str(tmp_path / "run")]
+    command += ["--paramserver", "tcp://127.0.0.1:1"]
     command += ["--inference.device", "cuda"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     assert done.returncode == 2
