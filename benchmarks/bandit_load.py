@@ -31,12 +31,12 @@ from typing import Any
 
 import psutil
 
+from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.run_contract import contract_digest
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
-from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
-from herd.rpc.codec import decode_header, encode
+from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
+from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.telemetry.scrape import scrape, total
 from herd.transport import Limits
@@ -63,11 +63,11 @@ class LoadClient:
     def send(self, due: float) -> bool:
         """Send the next request, due at ``time.perf_counter()`` = ``due``; return False if there is no connection."""
         message = ExchangeTemperatures(
-            request_id=self.number + 1,
-            run_id=RUN,
+            id=self.number + 1,
+            run=RUN,
             contract=self.contract,
             agent=0,
-            incarnation=self.incarnation,
+            client=str(self.incarnation),
             purpose="training",
             finished=(
                 FinishedEpisode(
@@ -94,8 +94,8 @@ class LoadClient:
         frames = self.dealer.receive()
         if frames is None:
             return None
-        answer = decode_header(frames[0])
-        if not isinstance(answer, Temperatures) or answer.request_id != self.number:
+        answer = BANDIT.decode(frames[0])
+        if not isinstance(answer, Temperatures) or answer.id != self.number:
             raise SystemExit(f"unexpected answer: {answer!r}")
         self.inverse_temperature = answer.handed[0].inverse_temperature
         self.is_waiting = False

@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
+from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.run_contract import contract_digest
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
-from herd.rpc.codec import decode_header, encode
+from herd.rpc.codec import Conversation, encode
 from herd.rpc.envelope import Message
 from herd.service.identity import Identity
 from herd.telemetry.scrape import Samples, scrape, total
@@ -79,6 +79,8 @@ class ServerProcess:
 class AskingClient:
     """A client controlled by hand, so that it can also send what our clients never send."""
 
+    conversation: ClassVar[Conversation]
+
     def __init__(self, context: Context, server: ServerProcess) -> None:
         self.server = server
         self.dealer = context.client(server.endpoint, f"test/{secrets.token_hex(4)}", Limits(max_frame_bytes=1 << 26))
@@ -90,7 +92,7 @@ class AskingClient:
         assert self.dealer.wait(ANSWER_SECONDS)
         frames = self.dealer.receive()
         assert frames is not None
-        return decode_header(frames[0]), frames[1:]
+        return self.conversation.decode(frames[0]), frames[1:]
 
     def ask(self, message: Message, *payloads: bytes) -> Message:
         self.send(*encode(message), *payloads)

@@ -22,10 +22,10 @@ from benchmarks.fuzz.hostile_messages import (
     replay_bases,
 )
 from benchmarks.fuzz.insiders import Insider
-from herd.protocols.bandit.messages import ExchangeTemperatures
-from herd.protocols.inference.messages import Act
-from herd.protocols.population.messages import MemberReport
-from herd.protocols.replay.messages import InsertUnrolls, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.bandit.messages import BANDIT
+from herd.protocols.inference.messages import INFERENCE
+from herd.protocols.population.messages import POPULATION
+from herd.protocols.replay.messages import REPLAY
 from herd.protocols.unrolls.messages import actor_identity
 from herd.telemetry.scrape import Samples, total
 
@@ -106,14 +106,14 @@ class Flood:
             oracle = LearnerOracle(run.run_id, run.contract, run.layout, run.action_repeat)
             return Hostility(self._random, learner_bases(run.run_id, run.contract), oracle, MEBIBYTE)
         if self._name == "bandit":
-            return Hostility(self._random, bandit_bases(run.contract), OfAnotherRun(ExchangeTemperatures), MEBIBYTE)
+            return Hostility(self._random, bandit_bases(run.contract), OfAnotherRun(BANDIT), MEBIBYTE)
         if self._name == "replay":
-            of_replay = OfAnotherRun(InsertUnrolls, SampleUnrolls, SampleEpisode, SamplePart)
+            of_replay = OfAnotherRun(REPLAY)
             return Hostility(self._random, replay_bases(run.contract), of_replay, MEBIBYTE)
         if self._name == "population":
-            return Hostility(self._random, population_bases(run.contract), OfAnotherRun(MemberReport), MEBIBYTE)
+            return Hostility(self._random, population_bases(run.contract), OfAnotherRun(POPULATION), MEBIBYTE)
         if self._name == "inference":
-            return Hostility(self._random, inference_bases(run.contract), OfAnotherRun(Act), MEBIBYTE)
+            return Hostility(self._random, inference_bases(run.contract), OfAnotherRun(INFERENCE), MEBIBYTE)
         weights = ParameterServerOracle(run.run_id, run.contract, is_replica=self._name == "replica")
         return Hostility(self._random, parameter_server_bases(run.run_id, run.contract), weights, MEBIBYTE + 1)
 

@@ -12,7 +12,6 @@ from herd_learner.ledger import Ledger
 from herd_learner.queue import UnrollQueue
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
-from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
@@ -21,12 +20,21 @@ from herd.protocols.bandit.messages import ExchangeTemperatures
 from herd.protocols.inference.messages import Act
 from herd.protocols.population.messages import MemberReport, OwnSetting
 from herd.protocols.replay.messages import InsertUnrolls, SampleEpisode, SamplePart, SampleUnrolls
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import CreditRequest, Goodbye, Hello, Unrolls
-from herd.protocols.weights.messages import AgentEnded, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex, StalePublish
-from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
-from herd.rpc.envelope import Refused
+from herd.protocols.weights.messages import (
+    WEIGHTS,
+    AgentEnded,
+    GetWeights,
+    LeaseIndex,
+    PublishHeartbeat,
+    PublishSlice,
+    ReleaseIndex,
+    StalePublish,
+)
+from herd.rpc.codec import Conversation, MalformedMessage, encode
+from herd.rpc.serving import Received, RequestRefused, ServedRun, read
 from herd.transport import Peer
 
 if TYPE_CHECKING:
@@ -57,8 +65,7 @@ class LearnerOracle:
     def __init__(self, run_id: str, contract: str, layout: UnrollLayout, action_repeat: int) -> None:
         self._reasons: list[str] = []
         self._new_ingest: Callable[[], Ingest] = lambda: Ingest(
-            run_id=run_id,
-            contract=contract,
+            run=ServedRun("actor.learner", run_id, contract, range(1)),
             layout=layout,
             action_repeat=action_repeat,
             ledger=Ledger(),
@@ -87,50 +94,43 @@ class ParameterServerOracle:
     """A root with weights of lineage 1; ``is_replica`` refuses every publication."""
 
     def __init__(self, run_id: str, contract: str, *, is_replica: bool) -> None:
-        self._run_id = run_id
-        self._contract = contract
+        self._run = ServedRun("actor.paramserver and learner.paramserver", run_id, contract, range(1))
         self._is_replica = is_replica
         store: WeightsStore[memoryview] = WeightsStore()
         digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # the digest of nothing
         store.publish(Version(1, 0), index=0, count=1, digest=digest, payload=memoryview(b""))
         liveness = Liveness(1, now=0.0)
         leases = PlaceLeases(liveness, now=0.0, lease_seconds=1.0)
-        self._root = RootHandler(run_id=run_id, contract=contract, stores=(store,), leases=leases, liveness=liveness)
+        self._root = RootHandler(stores=(store,), leases=leases, liveness=liveness)
 
     def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
         try:
-            message = decode_header(frames[0])
-            mine = getattr(message, "run_id", None) == self._run_id and getattr(message, "contract", None) == self._contract
-            if self._is_replica and isinstance(message, PublishSlice | PublishHeartbeat | AgentEnded) and mine and message.agent == 0:
-                return ("refused", "other") if len(frames) - 1 == isinstance(message, PublishSlice) else ("malformed", "array")
-            action = self._root.answer(message, [memoryview(frame) for frame in frames[1:]], peer=Peer(peer), now=0.0)
-        except OtherProtocol:
-            return "refused", "protocol"
+            message = read(WEIGHTS, self._run, Peer(peer), frames)
+            if self._is_replica and isinstance(message, PublishSlice | PublishHeartbeat | AgentEnded):
+                return ("refused", "other") if len(frames) - 1 == message.has_payload else ("malformed", "array")
+            received = Received(Peer(peer), message, [memoryview(frame) for frame in frames[1:]])
+            answer = self._root.answer(received, 0.0)
+        except RequestRefused as refused:
+            return "refused", refused.label
         except MalformedMessage as malformed:
             return "malformed", malformed.label
-        if isinstance(action, Reply) and isinstance(action.message, Refused):
-            return "refused", action.refusal
-        if isinstance(action, Reply) and isinstance(action.message, StalePublish):
-            return "stale", ""
-        return "answered", ""
+        return ("stale", "") if isinstance(answer.message, StalePublish) else ("answered", "")
 
 
 class OfAnotherRun:
     """A server of another run, which refuses every valid request: a bandit, replay, population, or inference service."""
 
-    def __init__(self, *requests: type[Message]) -> None:
-        self._requests = requests
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
 
-    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:  # noqa: ARG002  as the others have it
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
         try:
-            message = decode_header(frames[0])
+            read(self._conversation, ServedRun("an.address", "another", "another", range(1)), Peer(peer), frames)
+        except RequestRefused as refused:
+            return "refused", refused.label
         except MalformedMessage as malformed:
             return "malformed", malformed.label
-        if {ExchangeTemperatures, MemberReport} & {*self._requests} and len(frames) > 1:
-            return "malformed", "array"
-        if not isinstance(message, self._requests):
-            return "malformed", "unexpected"
-        return ("malformed", "array") if len(frames) > 1 and not isinstance(message, InsertUnrolls | Act) else ("refused", "run")
+        return "answered", ""
 
 
 def header(message: Message) -> bytes:
@@ -250,15 +250,13 @@ def _unrolls(**changes: object) -> bytes:
     return packed
 
 
-def of_version_1(base: Callable[[Random], list[bytes]]) -> Callable[[Random], list[bytes]]:
-    """Return the same messages in protocol version 1, which had no agents."""
+def of_version_2(base: Callable[[Random], list[bytes]]) -> Callable[[Random], list[bytes]]:
+    """Return the same messages as of version 2, in which only a hello named its version."""
 
     def make(random: Random) -> list[bytes]:
         header, *payload = base(random)
         fields = msgpack.unpackb(header)
-        del fields["agent"]
-        if "protocol" in fields:
-            fields["protocol"] = 1
+        del fields["version"]
         return [msgpack.packb(fields), *payload]
 
     return make
@@ -268,21 +266,21 @@ def learner_bases(run_id: str, contract: str) -> list[Callable[[Random], list[by
     """Valid messages that an outsider may send to a learner; none of them opens a session."""
 
     def hello(**changes: object) -> Callable[[Random], list[bytes]]:
-        fields = {"run_id": run_id, "agent": 0, "contract": contract, "max_unrolls": 4, "oldest_sequence": 1, **changes}
+        fields = {"run": run_id, "agent": 0, "contract": contract, "max_unrolls": 4, "oldest_sequence": 1, **changes}
         # Its identity, because a hostile client uses a connection with this name.
-        return lambda random: [header(Hello(request_id=random.getrandbits(20), actor_index=900, incarnation=900, **fields))]
+        return lambda random: [header(Hello(id=random.getrandbits(20), actor_index=900, incarnation=900, **fields))]
 
     arrays = {"x": np.zeros(4, np.uint8)}
 
     def unrolls(random: Random) -> list[bytes]:
         sequence = random.choice([1, 2, 77, 2**63 - 1])
         message = Unrolls(sequence=sequence, generated_frames=2**62, num_frames=8, num_unrolls=random.choice([1, 65_536]))
-        return [bytes(frame) for frame in encode_arrays(message, arrays)]
+        return [bytes(frame) for frame in [*encode(message), *pack_arrays(arrays)]]
 
     return [
-        of_version_1(hello()),
+        of_version_2(hello()),
         hello(agent=1),
-        hello(run_id=OTHER_RUN),
+        hello(run=OTHER_RUN),
         hello(contract="d" * 64),
         hello(max_unrolls=60_000),
         unrolls,
@@ -301,7 +299,7 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
             index = random.choice([0, 0, 1, 255])
             digest = f"{random.getrandbits(256):064x}"
             where = {
-                "run_id": run,
+                "run": run,
                 "agent": 0,
                 "contract": made_with,
                 "lineage": lineage,
@@ -315,18 +313,14 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
 
     def heartbeat(random: Random) -> list[bytes]:
         return [
-            header(PublishHeartbeat(run_id=run_id, agent=0, contract=contract, lineage=0, updates=random.getrandbits(40), index=0, count=1))
+            header(PublishHeartbeat(run=run_id, agent=0, contract=contract, lineage=0, updates=random.getrandbits(40), index=0, count=1))
         ]
 
     def lease(random: Random) -> list[bytes]:
-        return [
-            header(
-                LeaseIndex(request_id=1, run_id=OTHER_RUN, holder=f"{random.getrandbits(64):x}", agent=0, index=random.choice([None, 5]))
-            )
-        ]
+        return [header(LeaseIndex(id=1, run=OTHER_RUN, client=f"{random.getrandbits(64):x}", place=(0, random.choice([None, 5]))))]
 
     def get(run: str, made_with: str) -> Callable[[Random], list[bytes]]:
-        return lambda random: [header(GetWeights(request_id=random.getrandbits(30), run_id=run, agent=0, contract=made_with, have=None))]
+        return lambda random: [header(GetWeights(id=random.getrandbits(30), run=run, agent=0, contract=made_with, have=None))]
 
     return [
         slice_of(run_id, contract),
@@ -334,12 +328,12 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
         slice_of(OTHER_RUN, contract),
         slice_of(run_id, "d" * 64),
         heartbeat,
-        of_version_1(heartbeat),
-        of_version_1(get(run_id, contract)),
+        of_version_2(heartbeat),
+        of_version_2(get(run_id, contract)),
         lease,
         get(OTHER_RUN, contract),
         get(run_id, "d" * 64),
-        lambda random: [header(ReleaseIndex(run_id=OTHER_RUN, agent=0, holder=f"{random.getrandbits(64):x}"))],
+        lambda random: [header(ReleaseIndex(run=OTHER_RUN, client=f"{random.getrandbits(64):x}"))],
     ]
 
 
@@ -347,25 +341,25 @@ def bandit_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
     """Valid messages that an outsider may send to a bandit."""
 
     def exchange(random: Random) -> list[bytes]:
-        fields = {"agent": 0, "incarnation": random.getrandbits(40), "purpose": "training", "finished": (), "starting": ()}
-        return [header(ExchangeTemperatures(request_id=1 + random.getrandbits(20), run_id=OTHER_RUN, contract=contract, **fields))]
+        fields = {"agent": 0, "client": str(random.getrandbits(40)), "purpose": "training", "finished": (), "starting": ()}
+        return [header(ExchangeTemperatures(id=1 + random.getrandbits(20), run=OTHER_RUN, contract=contract, **fields))]
 
     return [exchange]
 
 
 def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
     """Valid messages that an outsider may send to a replay service."""
-    who = {"run_id": OTHER_RUN, "agent": 0, "contract": contract}
+    who = {"run": OTHER_RUN, "agent": 0, "contract": contract}
 
     def insert(random: Random) -> list[bytes]:
-        message = InsertUnrolls(**who, writer=random.getrandbits(63), sequence=1, oldest_sequence=1, num_unrolls=random.choice([1, 32]))
-        return [*(bytes(frame) for frame in encode_arrays(message, {"x": np.zeros(4, np.uint8)})), bytes(16)]
+        message = InsertUnrolls(**who, client=str(random.getrandbits(63)), id=1, oldest=1, num_unrolls=random.choice([1, 32]))
+        return [*(bytes(frame) for frame in [*encode(message), *pack_arrays({"x": np.zeros(4, np.uint8)})]), bytes(16)]
 
     return [
         insert,
-        lambda random: [header(SampleUnrolls(**who, request_id=random.getrandbits(20), num_unrolls=random.randint(1, 256)))],
-        lambda random: [header(SampleEpisode(**who, request_id=random.getrandbits(20)))],
-        lambda random: [header(SamplePart(**who, request_id=random.getrandbits(20), episode=(0, 1, 2, 3, 4), first_step=5))],
+        lambda random: [header(SampleUnrolls(**who, id=random.getrandbits(20), num_unrolls=random.randint(1, 256)))],
+        lambda random: [header(SampleEpisode(**who, id=random.getrandbits(20)))],
+        lambda random: [header(SamplePart(**who, id=random.getrandbits(20), episode=(0, 1, 2, 3, 4), first_step=5))],
     ]
 
 
@@ -376,9 +370,7 @@ def population_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
         counts = {"env_frames": random.getrandbits(40), "learner_updates": random.getrandbits(30), "num_episodes": random.getrandbits(20)}
         fields = {"agent": random.randrange(4), "contract": contract, "fitness": random.random(), "checkpoint": (1, 2), **counts}
         own = (OwnSetting(key="loss.entropy_cost", value=random.random()),)
-        return [
-            header(MemberReport(request_id=random.getrandbits(20), run_id=OTHER_RUN, settings=own, applied=None, declined=None, **fields))
-        ]
+        return [header(MemberReport(id=random.getrandbits(20), run=OTHER_RUN, settings=own, applied=None, declined=None, **fields))]
 
     return [report]
 
@@ -387,7 +379,7 @@ def inference_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
     """Valid messages that an outsider may send to an inference service."""
 
     def act(random: Random) -> list[bytes]:
-        who = {"run_id": OTHER_RUN, "agent": 0, "contract": contract, "num_environments": random.randint(1, 64)}
-        return [header(Act(**who, request_id=1 + random.getrandbits(20), has_state=random.random() < 0.5)), bytes(300), bytes(500)]
+        who = {"run": OTHER_RUN, "agent": 0, "contract": contract, "num_environments": random.randint(1, 64)}
+        return [header(Act(**who, id=1 + random.getrandbits(20), has_state=random.random() < 0.5)), bytes(300), bytes(500)]
 
     return [act]

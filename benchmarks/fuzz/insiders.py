@@ -11,8 +11,9 @@ import numpy as np
 import zmq
 import zstandard
 
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import (
+    UNROLLS,
     Ack,
     Credit,
     CreditRequest,
@@ -25,7 +26,7 @@ from herd.protocols.unrolls.messages import (
     Welcome,
     actor_identity,
 )
-from herd.rpc.codec import decode_header, encode
+from herd.rpc.codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,8 +79,8 @@ class Insider:
 
     def join(self, run_id: str, contract: str) -> None:
         hello = Hello(
-            request_id=1,
-            run_id=run_id,
+            id=1,
+            run=run_id,
             agent=0,
             contract=contract,
             actor_index=self.key[0],
@@ -149,7 +150,7 @@ class Insider:
         while time.monotonic() < deadline:
             if not self._socket.poll(1000, zmq.POLLIN):
                 continue
-            answer = decode_header(self._socket.recv_multipart()[0])
+            answer = UNROLLS.decode(self._socket.recv_multipart()[0])
             self._granted = getattr(answer, "granted_unrolls", self._granted)
             if isinstance(answer, kind):
                 return
@@ -163,7 +164,7 @@ class Insider:
             arrays["row_valid"][...] = True
         fields: dict[str, Any] = {"sequence": self._sequence, "num_frames": self._frames_per_unroll, "num_unrolls": 1, **changes}
         fields.setdefault("generated_frames", self.generated + fields["num_frames"])
-        return [bytes(frame) for frame in encode_arrays(Unrolls(**fields), arrays)]
+        return [bytes(frame) for frame in [*encode(Unrolls(**fields)), *pack_arrays(arrays)]]
 
     def _valid(self) -> dict[str, np.ndarray]:
         arrays = self._layout.allocate(1)
@@ -209,15 +210,13 @@ class Insider:
         """Return 64 MiB of zeros, compressed, for an array that is announced with 1 kB."""
         frames = self._message()
         header = _header(frames)
-        position = [array.name for array in header.arrays].index("frames")
+        position = [field.name for field in self._layout.fields].index("frames")
         how = self._random.choice(["lz4", "zstd"])
         zeros = bytes(64 << 20)
         frames[1 + position] = (
             lz4.block.compress(zeros, store_size=False) if how == "lz4" else zstandard.ZstdCompressor(level=1).compress(zeros)
         )
-        arrays = list(header.arrays)
-        arrays[position] = arrays[position].model_copy(update={"compression": how})
-        frames[0] = bytes(encode(header.model_copy(update={"arrays": tuple(arrays)}))[0])
+        frames[0] = bytes(encode(header.model_copy(update={"compression": how}))[0])
         return frames
 
     def _episode(self, **changes: object) -> EpisodeReport:
@@ -226,6 +225,6 @@ class Insider:
 
 
 def _header(frames: list[bytes]) -> Unrolls:
-    header = decode_header(frames[0])
+    header = UNROLLS.decode(frames[0])
     assert isinstance(header, Unrolls)
     return header

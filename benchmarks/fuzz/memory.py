@@ -28,11 +28,11 @@ import psutil
 
 from benchmarks.fuzz.siege import question
 from herd.cli.keys import make_keys
+from herd.components.suites import environment_spec
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
 from herd.config.run_contract import contract_digest
 from herd.config.settings import SecuritySettings
-from herd.envs.make import environment_spec
 from herd.protocols.weights.messages import GetWeights, PublishSlice
 from herd.rpc.codec import encode
 from herd.telemetry.scrape import scrape, total
@@ -154,7 +154,7 @@ class BusyClient(threading.Thread):
     def _question(self, request_id: int) -> Sequence[Frame]:
         if self.server.service != "paramserver":
             return [question(self.server.service)]
-        return encode(GetWeights(request_id=request_id, run_id=self.run_id, agent=0, contract=self.contract, have=None))
+        return encode(GetWeights(id=request_id, run=self.run_id, agent=0, contract=self.contract, have=None))
 
 
 def pour(server: Server, seconds: float, num_connections: int, head: bytes, data: bytes) -> None:
@@ -205,7 +205,7 @@ def large_version(server: Server, client: BusyClient, seconds: float) -> None:
     if server.mode == "clear":
         payload = bytes(VERSION_BYTES)
         version = PublishSlice(
-            run_id=client.run_id,
+            run=client.run_id,
             agent=0,
             contract=client.contract,
             lineage=1,

@@ -13,21 +13,20 @@ from herd_learner.ledger import Ledger
 from herd_learner.queue import UnrollQueue
 from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
-from herd_paramserver.requests import Reply
 from herd_paramserver.store import WeightsStore
 from herd_population.controller import Controller
-from herd_population.exchange import report_of
 
-from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, golden, join, split, weights_seeds
+from benchmarks.fuzz.targets import CONTRACT, LAYOUT, RUN, SERVED, asked, golden, join, split, weights_seeds
 from herd.config.services import BanditSettings, PopulationSettings
-from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
-from herd.protocols.population.messages import MemberAnswer, MemberReport, OwnSetting
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode
+from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport, OwnSetting
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import CreditRequest, Hello, HelloRequired, Unrolls, actor_identity
-from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.protocols.weights.messages import WEIGHTS
+from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
-from herd.rpc.served_run import ServedRun
+from herd.rpc.serving import RequestRefused
 from herd.transport import Peer
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ def fuzz_learner(data: bytes) -> None:
     """Send unrolls within credit twice: the ledger balances, credit is bounded, and nothing is counted twice."""
     ledger, credit = Ledger(), CreditPool(CAPACITY, expires_seconds=60.0)
     ingest = Ingest(
-        run_id=RUN,
-        contract=CONTRACT,
+        run=SERVED,
         layout=LAYOUT,
         action_repeat=4,
         ledger=ledger,
@@ -62,7 +60,7 @@ def fuzz_learner(data: bytes) -> None:
         on_episode=lambda *_: None,
         on_unrolls=lambda *_: None,
     )
-    hello = {"request_id": 1, "run_id": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 2, "oldest_sequence": 1}
+    hello = {"id": 1, "run": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 2, "oldest_sequence": 1}
     ingest.on_message(PEER, encode(Hello(actor_index=3, incarnation=7, **hello)), 0.0)
     frames, counts = split(data), []
     for _ in range(2):
@@ -93,12 +91,12 @@ def learner_seeds() -> list[bytes]:
     frames = 2 * LAYOUT.new_steps * 4
     for compression in ("none", "zstd", "lz4"):
         message = Unrolls(sequence=1, generated_frames=frames, num_frames=frames, num_unrolls=2)
-        seeds.append(join([bytes(frame) for frame in encode_arrays(message, arrays, compression)]))
+        seeds.append(join([bytes(frame) for frame in [*encode(message), *pack_arrays(arrays, compression)]]))
     return seeds
 
 
-BANDIT = BanditSettings(bandits=2)
-BANDITS = new_bandits(BANDIT, ["catch"], seed=1, num_agents=2)
+BANDIT_SETTINGS = BanditSettings(bandits=2)
+BANDITS = new_bandits(BANDIT_SETTINGS, ["catch"], seed=1, num_agents=2)
 """Created once and never reset: inputs leave finite state, or an assertion fails."""
 
 
@@ -106,26 +104,26 @@ def fuzz_bandit(data: bytes) -> None:
     """Report games and request temperatures, twice. What is refused changes nothing, and every value stays finite."""
     window = RequestWindow()
     handler = ExchangeHandler(
-        BANDIT,
-        run_id=RUN,
-        contract=CONTRACT,
+        BANDIT_SETTINGS,
         action_repeat=4,
         bandits=BANDITS,
         window=window,
         generator=draw_generator(BANDITS, seed=1),
         learns=True,
-        num_agents=2,
     )
     for head, payloads in messages_of(data):
         before = _counted(window)
         try:
-            answer = handler.answer(decode_header(head), num_payloads=len(payloads))
+            request = asked(BANDIT, [head, *payloads])
+            if request is None or request.message.agent > 1:
+                continue
+            answer = handler.answer(request)
         except MalformedMessage:
             assert _counted(window) == before
             continue
         if answer.message is not None:
             encode(answer.message)
-        if answer.outcome in ("late", "evaluation", "refused"):
+        if answer.outcome in ("late", "evaluation"):
             assert _counted(window) == before
         assert all(np.isfinite(bandit.evaluation).all() for bandit in BANDITS.values())
 
@@ -138,32 +136,35 @@ def _counted(window: RequestWindow) -> tuple[object, ...]:
 
 def bandit_seeds() -> list[bytes]:
     """Return a request, and the next one, which reports its games."""
-    who = {"run_id": RUN, "agent": 1, "contract": CONTRACT, "incarnation": 5}
+    who = {"run": RUN, "agent": 1, "contract": CONTRACT, "client": "5"}
     starting = (StartingEpisode(task_id=0, environment_slot=0, episode_id=1), StartingEpisode(task_id=0, environment_slot=1, episode_id=1))
     played = {"task_id": 0, "environment_slot": 0, "episode_id": 1, "agent_steps": 9, "reused": False}
     finished = (FinishedEpisode(episode_return=1.0, inverse_temperature=0.5, **played),)
-    first = ExchangeTemperatures(request_id=1, purpose="training", finished=(), starting=starting, **who)
-    second = ExchangeTemperatures(request_id=2, purpose="training", finished=finished, starting=starting, **who)
-    asked = ExchangeTemperatures(request_id=3, purpose="evaluation", finished=(), starting=starting, **who)
+    first = ExchangeTemperatures(id=1, purpose="training", finished=(), starting=starting, **who)
+    second = ExchangeTemperatures(id=2, purpose="training", finished=finished, starting=starting, **who)
+    asked = ExchangeTemperatures(id=3, purpose="evaluation", finished=(), starting=starting, **who)
     return [join([_head(first), _head(second)]), join([_head(second), _head(second)]), join([_head(asked)]), join([_head(first)])]
 
 
 def fuzz_population(data: bytes) -> None:
     """Report as two members of a population: the journal accepts every event, and every order can be sent."""
     rules = PopulationSettings(strategy="pbt", fitness="episode_return", fitness_episodes=1, burn_in_env_frames=0)
-    run = ServedRun("population", "--population", RUN, CONTRACT, 2)
     controller = Controller(rules, num_members=2, seed=1, is_allowed=lambda values: values.keys() == {RATE})
     for head, payloads in messages_of(data):
         try:
-            report = report_of(decode_header(head), num_payloads=len(payloads))
+            request = asked(POPULATION, [head, *payloads])
         except MalformedMessage:
             continue
-        if run.mismatch(report.run_id, report.agent, report.contract) or controller.objection(report):
+        if request is None or request.message.agent > 1:
+            continue
+        report = request.message
+        assert isinstance(report, MemberReport)
+        if controller.objection(report):
             continue
         for event in controller.heard(report):
             assert type(event).model_validate_json(event.model_dump_json()) == event
             controller.note(event)
-        encode(MemberAnswer(request_id=report.request_id, order=controller.order_of(report.agent)))
+        encode(MemberAnswer(id=report.id, order=controller.order_of(report.agent)))
 
 
 def population_seeds() -> list[bytes]:
@@ -171,8 +172,8 @@ def population_seeds() -> list[bytes]:
 
     def report(agent: int, fitness: float, **changes: object) -> bytes:
         fields = {
-            "request_id": 1,
-            "run_id": RUN,
+            "id": 1,
+            "run": RUN,
             "agent": agent,
             "contract": CONTRACT,
             "env_frames": 5000,
@@ -193,15 +194,19 @@ def population_seeds() -> list[bytes]:
 def fuzz_replica(data: bytes) -> None:
     """Send two requests to a replica; the messages for its parent can be sent."""
     store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
-    handler = ReplicaHandler(run_id=RUN, contract=CONTRACT, stores=(store,), relay=RelayTable(), upstream="tcp://parent:7200")
+    handler = ReplicaHandler(stores=(store,), relay=RelayTable(), upstream="tcp://parent:7200")
     for head, payloads in messages_of(data):
         try:
-            action = handler.answer(decode_header(head), [memoryview(payload) for payload in payloads], peer=b"stranger", now=0.0)
-        except MalformedMessage:
+            request = asked(WEIGHTS, [head, *payloads])
+            if request is None or request.message.agent:
+                continue
+            answer = handler.answer(request, 0.0)
+        except (MalformedMessage, RequestRefused):
             continue
-        if action is not None:
-            encode(action.message)
-        assert not isinstance(action, Reply) or action.new_version is None
+        for message in (answer.message, answer.to_parent):
+            if message is not None:
+                encode(message)
+        assert answer.new_version is None
         assert (store.visible, store.num_bytes) == (None, 0)
 
 

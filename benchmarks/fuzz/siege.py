@@ -22,20 +22,20 @@ MEBIBYTE = 1 << 20
 
 def question(name: str) -> bytes:
     """Return a short request that this server answers for any client."""
-    of_another = {"run_id": OTHER_RUN, "contract": "c"}
+    of_another = {"run": OTHER_RUN, "contract": "c"}
     if name == "learner":
         return header(CreditRequest(wanted_unrolls=1))
     if name == "bandit":
-        nothing = {"agent": 0, "incarnation": 1, "purpose": "evaluation", "finished": (), "starting": ()}
-        return header(ExchangeTemperatures(request_id=1, **of_another, **nothing))
+        nothing = {"agent": 0, "client": "1", "purpose": "evaluation", "finished": (), "starting": ()}
+        return header(ExchangeTemperatures(id=1, **of_another, **nothing))
     if name == "replay":
-        return header(SampleEpisode(request_id=1, agent=0, **of_another))
+        return header(SampleEpisode(id=1, agent=0, **of_another))
     if name == "population":
         (report,) = population_bases("c")[0](Random(0))
         return report
     if name == "inference":
-        return header(Act(request_id=1, agent=0, num_environments=1, has_state=False, **of_another))
-    return header(GetWeights(request_id=1, have=None, **of_another))
+        return header(Act(id=1, agent=0, num_environments=1, has_state=False, **of_another))
+    return header(GetWeights(id=1, have=None, **of_another))
 
 
 def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: int, seconds: float, deaf: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,27 +15,28 @@ from herd_inference.exchange import ActingHandler
 from herd_inference.sessions import Sessions
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
-from herd_paramserver.requests import Reply
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import WeightsStore
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
 from herd_replay.segments import SegmentLog
 from herd_replay.store import EpisodeStore
-from herd_replay.writers import Writers
 
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.protocols.inference.messages import Act, Acted
+from herd.protocols.bandit.messages import BANDIT
+from herd.protocols.inference.messages import INFERENCE, Act, Acted
 from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
-from herd.protocols.replay.messages import InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.population.messages import POPULATION
+from herd.protocols.replay.messages import REPLAY, InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
 from herd.protocols.replay.pieces import inserted_layout
 from herd.protocols.replay.samples import read_parts
-from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
-from herd.protocols.unrolls.messages import Unrolls
-from herd.protocols.weights.messages import GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, StalePublish
-from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, decode_header, encode
+from herd.protocols.unrolls.arrays import pack_arrays, read_arrays
+from herd.protocols.unrolls.messages import UNROLLS, Unrolls
+from herd.protocols.weights.messages import WEIGHTS, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, StalePublish
+from herd.rpc.codec import MAX_REASON_CHARACTERS, Conversation, MalformedMessage, encode
 from herd.rpc.envelope import PROTOCOL_VERSION, Refused
+from herd.rpc.serving import AtMostOnce, Received, RequestRefused, ServedRun, read
 from herd.transport import Peer
 
 if TYPE_CHECKING:
@@ -71,28 +73,42 @@ def golden(prefix: str = "") -> list[list[bytes]]:
     return [[bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]] for path in sorted(GOLDEN.glob(f"{prefix}*.hex"))]
 
 
+CONVERSATIONS = (UNROLLS, WEIGHTS, BANDIT, REPLAY, POPULATION, INFERENCE)
+SERVED = ServedRun("an.address", RUN, CONTRACT, range(3))
+STRANGER = Peer(b"stranger")
+
+
+def asked(conversation: Conversation, frames: Sequence[bytes]) -> Received | None:
+    """Return the request in ``frames`` as a server reads it; None if it is refused."""
+    try:
+        return Received(STRANGER, read(conversation, SERVED, STRANGER, frames), [memoryview(frame) for frame in frames[1:]])
+    except RequestRefused as refused:
+        encode(Refused(reason=refused.reason))
+        return None
+
+
 def fuzz_header(data: bytes) -> None:
     """Decode a header. A decoded header must survive another round; a refusal must be loggable."""
-    error: MalformedMessage | None = None
-    try:
-        message = decode_header(data)
-    except MalformedMessage as malformed:
-        error = malformed
-    if error is not None:
+    for conversation in CONVERSATIONS:
+        try:
+            message = conversation.decode(data)
+        except MalformedMessage as malformed:
+            error = malformed
+        else:
+            again = encode(message)[0]
+            assert encode(conversation.decode(again))[0] == again
+            continue
         assert error.reason.isprintable()
         assert error.reason.isascii()
         assert len(error.reason) <= MAX_REASON_CHARACTERS
-        assert error.label in ("header", "size", "protocol")
-        return
-    again = encode(message)[0]
-    assert encode(decode_header(again))[0] == again
+        assert error.label in ("header", "size", "protocol", "unexpected")
 
 
 def fuzz_unrolls(data: bytes) -> None:
     """Decode unrolls; a refused message does not change the receiver's arrays."""
     frames = split(data)
     try:
-        message = decode_header(frames[0])
+        message = UNROLLS.decode(frames[0])
     except MalformedMessage:
         return
     if not isinstance(message, Unrolls) or message.num_unrolls > MAX_UNROLLS:
@@ -101,7 +117,7 @@ def fuzz_unrolls(data: bytes) -> None:
     for array in out.values():
         array.view("u1")[...] = 1
     try:
-        read_arrays(message, frames[1:], LAYOUT, out)
+        read_arrays(frames[1:], message.num_unrolls, LAYOUT, out, message.compression)
     except MalformedMessage:
         assert all(bool((array.view("u1") == 1).all()) for array in out.values())
 
@@ -111,25 +127,24 @@ def fuzz_weights(data: bytes) -> None:
     store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
     liveness = Liveness(1, now=0.0)
     leases = PlaceLeases(liveness, now=0.0, lease_seconds=30.0, max_leases=4)
-    handler = RootHandler(run_id=RUN, contract=CONTRACT, stores=(store,), leases=leases, liveness=liveness)
+    handler = RootHandler(stores=(store,), leases=leases, liveness=liveness)
     frames = split(data)
     for start in (0, 2):
         if start >= len(frames):
             return
         before = (store.visible, store.newest, store.num_bytes, leases.holders())
-        payloads = [memoryview(frame) for frame in frames[start + 1 : start + 2]]
-        try:
-            message = decode_header(frames[start])
-            # Mutation never finds a SHA-256, so half of the slices get the right digest.
-            if isinstance(message, PublishSlice) and payloads and message.updates % 2:
-                message = message.model_copy(update={"digest": hashlib.sha256(payloads[0]).hexdigest()})
-            action = handler.answer(message, payloads, peer=Peer(b"stranger"), now=0.0)
-        except MalformedMessage:
-            refused = True
-        else:
-            refused = isinstance(action, Reply) and isinstance(action.message, Refused | StalePublish)
-            if isinstance(action, Reply):
-                encode(action.message)
+        refused = True
+        with suppress(MalformedMessage, RequestRefused):
+            request = asked(WEIGHTS, frames[start : start + 2])
+            if request is not None and request.message.agent == 0:
+                message = request.message
+                # Mutation never finds a SHA-256, so half of the slices get the right digest.
+                if isinstance(message, PublishSlice) and request.payloads and message.updates % 2:
+                    message = message.model_copy(update={"digest": hashlib.sha256(request.payloads[0]).hexdigest()})
+                answer = handler.answer(request._replace(message=message), 0.0)
+                refused = isinstance(answer.message, StalePublish)
+                if answer.message is not None:
+                    encode(answer.message)
         if refused:
             assert (store.visible, store.newest, store.num_bytes, leases.holders()) == before
         assert store.num_bytes <= 2 * 4096
@@ -141,11 +156,8 @@ class _Replay:
     def __init__(self) -> None:
         self.assembler = Assembler(1 << 20)
         self.store = EpisodeStore(capacity_steps=1000, max_bytes=lambda: 1 << 26, unroll_length=LAYOUT.new_steps, log=SegmentLog(1 << 14))
-        self.writers = Writers()
+        self.writers: AtMostOnce[None] = AtMostOnce(100, in_order=True)
         self.handler = ReplayHandler(
-            run_id=RUN,
-            contract=CONTRACT,
-            num_agents=3,
             layout=LAYOUT,
             replica=Replica(0, 1),
             assembler=self.assembler,
@@ -164,31 +176,32 @@ def fuzz_replay(data: bytes) -> None:
     """Send one message to a replica of the replay service and draw from it; or give a learner a replica's possible answer."""
     frames = split(data)
     try:
-        message = decode_header(frames[0])
+        message = REPLAY.decode(frames[0])
         if isinstance(message, Sampled):
             _read_sample(message, frames[1:])
             return
+        if (request := asked(REPLAY, frames)) is None:
+            return
         replay = _Replay()
         before = replay.state()
-        answer = replay.handler.answer(message, frames[1:])
+        answer = replay.handler.answer(request)
     except MalformedMessage:
         return
     if answer.outcome != "inserted":
         assert replay.state() == before
-    asked = {"request_id": 1, "run_id": RUN, "agent": 0, "contract": CONTRACT}
-    part = SamplePart(**asked, episode=(2, 5, 0, 0, 0), first_step=LAYOUT.new_steps)
-    for request in (SampleUnrolls(**asked, num_unrolls=5), SampleEpisode(**asked), part):
-        head, *payload = replay.handler.answer(request, []).frames
-        sampled = decode_header(head)
-        assert isinstance(sampled, Sampled)
-        _read_sample(sampled, [bytes(frame) for frame in payload])
+    who = {"id": 1, "run": RUN, "agent": 0, "contract": CONTRACT}
+    part = SamplePart(**who, episode=(2, 5, 0, 0, 0), first_step=LAYOUT.new_steps)
+    for draw in (SampleUnrolls(**who, num_unrolls=5), SampleEpisode(**who), part):
+        drawn = replay.handler.answer(Received(STRANGER, draw))
+        assert isinstance(drawn.message, Sampled)
+        _read_sample(drawn.message, [bytes(frame) for frame in drawn.payloads])
 
 
 def fuzz_inference(data: bytes) -> None:
     """Send two requests to the inference service, and give an actor the service's possible answer; then serve an honest client."""
     batches = Batches(3, batch_size=4, deadline_seconds=0.0)
     sessions = Sessions(4, batches.discard)
-    handler = ActingHandler(run_id=RUN, contract=CONTRACT, num_agents=3, max_request=4, layout=ACTING, sessions=sessions, batches=batches)
+    handler = ActingHandler(max_request=4, layout=ACTING, sessions=sessions, batches=batches)
     frames = split(data)
     for start in (0, 3):
         if start >= len(frames):
@@ -196,12 +209,13 @@ def fuzz_inference(data: bytes) -> None:
         payloads = frames[start + 1 : start + 3]
         before = (len(sessions), sessions.num_environments, len(batches))
         try:
-            message = decode_header(frames[start])
-            if isinstance(message, Acted):
+            if isinstance(INFERENCE.decode(frames[start]), Acted):
                 read_answer(payloads, 2, ACTING)
                 return
-            decision = handler.take(message, payloads, peer=Peer(b"stranger"), now=0.0)
-        except MalformedMessage:
+            if (request := asked(INFERENCE, [frames[start], *payloads])) is None:
+                continue
+            decision = handler.take(request, 0.0)
+        except (MalformedMessage, RequestRefused):
             assert (len(sessions), sessions.num_environments, len(batches)) == before
             continue
         if decision.outcome != "new":
@@ -209,14 +223,16 @@ def fuzz_inference(data: bytes) -> None:
         assert len(batches) <= len(sessions)
         assert sessions.num_environments <= 4
     honest = split(_asking(has_state=True))
-    assert handler.take(decode_header(honest[0]), honest[1:], peer=Peer(b"honest"), now=0.0).outcome == "new"
+    request = asked(INFERENCE, honest)
+    assert request is not None
+    assert handler.take(request._replace(peer=Peer(b"honest")), 0.0).outcome == "new"
 
 
 def inference_seeds() -> list[bytes]:
     """Return rows with and without their state, one after the other, and an answer."""
     requests = [_asking(has_state=has_state) for has_state in (True, False)]
     answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields}
-    acted = [bytes(encode(Acted(request_id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields, answer)]
+    acted = [bytes(encode(Acted(id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields, answer)]
     return [requests[0] + requests[1], *requests, join(acted)]
 
 
@@ -225,7 +241,7 @@ def _asking(*, has_state: bool) -> bytes:
     arrays = {field.name: np.zeros((2, *field.shape), field.dtype) for field in fields}
     shape = ACTING.planes_shape(has_state=has_state)
     assert shape is not None
-    act = Act(run_id=RUN, agent=2, contract=CONTRACT, num_environments=2, request_id=2 - has_state, has_state=has_state)
+    act = Act(run=RUN, agent=2, contract=CONTRACT, num_environments=2, id=2 - has_state, has_state=has_state)
     return join([bytes(encode(act)[0]), pack_fields(fields, arrays), bytes(2 * int(np.prod(shape)))])
 
 
@@ -312,15 +328,17 @@ def replay_seeds() -> list[bytes]:
         arrays["index_in_episode"][1], arrays["episode_id"][1] = 2 - end, 1
         arrays["game_reset"][1, 0] = end == 2
         arrays["frames"][...] = np.arange(arrays["frames"].size).reshape(arrays["frames"].shape) % 7
-        message = InsertUnrolls(run_id=RUN, agent=2, contract=CONTRACT, writer=1, sequence=1, oldest_sequence=1, num_unrolls=2)
+        message = InsertUnrolls(run=RUN, agent=2, contract=CONTRACT, client="1", id=1, oldest=1, num_unrolls=2)
         actors = np.full((2, 2), 5, np.int64).tobytes()
-        frames = [*(bytes(frame) for frame in encode_arrays(message, arrays, "zstd")), actors]
-        seeds.append(join(frames))
+        payload = [*(bytes(frame) for frame in pack_arrays(arrays)), actors]
+        seeds.append(join([bytes(encode(message)[0]), *payload]))
         replay = _Replay()
-        replay.handler.answer(decode_header(frames[0]), frames[1:])
-        asked = {"request_id": 1, "run_id": RUN, "agent": 0, "contract": CONTRACT}
-        for request in (SampleUnrolls(**asked, num_unrolls=3), SampleEpisode(**asked)):
-            seeds += [join(encode(request)), join([bytes(frame) for frame in replay.handler.answer(request, []).frames])]
+        replay.handler.answer(Received(STRANGER, message, [memoryview(frame) for frame in payload]))
+        who = {"id": 1, "run": RUN, "agent": 0, "contract": CONTRACT}
+        for request in (SampleUnrolls(**who, num_unrolls=3), SampleEpisode(**who)):
+            drawn = replay.handler.answer(Received(STRANGER, request))
+            assert drawn.message is not None
+            seeds += [join(list(map(bytes, encode(request)))), join(list(map(bytes, [*encode(drawn.message), *drawn.payloads])))]
     return seeds
 
 
@@ -337,14 +355,14 @@ def unrolls_seeds() -> list[bytes]:
 def weights_seeds() -> list[bytes]:
     """Return every golden header followed by a slice, and requests that belong together."""
     payload = b"weights"
-    slice_of = {"run_id": RUN, "agent": 0, "contract": CONTRACT, "lineage": 1, "updates": 1}
+    slice_of = {"run": RUN, "agent": 0, "contract": CONTRACT, "lineage": 1, "updates": 1}
     digest = hashlib.sha256(payload).hexdigest()
     first = bytes(encode(PublishSlice(**slice_of, index=0, count=2, digest=digest))[0])
     second = bytes(encode(PublishSlice(**slice_of, index=1, count=2, digest=digest))[0])
     whole = bytes(encode(PublishSlice(**slice_of, index=0, count=1, digest=digest))[0])
-    get = bytes(encode(GetWeights(request_id=1, run_id=RUN, agent=0, contract=CONTRACT, have=None))[0])
+    get = bytes(encode(GetWeights(id=1, run=RUN, agent=0, contract=CONTRACT, have=None))[0])
     beat = bytes(encode(PublishHeartbeat(**slice_of, index=0, count=1))[0])
-    lease = bytes(encode(LeaseIndex(request_id=1, run_id=RUN, holder="h", agent=0, index=1))[0])
+    lease = bytes(encode(LeaseIndex(id=1, run=RUN, client="h", place=(0, 1)))[0])
     pairs = [join([first, payload, second, payload]), join([whole, payload, beat]), join([whole, payload, get]), join([lease]), join([get])]
     return pairs + [join([frames[0], payload]) for frames in golden() if len(frames[0]) < 2**16]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine.measurement import Measurement, measure
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest, run_layout
-from herd.envs.make import environment_spec
 from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
-from herd.protocols.unrolls.messages import Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
-from herd.rpc.codec import decode_header, encode
+from herd.protocols.unrolls.messages import UNROLLS, Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
+from herd.rpc.codec import encode
 from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller, Waker
 
@@ -66,18 +66,18 @@ class LearnerEnd:
                         self._router.send(peer, encode(answer))
 
     def _answer(self, peer: Peer, frames: list[memoryview]) -> Message | None:
-        message = decode_header(frames[0])
+        message = UNROLLS.decode(frames[0])
         payload: list[Frame] = list(frames[1:])
         match message:
             case Hello():
                 self._credit.on_hello(peer, message.max_unrolls, 0.0)
-                return Welcome(request_id=message.request_id, accepted_sequence=message.oldest_sequence - 1, granted_unrolls=0)
+                return Welcome(id=message.id, accepted_sequence=message.oldest_sequence - 1, granted_unrolls=0)
             case CreditRequest():
                 self._credit.on_credit_request(peer, message.wanted_unrolls, 0.0)
                 return Credit(granted_unrolls=self._credit.granted(peer))
             case Unrolls():
                 self._credit.on_message_received(peer, message.num_unrolls, 0.0)
-                read_arrays(message, payload, self._layout, self._arrays)
+                read_arrays(payload, message.num_unrolls, self._layout, self._arrays, message.compression)
                 self._credit.on_consumed(message.num_unrolls)
                 return Ack(sequence=message.sequence, granted_unrolls=self._credit.granted(peer))
             case _:

@@ -15,6 +15,7 @@ from herd.config.settings import StopSettings
 from herd.launch.readings import ChildState, Readings
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import ScrapeError, parse
+from herd.topology import COMPONENT_NAMES
 from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot
 from herd.view.terminal import facts, make_table, table_console
 
@@ -118,7 +119,7 @@ def read_release(cluster: Cluster, release: str, seconds: float) -> ReleaseStatu
             "restarts": sum(pod.restarts for pod in pods if pod.component == name),
             "states": dict(Counter(pod.state for pod in pods if pod.component == name)),
         }
-        for name, number in wanted.items()
+        for name, number in sorted(wanted.items(), key=lambda item: COMPONENT_NAMES.index(item[0]))
     }
     return ReleaseStatus(release, cluster.namespace, components, pods, run, bool(agents) and answering == agents.keys(), notes)
 
@@ -155,6 +156,7 @@ def print_release(status: ReleaseStatus, console: Console, *, show_all: bool) ->
     if status.learners_answer:
         console.print(*facts(status.run), "frames count from the start of the learner\n", sep="\n", highlight=False)
     table = make_table("component", "ready", "restarts", "pods")
+    table.columns[-1].justify = "left"
     for name, row in status.components.items():
         states = ", ".join(f"{number:,} {state}" for state, number in row["states"].items())
         table.add_row(name, f"{row['ready']:,}/{row['wanted']:,}", f"{row['restarts']:,}", states or "-")
@@ -162,6 +164,8 @@ def print_release(status: ReleaseStatus, console: Console, *, show_all: bool) ->
     listed = [pod for pod in status.pods if show_all or not pod.ready or pod.restarts]
     listed.sort(key=lambda pod: (pod.ready, -pod.restarts) if not show_all else (False, 0))
     table = make_table("pod", "restarts", "state", "node", "")
+    for column in table.columns[2:]:
+        column.justify = "left"
     for pod in listed if show_all else listed[:MAX_PODS]:
         state = pod.state if pod.ready or pod.state != "Running" else "not ready"
         table.add_row(pod.name, str(pod.restarts), state, pod.node or "-", pod.trouble)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from herd.rpc.codec import MalformedMessage
 
 if TYPE_CHECKING:
-    from herd.rpc.envelope import Compression
+    from herd.protocols.unrolls.messages import Compression
     from herd.transport import Frame
 
 

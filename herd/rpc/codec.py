@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 from pydantic import ValidationError
 
-from herd.rpc.envelope import ARRAY_HEADERS, MAX_HEADER_BYTES, PROTOCOL_VERSION, TYPES, ArrayHeader, Message
+from herd.rpc.envelope import MAX_HEADER_BYTES, PROTOCOL_VERSION, Message, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from herd.transport import Frame
 
 MAX_ELEMENTS = 4096
@@ -21,17 +18,11 @@ MAX_ELEMENTS = 4096
 FEW_ELEMENTS = 16
 """Length that any list may have; shapes and versions are shorter."""
 LEAST_ELEMENT_BYTES = 32
-"""Minimum size of an element of longer lists: a starting game takes 40 bytes, and an array 25, in a list of at most 32. msgpack allocates
-the announced length of a list, so without this limit nested lists of three bytes each would take 10,000 times their size."""
-
+"""Minimum size of an element of longer lists: a starting game takes 40 bytes. msgpack allocates the announced length of a list, so without
+this limit nested lists of three bytes each would take 10,000 times their size."""
 MAX_KEYS = 32
 """Maximum size of a map; headers have fewer entries."""
-ARRAYS_KEY = msgpack.packb("arrays")
-ARRAYS_KEPT = 64
-"""Number of descriptions of arrays that are cached by their bytes, at most 6 kB each. A run has few: one for each size of message and each
-choice of compressed arrays."""
 NOT_MESSAGEPACK = (ValueError, TypeError, OverflowError, msgpack.UnpackException)
-
 MAX_REASON_CHARACTERS = 200
 """Maximum length of the reason for a malformed message, which may quote the message."""
 
@@ -55,15 +46,15 @@ class MalformedMessage(Exception):  # noqa: N818  named after the message
 
 
 class OtherProtocol(MalformedMessage):
-    """A message of another protocol version; servers refuse it with ``reason``, under ``request_id`` if it has one."""
+    """A message of another protocol version; servers refuse it with ``reason``, under its ``id`` if it has one."""
 
-    def __init__(self, version: int, request_id: int | None) -> None:
+    def __init__(self, version: int, id: int) -> None:  # noqa: A002  the field's name
         super().__init__(
             f"the message is of protocol version {version}, and this process speaks version {PROTOCOL_VERSION}: "
             "run the same release of Herd in every process of the run",
             "protocol",
         )
-        self.request_id = request_id
+        self.id = id
 
 
 def payload_digest(payload: Frame) -> str:
@@ -78,120 +69,67 @@ def encode(message: Message) -> list[Frame]:
         ValueError: it is larger than ``MAX_HEADER_BYTES``.
 
     """
-    return [pack_header(message.model_dump())]
-
-
-def pack_header(header: Mapping[str, Any]) -> bytes:
-    """Return a header frame; raises ``ValueError`` if it is larger than ``MAX_HEADER_BYTES``."""
-    packed: bytes = msgpack.packb(header)
+    packed: bytes = msgpack.packb(message.header())
     if len(packed) > MAX_HEADER_BYTES:
         raise ValueError(f"header of {len(packed)} bytes exceeds {MAX_HEADER_BYTES}")
-    return packed
+    return [packed]
 
 
-def decode_header(frame: Frame) -> Message:
-    """Return the message in a header frame.
+class Conversation:
+    """The messages between a server and its clients. Whoever takes part in it understands no others."""
 
-    Raises:
-        OtherProtocol: a message of another protocol version.
-        MalformedMessage: any other error in it.
+    def __init__(self, server: str, *messages: type[Message]) -> None:
+        """``server``: its name in reasons, such as ``bandit``. `Refused` belongs to every conversation."""
+        self.server = server
+        kinds: tuple[type[Message], ...] = (*messages, Refused)
+        self.types: dict[str, type[Message]] = {kind.model_fields["type"].default: kind for kind in kinds}
 
-    """
-    if len(frame) > MAX_HEADER_BYTES:
-        raise MalformedMessage(f"header of {len(frame)} bytes exceeds {MAX_HEADER_BYTES}", "size")
-    packed = bytes(frame)
-    if ARRAYS_KEY in packed and (message := _with_known_arrays(packed)) is not None:
-        return message
-    try:
-        header = msgpack.unpackb(packed, **_limits(packed))
-    except NOT_MESSAGEPACK as error:
-        raise MalformedMessage(f"header is not MessagePack within limits: {type(error).__name__}") from error
-    try:
-        return validated(header)
-    except ValidationError as error:
-        _recognise_other_protocol(header)
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part)[:64] for part in first["loc"][:4])
-        raise MalformedMessage(f"header {where or 'map'}: {first['msg']}") from error
+    def decode(self, frame: Frame) -> Message:
+        """Return the message in a header frame.
 
+        Raises:
+            OtherProtocol: a message of another protocol version.
+            MalformedMessage: any other error in it.
 
-def validated(header: Any) -> Message:
-    """Return the message of a decoded header.
-
-    Raises:
-        MalformedMessage: its type is unknown.
-        ValidationError: a field is missing, unknown or invalid.
-
-    """
-    if not isinstance(header, dict):
-        raise MalformedMessage("header is not a map")
-    kind = header.get("type")
-    known = TYPES.get(kind) if isinstance(kind, str) else None
-    if known is None:
-        raise MalformedMessage(f"header type: {str(kind)[:64]!r} is not a type of message")
-    return known.model_validate(header)
-
-
-def _limits(packed: bytes) -> dict[str, Any]:
-    """Options for unpacking a header, which bound memory before validation. Tuples, because strict validation rejects lists."""
-    most_elements = min(MAX_ELEMENTS, FEW_ELEMENTS + len(packed) // LEAST_ELEMENT_BYTES)
-    return {
-        "use_list": False,
-        "max_str_len": 1024,
-        "max_bin_len": 0,
-        "max_array_len": most_elements,
-        "max_map_len": MAX_KEYS,
-        "max_ext_len": 0,
-    }
+        """
+        if len(frame) > MAX_HEADER_BYTES:
+            raise MalformedMessage(f"header of {len(frame)} bytes exceeds {MAX_HEADER_BYTES}", "size")
+        try:
+            # Limits that bound memory before validation. Tuples, because strict validation rejects lists.
+            header: Any = msgpack.unpackb(
+                frame,
+                use_list=False,
+                max_str_len=1024,
+                max_bin_len=0,
+                max_array_len=min(MAX_ELEMENTS, FEW_ELEMENTS + len(frame) // LEAST_ELEMENT_BYTES),
+                max_map_len=MAX_KEYS,
+                max_ext_len=0,
+            )
+        except NOT_MESSAGEPACK as error:
+            raise MalformedMessage(f"header is not MessagePack within limits: {type(error).__name__}") from error
+        if not isinstance(header, dict):
+            raise MalformedMessage("header is not a map")
+        name = header.get("type")
+        if not isinstance(name, str):
+            raise MalformedMessage("header without a type")
+        _check_version(header)
+        kind = self.types.get(name)
+        if kind is None:
+            raise MalformedMessage(f"{name[:64]!r} is not a message to or from a {self.server}", "unexpected")
+        try:
+            return kind.model_validate(header, extra="forbid" if kind.has_payload else "ignore")
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(str(part)[:64] for part in first["loc"][:4])
+            raise MalformedMessage(f"header {where}: {first['msg']}") from error
 
 
-def _with_known_arrays(packed: bytes) -> Message | None:
-    """Return the message in a header, with the description of its arrays taken from a cache; None if anything is unusual.
-
-    The description is most of a header and is the same in all messages of an actor. The result is the same as without the cache.
-    """
-    unpacker = msgpack.Unpacker(max_buffer_size=len(packed), **_limits(packed))
-    header: dict[str, Any] = {}
-    try:
-        unpacker.feed(packed)
-        num_keys = unpacker.read_map_header()
-        if num_keys > MAX_KEYS:
-            return None
-        for _ in range(num_keys):
-            key = unpacker.unpack()
-            start = unpacker.tell()
-            if key == "arrays":
-                unpacker.skip()
-                header[key] = _array_headers(packed[start : unpacker.tell()])
-            elif isinstance(key, str):
-                header[key] = unpacker.unpack()
-            else:
-                return None
-        return validated(header) if unpacker.tell() == len(packed) else None
-    except (*NOT_MESSAGEPACK, RecursionError, MalformedMessage):  # a ValidationError is a ValueError
-        return None
-
-
-@lru_cache(maxsize=ARRAYS_KEPT)
-def _array_headers(packed: bytes) -> tuple[ArrayHeader, ...]:
-    return ARRAY_HEADERS.validate_python(msgpack.unpackb(packed, **_limits(packed)))
-
-
-def _recognise_other_protocol(header: Any) -> None:
-    """Raise ``OtherProtocol`` if ``header``, which is invalid in this version, is a message of another version.
-
-    A hello contains its version. A message of version 1 differs only in that it has no agent.
-    """
-    if not isinstance(header, dict):
+def _check_version(header: dict[Any, Any]) -> None:
+    """Raise ``OtherProtocol`` if a header has another version. Those of version 2 and before have none, or ``protocol``."""
+    version = header.get("version", header.get("protocol", 2))
+    if version == PROTOCOL_VERSION and type(version) is int and "version" in header:
         return
-    protocol, request_id = header.get("protocol"), header.get("request_id")
-    answered = request_id if type(request_id) is int and 0 <= request_id < 2**63 else None
-    if header.get("type") == "hello" and type(protocol) is int and protocol != PROTOCOL_VERSION:
-        raise OtherProtocol(protocol, answered)
-    if "agent" in header or "run_id" not in header:
-        return
-    try:
-        validated({**header, "agent": 0})
-    except (ValidationError, MalformedMessage):
-        return
-    raise OtherProtocol(1, answered)
+    if type(version) is not int or not 0 <= version < 2**63:
+        raise MalformedMessage("header version: not a number")
+    number = header.get("id", header.get("request_id"))
+    raise OtherProtocol(version, number if type(number) is int and 0 <= number < 2**63 else 0)

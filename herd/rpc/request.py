@@ -9,12 +9,14 @@ import time
 from random import Random
 from typing import TYPE_CHECKING
 
-from herd.rpc.codec import MalformedMessage, decode_header
-from herd.rpc.envelope import Message, Refused
+from herd.rpc.codec import MalformedMessage, OtherProtocol
+from herd.rpc.envelope import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from herd.rpc.codec import Conversation
+    from herd.rpc.envelope import Message
     from herd.transport import Client, Frame
 
 CONNECTING_SECONDS = 0.01
@@ -75,6 +77,7 @@ class RetryingRequest:
     def __init__(
         self,
         dealer: Client,
+        conversation: Conversation,
         frames_of: Callable[[int], list[Frame]],
         *,
         renumbers: bool = True,
@@ -85,6 +88,7 @@ class RetryingRequest:
 
         Args:
             dealer: its socket; other senders may use it too.
+            conversation: the messages that may arrive.
             frames_of: returns the request with the given id.
             renumbers: each repetition gets a new id, so that answers to older ones are recognised. False repeats the same id.
             clock: monotonic seconds.
@@ -106,6 +110,7 @@ class RetryingRequest:
         self.is_sent = False
         """Whether the request has been sent."""
         self._dealer = dealer
+        self._conversation = conversation
         self._frames_of = frames_of
         self._renumbers = renumbers
         self._clock = clock
@@ -158,7 +163,7 @@ class RetryingRequest:
 
     def is_answer(self, message: Message) -> bool:
         """Return whether ``message`` answers the pending request, not an older one."""
-        return self.is_pending and getattr(message, "request_id", None) == self.request_id
+        return self.is_pending and message.id == self.request_id
 
     def answered(self) -> None:
         """Note that the answer has arrived."""
@@ -170,15 +175,20 @@ class RetryingRequest:
         """Yield the server's messages with their payload frames. A refusal does not end the request: another server may accept it."""
         while (frames := self._dealer.receive()) is not None:
             try:
-                message = decode_header(frames[0])
+                message = self._conversation.decode(frames[0])
+            except OtherProtocol as error:
+                self._note_refusal(error.reason)
             except MalformedMessage:
                 self.num_malformed += 1
-                continue
-            if not isinstance(message, Refused):
-                yield message, frames[1:]
-            elif message.request_id in {None, self.request_id}:
-                self.refused = message.reason
-                self.num_refused += 1
+            else:
+                if not isinstance(message, Refused):
+                    yield message, frames[1:]
+                elif message.id in {0, self.request_id}:
+                    self._note_refusal(message.reason)
+
+    def _note_refusal(self, reason: str) -> None:
+        self.refused = reason
+        self.num_refused += 1
 
 
 class RetryingClient:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Self
 
+from herd.components.suites import environment_spec, suite_of
 from herd.config.run_contract import contract_digest, objection_of_parts
-from herd.envs.make import environment_spec, suite_of
+from herd.rpc.serving import ServedRun
 from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
 from herd.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
@@ -63,6 +64,10 @@ class ServiceProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.telemetry.close()
         self.context.destroy()
+
+    def served_run(self, address: str) -> ServedRun:
+        """Return what clients must agree on; ``address`` is the setting that holds this server's address."""
+        return ServedRun(address, self.settings.name, self.contract, range(self.settings.agents))
 
     def _warn_of_open_door(self) -> None:
         """Warn if anyone who can reach this machine may act as a process of the run."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
-from herd.rpc.codec import MalformedMessage, decode_header, printable
-from herd.rpc.roles import check_sender
+from herd.rpc.codec import MalformedMessage, encode, printable
+from herd.rpc.envelope import Refused
+from herd.rpc.serving import Received, RequestRefused, read
 from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
@@ -18,13 +18,14 @@ from herd.transport.context import Poller
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.rpc.envelope import Message
+    from herd.rpc.codec import Conversation
+    from herd.rpc.serving import Reply, ServedRun
     from herd.service.identity import Identity
     from herd.service.meters import ServerMeters
     from herd.service.process import ServiceProcess
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.transport import Client, Frame
+    from herd.transport import Client
     from herd.transport.context import Context
 
 POLL_SECONDS = 0.2
@@ -89,50 +90,49 @@ class Inbox:
                 return
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a service makes of one request."""
-
-    frames: Sequence[Frame] = ()
-    """Frames to send at once; empty if there is nothing to say yet."""
-    refusal: str | None = None
-    """Why the request is refused."""
-    malformed: MalformedMessage | None = None
-    """The error of a message that is answered nevertheless."""
-
-
 class RequestInbox(Inbox):
-    """Hands each request to ``answer``, with its sender and payload frames, unless the sender's key may not send it; sends the reply."""
+    """Hands each request that passes the checks of `herd.rpc.serving.read` to ``answer``, and sends the reply."""
 
     def __init__(
         self,
         router: Server,
-        answer: Callable[[Peer, Message, Sequence[memoryview]], Reply],
+        conversation: Conversation,
+        run: ServedRun,
+        answer: Callable[[Received], Reply | None],
         meters: ServerMeters,
         *,
         max_burst: int = MAX_BURST,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``answer`` raises ``MalformedMessage`` for what it drops."""
-        super().__init__(router, self._reply, meters, max_burst=max_burst)
+        """``answer`` raises ``MalformedMessage`` for what it drops, and ``RequestRefused``; None: somebody else answers."""
+        super().__init__(router, self._reply, meters, max_burst=max_burst, clock=clock)
+        self._conversation = conversation
+        self._run = run
         self._answer = answer
 
     def _reply(self, peer: Peer, frames: Sequence[memoryview]) -> bool:
-        message = decode_header(frames[0])
-        check_sender(peer.holder, message)
-        reply = self._answer(peer, message, frames[1:])
-        if reply.refusal is not None:
-            warn_refused("client", reply.refusal, peer)  # one key for all, because reasons contain foreign text
-        if reply.frames:
-            self._router.send(peer, reply.frames)  # a client that has disconnected or does not read repeats its request
+        try:
+            reply = self._answer(Received(peer, read(self._conversation, self._run, peer, frames), frames[1:]))
+        except RequestRefused as error:
+            reply = error.reply
+        if reply is None:
+            return True
+        is_refused = isinstance(reply.message, Refused)
+        if isinstance(reply.message, Refused):
+            self._meters.refused(reply.label)
+            warn_refused(reply.label, reply.message.reason, peer)
+        if reply.message is not None:
+            # False: the client has disconnected or does not read; it repeats its request.
+            self._router.send(peer, [*encode(reply.message), *reply.payloads])
         if reply.malformed is not None:
             raise reply.malformed
-        return reply.refusal is None
+        return not is_refused
 
 
 def serve_requests(
     process: ServiceProcess,
+    inbox: RequestInbox,
     router: Server,
-    answer: Callable[[Peer, Message, Sequence[memoryview]], Reply],
     meters: ServerMeters,
     stop: StopRequest,
     *,
@@ -147,7 +147,6 @@ def serve_requests(
         BadInputError: the metrics port cannot be bound.
 
     """
-    inbox = RequestInbox(router, answer, meters)
 
     def turn() -> None:
         inbox.serve_waiting()

@@ -44,26 +44,25 @@ ANSWERS = ("weights", "not_modified", "refused")
 """Answers of the parameter server to requests for weights."""
 REQUEST_KINDS = ("get_weights", "publish_slice", "publish_heartbeat", "agent_ended", "lease_index", "release_index")
 """Requests to the parameter server."""
-REQUEST_OUTCOMES = ("new", "repeated", "late", "evaluation", "refused")
-"""Outcomes of requests to the bandit: answered, answered again, older than an answered one, best temperatures, of another run."""
+REQUEST_OUTCOMES = ("new", "repeated", "late", "evaluation")
+"""Outcomes of requests to the bandit: answered, answered again, older than an answered one, best temperatures."""
 REPORT_OUTCOMES = ("accepted", "duplicate", "late", "unknown", "non_finite", "out_of_range")
 """Outcomes of reported games at the bandit."""
-REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "refused", "malformed")
-"""What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; of no run of ours;
-broken."""
+REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "malformed")
+"""What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; broken."""
 DISCARDED_EPISODES_BY = ("hole", "open")
 """Reasons for discarding an episode: an unroll is missing, or open episodes took too much memory."""
 DROPPED_PIECES_BY = ("duplicate", "late")
 """Reasons for dropping a piece of an episode: replay already has it, or the episode is over."""
 EVICTED_EPISODES_BY = ("capacity", "memory")
 """Limits for which an episode was evicted."""
-REPORT_ANSWERS = ("noted", "ordered", "refused")
-"""Answers to a member's report: nothing to do, an order, a member of another run."""
+REPORT_ANSWERS = ("noted", "ordered")
+"""Answers to a member's report: nothing to do, an order."""
 DECISIONS = ("copied", "perturbed", "unchanged")
 """Decisions about a member with enough games: a copy of another member, only other settings, nothing."""
-ACTING_OUTCOMES = ("new", "repeated", "late", "state_wanted", "refused")
+ACTING_OUTCOMES = ("new", "repeated", "late", "state_wanted")
 """What the inference service made of a request: acted on, answered as before or still being acted on, older than one answered since;
-without the state of environments that it does not know; of no run of ours."""
+without the state of environments that it does not know."""
 SAMPLE_KINDS = ("unroll", "episode")
 """Kinds of samples."""
 
@@ -155,7 +154,7 @@ REFUSED_MESSAGES = CounterMetric(
     "herd_wire_refused_messages_total",
     "Messages that could be read and were refused, by reason. docs/messaging.md, What is refused, lists the reasons.",
     "messages",
-    ("learner", "paramserver"),
+    ARE_ASKED,
     labels=("reason",),
     values=REFUSAL_REASONS,
 )

@@ -18,6 +18,8 @@ from herd.config.services import BanditSettings
 from herd.config.settings import RunSettings
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 from herd.protocols.bandit.tiling import tiling_of, x_of
+from herd.rpc.serving import Received
+from tests.asking import CLIENT
 
 SETTINGS = BanditSettings()
 TILING = tiling_of(SETTINGS)
@@ -138,8 +140,6 @@ def test_an_exchange_uses_the_ensemble_of_its_environment() -> None:
     bandits = bandits_of(Groups(slots_each=2, most=8))
     handler = ExchangeHandler(
         SETTINGS,
-        run_id="run",
-        contract="contract",
         action_repeat=4,
         bandits=bandits,
         window=RequestWindow(),
@@ -160,17 +160,17 @@ def test_an_exchange_uses_the_ensemble_of_its_environment() -> None:
     asked = [{"task_id": 0, "environment_slot": slot, "episode_id": 1} for slot in (0, 5)]
     message = ExchangeTemperatures.model_validate(
         {
-            "request_id": 1,
-            "run_id": "run",
+            "id": 1,
+            "run": "run",
             "contract": "contract",
             "agent": 0,
-            "incarnation": 7,
+            "client": "7",
             "purpose": "training",
             "finished": tuple(FinishedEpisode.model_validate(report) for report in reports),
             "starting": tuple(StartingEpisode(**start) for start in asked),
         }
     )
-    answer = handler.answer(message, num_payloads=0)
+    answer = handler.answer(Received(CLIENT, message))
     assert dict(answer.reports) == {"accepted": 4}
     bandit = bandits[0, 0]
     counted = {group: int(bandit._of_group(group).counts.sum()) for group in sorted({0, *bandit.others})}

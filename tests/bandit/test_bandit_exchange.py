@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -12,10 +11,11 @@ from herd_bandit.population import TaskBandits, draw_generator, new_bandits
 from herd_bandit.window import RequestWindow
 
 from herd.config.services import BanditSettings
-from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
-from herd.protocols.unrolls.messages import Goodbye
+from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import MalformedMessage
-from herd.rpc.envelope import Message, Refused
+from herd.rpc.envelope import Message
+from herd.rpc.serving import ServedRun
+from tests.asking import ask
 
 TASKS = ("breakout", "pong")
 
@@ -26,23 +26,21 @@ class Service:
     def __init__(
         self, settings: BanditSettings | None = None, window: RequestWindow | None = None, *, learns: bool = True, agents: int = 1
     ) -> None:
-        self.settings = settings or BanditSettings()
+        self.settings, self.agents = settings or BanditSettings(), agents
         self.bandits: TaskBandits = new_bandits(self.settings, TASKS, seed=1, num_agents=agents)
         self.window = window or RequestWindow()
         self.handler = ExchangeHandler(
             self.settings,
-            run_id="run",
-            contract="contract",
             action_repeat=4,
             bandits=self.bandits,
             window=self.window,
             generator=draw_generator(self.bandits, seed=1),
             learns=learns,
-            num_agents=agents,
         )
 
-    def ask(self, message: Message, num_payloads: int = 0) -> Answer:
-        return self.handler.answer(message, num_payloads=num_payloads)
+    def ask(self, message: Message, *payloads: bytes) -> Answer:
+        run = ServedRun("actor.bandit", "run", "contract", range(self.agents))
+        return ask(BANDIT, run, self.handler.answer, message, *payloads, refused=lambda reply: Answer(reply.message, label=reply.label))
 
     def counts(self, task_id: int = 0, agent: int = 0) -> int:
         return int(self.bandits[agent, task_id].ensemble.counts.sum())
@@ -70,11 +68,11 @@ def request(
     request_id: int = 1, *reports: FinishedEpisode, ask: tuple[StartingEpisode, ...] = (), **changes: object
 ) -> ExchangeTemperatures:
     fields = {
-        "request_id": request_id,
-        "run_id": "run",
+        "id": request_id,
+        "run": "run",
         "contract": "contract",
         "agent": 0,
-        "incarnation": 77,
+        "client": "77",
         "purpose": "training",
         "finished": reports,
         "starting": ask,
@@ -131,7 +129,7 @@ def test_a_game_counts_once_in_any_number_of_requests() -> None:
     assert dict(answer.reports) == {"duplicate": 2, "late": 1, "accepted": 1}
     assert service.counts() == 2
     # Another incarnation of the client reuses the numbers for other games.
-    assert dict(service.ask(request(1, finished(4), incarnation=78)).reports) == {"accepted": 1}
+    assert dict(service.ask(request(1, finished(4), client="78")).reports) == {"accepted": 1}
 
 
 @pytest.mark.parametrize(
@@ -184,44 +182,17 @@ def test_the_random_ablation_counts_games_without_learning() -> None:
     assert service.bandits[0, 0].tally.episodes == 50
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"run_id": "other"}, "belongs to run run, not other"),
-        ({"contract": "c" * 64}, "does not match this bandit's contract"),
-        ({"agent": 1}, "serves agents 0 to 0, not 1"),
-    ],
-)
-def test_other_runs_and_contracts_are_refused_with_a_reason(changes: dict[str, object], reason: str) -> None:
-    service = Service()
-    answer = service.ask(request(4, finished(0), ask=(starting(),), **changes))
-    assert answer.outcome == "refused"
-    assert isinstance(answer.message, Refused)
-    assert answer.message.request_id == 4
-    assert re.search(reason, answer.message.reason)
-    assert service.counts() == 0
-    assert len(service.window) == 0
-
-
 def test_every_agent_has_its_own_bandits() -> None:
     service = Service(agents=2)
     service.ask(request(1, finished(0), agent=1))
     assert (service.counts(agent=0), service.counts(agent=1)) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("message", "num_payloads", "label"),
-    [
-        (Goodbye(), 0, "unexpected"),
-        (request(1, finished(0)), 1, "array"),
-        (request(1, finished(0), purpose="evaluation"), 0, "unexpected"),
-    ],
-)
-def test_messages_that_are_not_requests_are_malformed(message: Message, num_payloads: int, label: str) -> None:
+def test_an_evaluation_must_not_report_games() -> None:
     service = Service()
     with pytest.raises(MalformedMessage) as caught:
-        service.ask(message, num_payloads)
-    assert caught.value.label == label
+        service.ask(request(1, finished(0), purpose="evaluation"))
+    assert caught.value.label == "unexpected"
     assert service.counts() == 0
 
 
@@ -233,7 +204,7 @@ def test_an_evaluation_gets_the_best_region_and_changes_nothing() -> None:
     bandit = service.bandits[0, 0]
     before = (bandit.ensemble, bandit.tally.votes.sum(), bandit.tally.handed_out.sum(), len(service.window))
     for number in range(1, 20):
-        answer = service.ask(request(1, ask=(starting(number),), purpose="evaluation", incarnation=5))
+        answer = service.ask(request(1, ask=(starting(number),), purpose="evaluation", client="5"))
         assert answer.outcome == "evaluation"
         assert bandit.ensemble.tiling.tile(math.log1p(handed(answer)[0])) == bandit.ensemble.tiling.tile(math.log1p(5.0))
     assert (bandit.ensemble, bandit.tally.votes.sum(), bandit.tally.handed_out.sum(), len(service.window)) == before

@@ -13,9 +13,9 @@ from herd_bandit.population import TaskBandits, new_bandits
 from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.window import RequestWindow
 
+from herd.components.suites.atari.settings import AtariSettings
 from herd.config.services import BanditSettings
 from herd.config.settings import RunSettings
-from herd.envs.suites.atari.settings import AtariSettings
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import get_logger
 
@@ -98,14 +98,14 @@ def test_a_run_resumed_with_another_task_keeps_its_ensembles(tmp_path: Path) -> 
     before = Process(tmp_path, ("pong", "qbert"))
     for _ in range(4):
         before.play(1)
-    before.window.count_episode(5, 0, 9)
+    before.window.count_episode("5", 0, 9)
     before.keeper.save()
     after = Process(tmp_path, ("alien", "qbert", "pong"))
     assert after.restore() == 4
     assert after.bandits[0, 1].ensemble == before.bandits[0, 1].ensemble
     assert after.bandits[0, 2].ensemble == before.bandits[0, 0].ensemble
     assert after.bandits[0, 0].tally.episodes == 0
-    assert after.window.count_episode(5, 0, 9) == "repeated"
+    assert after.window.count_episode("5", 0, 9) == "repeated"
     assert after.keeper.age_seconds == 0.0
 
 

@@ -18,7 +18,7 @@ from herd.components.losses.dice import DiceSettings
 from herd.config.services import BanditSettings
 from herd.config.settings import RunSettings, SecuritySettings
 from herd.protocols.bandit.client import BanditClient
-from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
+from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import encode
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import probe, total
@@ -45,16 +45,18 @@ class Server(ServerProcess):
 
 
 class Client(AskingClient):
+    conversation = BANDIT
+
     """A client that can also send the bandit's one request."""
 
     def exchange(self, request_id: int, games: int = 1, *, first: int = 0, run_id: str = "pong") -> ExchangeTemperatures:
         """Report that games ``first`` and following of slot 0 ended with return 2.0 at 1/tau = 5, and ask for the next game."""
         return ExchangeTemperatures(
-            request_id=request_id,
-            run_id=run_id,
+            id=request_id,
+            run=run_id,
             contract=self.server.contract,
             agent=0,
-            incarnation=99,
+            client="99",
             purpose="training",
             finished=tuple(
                 FinishedEpisode(

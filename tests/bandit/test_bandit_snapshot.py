@@ -43,7 +43,7 @@ def episodes(restored: Restored | None) -> int:
 
 def test_a_snapshot_restores_bandits_and_clients(tmp_path: Path) -> None:
     bandits, window = played(20), RequestWindow()
-    window.count_episode(2**62, 40, 7)
+    window.count_episode(str(2**62), 40, 7)
     save(tmp_path / "bandit", bandits, window)
     restored, damaged = load(tmp_path / "bandit")
     assert damaged == []
@@ -106,7 +106,7 @@ def test_a_state_with_valid_digest_but_wrong_form_is_damaged(tmp_path: Path) -> 
     restored, [line] = load(tmp_path)
     assert restored is None
     assert "tallies do not fit 39 tiles" in line
-    state["clients"] = [{"incarnation": 1, "request_id": 1, "slots": [1, 2], "episodes": [5]}]
+    state["clients"] = [{"name": "1", "request_id": 1, "slots": [1, 2], "episodes": [5]}]
     state["bandits"] = []
     (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state)))
     restored, [line] = load(tmp_path)

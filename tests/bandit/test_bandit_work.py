@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from herd_bandit.window import RequestWindow
 
-from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures
-from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.protocols.bandit.messages import BANDIT, MAX_GAMES, ExchangeTemperatures
+from herd.rpc.codec import MalformedMessage, encode
 from tests.bandit.test_bandit_exchange import Service, finished, request, starting
 from tests.operations import assert_linear
 
@@ -19,7 +19,7 @@ def test_work_is_linear_in_the_number_of_games(same_slot: bool) -> None:
         service = Service(window=RequestWindow(max_entries=10 * size))
         games = [finished(number, slot=0 if same_slot else number) for number in range(size)]
         frame = encode(request(1, *games, ask=tuple(starting(slot=number) for number in range(size))))[0]
-        return lambda: service.ask(decode_header(frame))
+        return lambda: service.ask(BANDIT.decode(frame))
 
     assert_linear(prepare, 32, 64, 128, 256)
 
@@ -29,8 +29,8 @@ def test_work_is_linear_in_the_number_of_clients() -> None:
         def come() -> None:
             window = RequestWindow(max_entries=100)
             for incarnation in range(size):
-                window.count_episode(incarnation, 0, 1)
-                window.answered(incarnation, 1, ((0, 1, 1.0),))
+                window.count_episode(str(incarnation), 0, 1)
+                window.answered(str(incarnation), 1, ((0, 1, 1.0),))
 
         return come
 
@@ -39,7 +39,7 @@ def test_work_is_linear_in_the_number_of_clients() -> None:
 
 def test_the_number_of_games_in_a_request_is_limited() -> None:
     most = request(1, *(finished(number) for number in range(MAX_GAMES)))
-    assert decode_header(encode(most)[0]) == most
+    assert BANDIT.decode(encode(most)[0]) == most
     message = ExchangeTemperatures.model_construct(**{**dict(most), "finished": (*most.finished, finished(MAX_GAMES))})
     with pytest.raises(MalformedMessage, match="finished"):
-        decode_header(encode(message)[0])
+        BANDIT.decode(encode(message)[0])

@@ -24,16 +24,14 @@ from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
 from herd.components.cores.lstm import LSTMSettings
 from herd.components.replay.uniform import UniformReplay
+from herd.components.suites.catch.settings import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.loading import load_settings
 from herd.config.services import ActorSettings, LearnerSettings
 from herd.config.settings import NetworkSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.envs.suites.catch.settings import CatchSettings
-from herd.protocols.unrolls.arrays import encode_arrays, read_arrays
-from herd.protocols.unrolls.messages import Unrolls
-from herd.rpc.codec import decode_header
+from herd.protocols.unrolls.arrays import pack_arrays, read_arrays
 from herd.telemetry.metric_names import PHASES
 from herd.training.batch import TrainBatch
 from herd.training.trainer import Launched, Trainer
@@ -219,17 +217,14 @@ def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
         num_tasks=1,
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
-    header = Unrolls(sequence=1, generated_frames=60, num_frames=60, num_unrolls=3)
-    frames = encode_arrays(header, arrays, "lz4")
-    message = decode_header(frames[0])
-    assert isinstance(message, Unrolls)
     received = layout.allocate(3)
-    read_arrays(message, frames[1:], layout, received)
+    frames = pack_arrays(arrays, "lz4")
+    read_arrays(frames, 3, layout, received, "lz4")
     for name, array in arrays.items():
         np.testing.assert_array_equal(received[name], array, err_msg=name)
     # No two unrolls are equal, and the frames compress about as well as a game's.
     assert len({arrays["frames"][row].tobytes() for row in range(3)}) == 3
-    assert 10 < arrays["frames"].nbytes / len(frames[list(arrays).index("frames") + 1]) < 500
+    assert 10 < arrays["frames"].nbytes / len(frames[list(arrays).index("frames")]) < 500
 
 
 def test_stages_use_the_tuned_allocator_and_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,12 @@ from herd_inference.sessions import Sessions
 from herd.acting.policy import Policy
 from herd.acting.remote_policy import RemotePolicy
 from herd.agent import Agent
+from herd.components.suites import environment_spec
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.inference.rows import ActingLayout
+from herd.rpc.serving import ServedRun
 from herd.telemetry import Telemetry
 from herd.transport import AddressInUse, Limits, Server
 from herd.transport.context import Context
@@ -92,9 +93,6 @@ class Served:
             seed=11,
         )
         handler = ActingHandler(
-            run_id=self.settings.name,
-            contract=CONTRACT,
-            num_agents=len(self._agents),
             max_request=capacity,
             layout=self.layout,
             sessions=self.sessions,
@@ -112,6 +110,7 @@ class Served:
                 server = InferenceServer(
                     router,
                     handler,
+                    served=ServedRun("actor.inference_service", self.settings.name, CONTRACT, range(len(self._agents))),
                     batches=batches,
                     engine=engine,
                     weights=GivenWeights(engine, self._agents),  # type: ignore[arg-type]

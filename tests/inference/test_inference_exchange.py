@@ -12,12 +12,13 @@ from herd_inference.sessions import Sessions
 
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
-from herd.protocols.unrolls.messages import Goodbye
-from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
+from herd.rpc.serving import Reply, ServedRun
 from herd.transport import Peer
+from tests.asking import ask
 
 UNROLL = UnrollLayout(
     unroll_length=5,
@@ -42,14 +43,14 @@ class Service:
         self.batches = Batches(2, batch_size=4, deadline_seconds=0.0)
         self.sessions = Sessions(capacity, self.batches.discard)
         self.batches.may_act(0)
-        self.handler = ActingHandler(
-            run_id="run", contract="contract", num_agents=2, max_request=4, layout=layout, sessions=self.sessions, batches=self.batches
-        )
+        self.handler = ActingHandler(max_request=4, layout=layout, sessions=self.sessions, batches=self.batches)
         self.now = 0.0
 
     def take(self, frames: list[bytes], peer: Peer = PEER) -> Decision:
         self.now += 1.0
-        return self.handler.take(decode_header(frames[0]), frames[1:], peer=peer, now=self.now)
+        run = ServedRun("actor.inference_service", "run", "contract", range(2))
+        take = lambda received: self.handler.take(received, self.now)  # noqa: E731  next to its use
+        return ask(INFERENCE, run, take, frames, peer=peer, refused=lambda reply: Decision(reply.message, label=reply.label))
 
     def act(self) -> list[bytes]:
         """Act on all pending requests; returns the headers of the answers."""
@@ -62,7 +63,7 @@ class Service:
                     "behaviour_parameters": np.full((count, 6), request.request_id, np.float32),
                     "core_state": np.zeros((count, 4), np.float32),
                 }
-                answers.append(b"".join(bytes(frame) for frame in self.handler.answer(request, arrays, (3, 9))))
+                answers.append(joined(self.handler.answer(request, arrays, (3, 9))))
         return answers
 
     def state(self) -> tuple[Any, ...]:
@@ -83,32 +84,37 @@ def fields_of(count: int, **changes: Any) -> dict[str, Any]:
 def request(
     request_id: int, *, count: int = 2, has_state: bool = False, fields: dict[str, Any] | None = None, **changes: Any
 ) -> list[bytes]:
-    values: dict[str, Any] = {"run_id": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
-    message = Act(request_id=request_id, has_state=has_state, **values)
+    values: dict[str, Any] = {"run": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
+    message = Act(id=request_id, has_state=has_state, **values)
     shape = LAYOUT.planes_shape(has_state=has_state)
     assert shape is not None
     packed = pack_fields(LAYOUT.state_fields if has_state else LAYOUT.row_fields, fields or fields_of(count))
     return [*map(bytes, encode(message)), packed, bytes(np.arange(count * np.prod(shape), dtype=np.uint8))]
 
 
+def joined(reply: Reply) -> bytes:
+    assert reply.message is not None
+    return b"".join(map(bytes, (*encode(reply.message), *reply.payloads)))
+
+
 def said(decision: Decision) -> Any:
-    return decode_header(bytes(decision.frames[0])) if decision.frames else None
+    return decision.message
 
 
 def test_requests_are_acted_on_once_and_answered_again() -> None:
     service = Service()
     unknown = service.take(request(1))
-    assert (unknown.outcome, said(unknown)) == ("state_wanted", StateWanted(request_id=1))
-    assert service.take(request(1, has_state=True)) == Decision("new")
-    assert service.take(request(1)) == Decision("repeated", [])  # it is still being acted on
+    assert (unknown.outcome, said(unknown)) == ("state_wanted", StateWanted(id=1))
+    assert service.take(request(1, has_state=True)) == Decision()
+    assert service.take(request(1)) == Decision(outcome="repeated")  # it is still being acted on
     (first,) = service.act()
     again = service.take(request(1, has_state=True))
-    assert b"".join(map(bytes, again.frames)) == first
-    assert said(again) == Acted(request_id=1, lineage=3, updates=9)
-    assert read_answer(again.frames[1:], 2, LAYOUT).actions.tolist() == [1, 1]
+    assert joined(again) == first
+    assert said(again) == Acted(id=1, lineage=3, updates=9)
+    assert read_answer(again.payloads, 2, LAYOUT).actions.tolist() == [1, 1]
     assert service.take(request(2)).outcome == "new"
     assert len(service.act()) == 1
-    assert service.take(request(1)) == Decision("late")
+    assert service.take(request(1)) == Decision(outcome="late")
     assert service.take(request(4)).outcome == "state_wanted"  # a row is missing
     assert service.take(request(4, has_state=True)).outcome == "new"  # its owner acted on the missing row itself
     assert len(service.act()) == 1
@@ -120,7 +126,7 @@ def test_an_unanswered_row_is_replaced_only_by_one_with_state() -> None:
     assert service.take(request(2)).outcome == "state_wanted"
     assert service.take(request(2, has_state=True)).outcome == "new"
     assert len(service.act()) == 1
-    assert said(service.take(request(2))) == Acted(request_id=2, lineage=3, updates=9)
+    assert said(service.take(request(2))) == Acted(id=2, lineage=3, updates=9)
 
 
 @pytest.mark.parametrize("changes", [{"count": 3}, {"agent": 1}])
@@ -132,18 +138,11 @@ def test_a_changed_size_or_agent_needs_its_state(changes: dict[str, Any]) -> Non
     assert service.take(request(2, has_state=True, **changes)).outcome == "new"
 
 
-def test_clients_of_other_runs_are_refused_with_a_reason() -> None:
+def test_too_many_environments_are_refused_with_a_reason() -> None:
     service = Service()
-    for changes, reason in (
-        ({"run_id": "another"}, "belongs to run run, not another"),
-        ({"contract": "other"}, "contract other does not match this inference service's"),
-        ({"agent": 2}, "serves agents 0 to 1"),
-        ({"count": 5}, "a request of 5 environments exceeds the limit of 4"),
-    ):
-        decision = service.take(request(1, has_state=True, **changes))
-        assert decision.outcome == "refused"
-        assert isinstance(said(decision), Refused)
-        assert reason in (decision.refusal or "")
+    decision = service.take(request(1, has_state=True, count=5))
+    assert isinstance(decision.message, Refused)
+    assert "a request of 5 environments exceeds the limit of 4" in decision.message.reason
     assert service.state() == ([], 0, 0)
 
 
@@ -182,6 +181,4 @@ def test_payloads_of_wrong_length_are_malformed(part: int, change: int) -> None:
     for wrong in (frames[:1], frames[:2], [*frames, b""]):
         with pytest.raises(MalformedMessage):
             service.take(wrong)
-    with pytest.raises(MalformedMessage, match="goodbye is not a request to act"):
-        service.take([bytes(encode(Goodbye())[0])])
     assert service.state() == ([], 0, 0)

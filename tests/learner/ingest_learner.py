@@ -12,8 +12,9 @@ from herd_learner.queue import UnrollQueue
 
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.credit import CreditPool
-from herd.protocols.unrolls.messages import CreditRequest, EpisodeReport, Hello
-from herd.rpc.codec import decode_header, encode
+from herd.protocols.unrolls.messages import UNROLLS, CreditRequest, EpisodeReport, Hello
+from herd.rpc.codec import encode
+from herd.rpc.serving import ServedRun
 from herd.transport import Frame, Peer
 from tests.learner.small_unrolls import ACTION_REPEAT, LAYOUT
 
@@ -34,9 +35,7 @@ class Learner:
         self.reported: list[tuple[int, str | None]] = []
         self.refused: Counter[str] = Counter()
         self.ingest = Ingest(
-            run_id=RUN,
-            agent=agent,
-            contract=CONTRACT,
+            run=ServedRun("actor.learner", RUN, CONTRACT, range(agent, agent + 1)),
             layout=layout,
             action_repeat=ACTION_REPEAT,
             ledger=self.ledger,
@@ -51,7 +50,7 @@ class Learner:
         """Receive one message; checks that every reply can be encoded and that the accounts stay balanced."""
         replies = self.ingest.on_message(peer, list(frames), now)
         for reply in replies:
-            assert decode_header(encode(reply.message)[0]) == reply.message
+            assert UNROLLS.decode(encode(reply.message)[0]) == reply.message
         assert self.ledger.snapshot().is_balanced
         assert self.credit.granted_unused + self.credit.held <= CAPACITY
         return replies
@@ -83,5 +82,5 @@ class Learner:
 def hello_of(peer: Peer = PEER, **changes: Any) -> Hello:
     """The hello of the actor with this name, with ``changes``."""
     _, index, incarnation = str(peer).split("/")
-    fields = {"request_id": 3, "run_id": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 4, "oldest_sequence": 1}
+    fields = {"id": 3, "run": RUN, "agent": 0, "contract": CONTRACT, "max_unrolls": 4, "oldest_sequence": 1}
     return Hello(**{**fields, "actor_index": int(index), "incarnation": int(incarnation, 16), **changes})

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import EpisodeReport, Unrolls
+from herd.rpc.codec import encode
 from herd.transport import Frame
 
 LAYOUT = UnrollLayout(unroll_length=2, frame_stack=2, frame_shape=(2, 2, 1), actions=discrete(2), num_parameters=2, num_tasks=2)
@@ -48,4 +49,4 @@ def unrolls_message(
         num_unrolls=num_unrolls,
         episodes=episodes,
     )
-    return encode_arrays(header, arrays if arrays is not None else small_arrays(num_unrolls))
+    return [*encode(header), *pack_arrays(arrays if arrays is not None else small_arrays(num_unrolls))]

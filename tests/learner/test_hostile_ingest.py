@@ -164,7 +164,7 @@ def test_every_refusal_is_counted_once_by_reason(learner: Learner) -> None:
     expected = Counter[str]()
     reasons: dict[str, dict[str, Any]] = {
         "agent": {"agent": 1},
-        "run": {"run_id": "another"},
+        "run": {"run": "another"},
         "contract": {"contract": "d"},
         "size": {"max_unrolls": CAPACITY + 1},
     }

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import Rejected, Unrolls
-from herd.rpc.codec import MalformedMessage
+from herd.rpc.codec import MalformedMessage, encode
 from tests.learner.ingest_learner import Learner
 from tests.learner.small_unrolls import ACTION_REPEAT, LAYOUT
 
@@ -23,7 +23,7 @@ def send(learner: Learner, row_valid: list[list[bool]], num_frames: int) -> list
     arrays["row_valid"][...] = np.array(row_valid)
     arrays["policy_version"][...] = (1, 0)
     header = Unrolls(sequence=1, generated_frames=num_frames, num_frames=num_frames, num_unrolls=len(row_valid))
-    return [reply.message for reply in learner.receive(encode_arrays(header, arrays))]
+    return [reply.message for reply in learner.receive([*encode(header), *pack_arrays(arrays)])]
 
 
 @pytest.fixture

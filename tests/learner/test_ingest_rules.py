@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from herd.protocols.unrolls.messages import (
     HelloRequired,
     Rejected,
     Welcome,
-    actor_identity,
 )
 from herd.protocols.weights.messages import GetWeights
 from herd.rpc.codec import MalformedMessage, encode
@@ -33,7 +31,7 @@ from tests.learner.small_unrolls import FRAMES_PER_UNROLL, small_arrays, unrolls
 def learner() -> Learner:
     """A learner with one actor in a session, with credit for four unrolls."""
     learner = Learner()
-    assert learner.hello() == [Reply(PEER, Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0))]
+    assert learner.hello() == [Reply(PEER, Welcome(id=3, accepted_sequence=0, granted_unrolls=0))]
     assert learner.grant(4) == [Reply(PEER, Credit(granted_unrolls=4))]
     return learner
 
@@ -41,41 +39,29 @@ def learner() -> Learner:
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"agent": 1}, "the actor plays for agent 1, but this learner trains agent 0: check the order of actor.learner"),
-        ({"run_id": "another"}, "'another'"),
+        ({"agent": 1}, "serves agent 0, not 1"),
+        ({"run": "another"}, "belongs to run run, not another"),
         ({"contract": "d" * 64}, "dddddddddddd"),
         ({"max_unrolls": CAPACITY + 1}, "learner.queue_batches"),
         # The longest name that the protocol allows; each character prints as ten.
-        ({"run_id": "\U000e0001" * 128}, "run '"),
+        ({"run": "\U000e0001" * 128}, "not \\U000e0001"),
     ],
 )
 def test_hello_is_refused_with_a_reason(changes: dict[str, Any], names: str) -> None:
     learner = Learner()
     (reply,) = learner.hello(**changes)
     assert isinstance(reply.message, Refused)
-    assert reply.message.request_id == 3
+    assert reply.message.id == 3
     assert names in reply.message.reason
     assert learner.credit.num_peers == 0
     assert learner.ledger.snapshot() == LedgerSnapshot()
-
-
-def test_an_actor_of_version_1_is_told_to_upgrade() -> None:
-    """R3, with the recorded bytes of version 1."""
-    learner = Learner()
-    golden = Path(__file__).parents[1] / "wire" / "golden" / "v1" / "hello.hex"
-    (reply,) = learner.receive([bytes.fromhex(golden.read_text())], Peer(actor_identity(3, 2**63 - 1).encode()))
-    assert isinstance(reply.message, Refused)
-    assert reply.message.request_id == 1
-    assert "of protocol version 1" in reply.message.reason
-    assert "run the same release of Herd in every process of the run" in reply.message.reason
-    assert learner.credit.num_peers == 0
 
 
 def test_a_learner_accepts_only_actors_of_its_agent() -> None:
     learner = Learner(agent=1)
     (refused,) = learner.hello()
     assert isinstance(refused.message, Refused)
-    assert "the actor plays for agent 0, but this learner trains agent 1" in refused.message.reason
+    assert "serves agent 1, not 0" in refused.message.reason
     (welcomed,) = learner.hello(agent=1)
     assert isinstance(welcomed.message, Welcome)
 
@@ -181,8 +167,8 @@ def test_unrolls_with_unusable_arrays_are_rejected(learner: Learner, spoil: Any)
     [
         [b""],
         [b"\xc1"],
-        encode(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=9)),
-        encode(GetWeights(request_id=1, run_id="run", agent=0, contract="c", have=None)),
+        encode(Welcome(id=1, accepted_sequence=0, granted_unrolls=9)),
+        encode(GetWeights(id=1, run="run", agent=0, contract="c", have=None)),
         unrolls_message(2, generated=7),  # the cumulative count decreased
     ],
 )
@@ -202,7 +188,7 @@ def test_hello_after_a_lost_learner_skips_messages_it_had_accepted() -> None:
     before.receive(unrolls_message(1, generated=8))
     learner = Learner(ledger=Ledger(LedgerSnapshot.from_json(before.ledger.snapshot().as_json())))
     (reply,) = learner.hello(oldest_sequence=5)
-    assert reply.message == Welcome(request_id=3, accepted_sequence=4, granted_unrolls=0)
+    assert reply.message == Welcome(id=3, accepted_sequence=4, granted_unrolls=0)
     learner.grant(1)
     learner.receive(unrolls_message(5, generated=40))
     assert learner.ledger.snapshot().report() == {"generated": 40, "consumed": 0, "dropped": {LEARNER_RESTART: 32}, "in_flight": 8}
@@ -210,8 +196,8 @@ def test_hello_after_a_lost_learner_skips_messages_it_had_accepted() -> None:
 
 def test_hello_in_a_session_starts_a_new_one(learner: Learner) -> None:
     learner.receive(unrolls_message(1, generated=8))
-    (reply,) = learner.hello(request_id=4, oldest_sequence=1)
-    assert reply.message == Welcome(request_id=4, accepted_sequence=1, granted_unrolls=0)
+    (reply,) = learner.hello(id=4, oldest_sequence=1)
+    assert reply.message == Welcome(id=4, accepted_sequence=1, granted_unrolls=0)
     assert (learner.credit.granted_unused, learner.credit.held) == (0, 1)
     (reply,) = learner.receive(unrolls_message(2, generated=16))
     assert isinstance(reply.message, HelloRequired)
@@ -247,7 +233,7 @@ def test_a_silent_actor_loses_its_credit_and_may_reconnect(learner: Learner) -> 
     (reply,) = learner.receive(unrolls_message(1, generated=8), now=61.0)
     assert isinstance(reply.message, HelloRequired)
     (reply,) = learner.hello(now=62.0)
-    assert reply.message == Welcome(request_id=3, accepted_sequence=0, granted_unrolls=0)
+    assert reply.message == Welcome(id=3, accepted_sequence=0, granted_unrolls=0)
 
 
 def test_credit_of_a_replaced_actor_expires_early(learner: Learner) -> None:

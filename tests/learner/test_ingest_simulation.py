@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
 from herd.rpc.codec import encode
+from herd.rpc.serving import ServedRun
 from herd.transport import Frame, Peer
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
 
@@ -127,8 +128,7 @@ class Simulation(RuleBasedStateMachine):
         self.queue = UnrollQueue()
         self.credit = CreditPool(CAPACITY, expires_seconds=60.0)
         self.ingest = Ingest(
-            run_id="run",
-            contract="c",
+            run=ServedRun("actor.learner", "run", "c", range(1)),
             layout=LAYOUT,
             action_repeat=ACTION_REPEAT,
             ledger=ledger,

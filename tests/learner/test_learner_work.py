@@ -11,10 +11,11 @@ from herd_learner.ingest import Ingest
 from herd_learner.ledger import Ledger
 from herd_learner.queue import UnrollQueue
 
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import CreditRequest, EpisodeReport, Hello, Unrolls, actor_identity
 from herd.rpc.codec import encode
+from herd.rpc.serving import ServedRun
 from herd.transport import Peer
 from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
 from tests.operations import assert_linear, counted
@@ -28,8 +29,7 @@ def test_work_for_unrolls_and_episodes_is_linear(same_slot: bool) -> None:
 
     def prepare(size: int) -> Callable[[], object]:
         ingest = Ingest(
-            run_id="run",
-            contract="c",
+            run=ServedRun("actor.learner", "run", "c", range(1)),
             layout=LAYOUT,
             action_repeat=ACTION_REPEAT,
             ledger=Ledger(),
@@ -38,7 +38,7 @@ def test_work_for_unrolls_and_episodes_is_linear(same_slot: bool) -> None:
             on_episode=lambda *_: None,
             on_unrolls=lambda *_: None,
         )
-        hello = Hello(request_id=1, run_id="run", agent=0, contract="c", actor_index=0, incarnation=1, max_unrolls=size, oldest_sequence=1)
+        hello = Hello(id=1, run="run", agent=0, contract="c", actor_index=0, incarnation=1, max_unrolls=size, oldest_sequence=1)
         ingest.on_message(PEER, encode(hello), 0.0)
         ingest.on_message(PEER, encode(CreditRequest(wanted_unrolls=size)), 0.0)
         arrays = small_arrays(size)
@@ -51,7 +51,7 @@ def test_work_for_unrolls_and_episodes_is_linear(same_slot: bool) -> None:
         )
         num_frames = size * FRAMES_PER_UNROLL
         header = Unrolls(sequence=1, generated_frames=num_frames, num_frames=num_frames, num_unrolls=size, episodes=episodes)
-        frames = encode_arrays(header, arrays)
+        frames = [*encode(header), *pack_arrays(arrays)]
         return lambda: ingest.on_message(PEER, frames, 0.0)
 
     assert_linear(prepare, 64, 128, 256, 512)

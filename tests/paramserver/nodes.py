@@ -11,12 +11,12 @@ from pathlib import Path
 from herd_paramserver.server import ParameterServer, assemble
 from herd_paramserver.store import Version
 
+from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.protocols.weights.client import WeightsPublisher
-from herd.protocols.weights.messages import GetWeights, IndexLeased, LeaseIndex
-from herd.rpc.codec import decode_header, encode
+from herd.protocols.weights.messages import WEIGHTS, GetWeights, IndexLeased, LeaseIndex
+from herd.rpc.codec import encode
 from herd.rpc.envelope import Message, Refused
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry import Telemetry
@@ -108,7 +108,7 @@ class Asker:
             return bool(found)
 
         self._tree.until(received, "an answer")
-        return decode_header(found[0][0]), found[0][1:]
+        return WEIGHTS.decode(found[0][0]), found[0][1:]
 
     def ask(self, message: Message) -> Message:
         self.send(message)
@@ -122,11 +122,9 @@ class Asker:
         def answered() -> bool:
             nonlocal ask_at
             while (frames := self.dealer.receive()) is not None:
-                answers.append(decode_header(frames[0]))
+                answers.append(WEIGHTS.decode(frames[0]))
             if not answers and time.monotonic() >= ask_at:
-                request = LeaseIndex(
-                    request_id=self._request_id + 1, run_id=RUN, holder=holder, agent=None if index is None else 0, index=index
-                )
+                request = LeaseIndex(id=self._request_id + 1, run=RUN, client=holder, place=None if index is None else (0, index))
                 if self.dealer.send(encode(request)):
                     self._request_id += 1
                     ask_at = time.monotonic() + ASK_AGAIN_SECONDS
@@ -134,12 +132,11 @@ class Asker:
 
         self._tree.until(answered, "an answer about the index")
         assert isinstance(answers[0], IndexLeased | Refused)
-        assert answers[0].request_id is not None
-        assert first <= answers[0].request_id <= self._request_id
+        assert first <= answers[0].id <= self._request_id
         return answers[0], self._request_id - first + 1
 
     def get(self, have: tuple[int, int] | None = None, agent: int = 0) -> tuple[Message, bytes]:
-        self.send(GetWeights(request_id=1, run_id=RUN, agent=agent, contract=CONTRACT, have=have))
+        self.send(GetWeights(id=1, run=RUN, agent=agent, contract=CONTRACT, have=have))
         message, frames = self.receive()
         return message, b"".join(frames)
 

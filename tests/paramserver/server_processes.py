@@ -10,7 +10,7 @@ from pathlib import Path
 from herd.config.services import ParamserverSettings
 from herd.config.settings import RunSettings
 from herd.protocols.weights.client import WeightsClient
-from herd.protocols.weights.messages import GetWeights, PublishSlice
+from herd.protocols.weights.messages import WEIGHTS, GetWeights, PublishSlice
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Message
 from herd.service.identity import Endpoint, Identity
@@ -34,16 +34,18 @@ class Server(ServerProcess):
 
 
 class Client(AskingClient):
+    conversation = WEIGHTS
+
     """A client that can also send the two messages about weights."""
 
     def get(self, have: tuple[int, int] | None = None, *, run_id: str = "pong") -> tuple[Message, list[memoryview]]:
-        self.send(*encode(GetWeights(request_id=1, run_id=run_id, agent=0, contract=self.server.contract, have=have)))
+        self.send(*encode(GetWeights(id=1, run=run_id, agent=0, contract=self.server.contract, have=have)))
         return self.receive()
 
     def publish(self, lineage: int, updates: int, payload: bytes, *, index: int = 0, count: int = 1) -> Message:
         digest = hashlib.sha256(payload).hexdigest()
         message = PublishSlice(
-            run_id="pong", agent=0, contract=self.server.contract, lineage=lineage, updates=updates, index=index, count=count, digest=digest
+            run="pong", agent=0, contract=self.server.contract, lineage=lineage, updates=updates, index=index, count=count, digest=digest
         )
         return self.ask(message, payload)
 

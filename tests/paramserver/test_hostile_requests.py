@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
-from herd_paramserver.requests import Reply
+from herd_paramserver.requests import Answer
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import MAX_FIRST_LINEAGE, UPDATES_LEAD, Version, WeightsStore
 from hypothesis import HealthCheck, Phase, settings
@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from herd.protocols.unrolls.messages import Ack
 from herd.protocols.weights.client import WeightsPublisher
 from herd.protocols.weights.messages import (
+    WEIGHTS,
     AgentEnded,
     GetWeights,
     LeaseIndex,
@@ -32,13 +33,13 @@ from herd.protocols.weights.messages import (
     StalePublish,
     Weights,
 )
-from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header, encode
+from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Message, Refused
 from herd.telemetry import metric_names as names
 from herd.transport import Peer
+from tests.paramserver.asking import CONTRACT, RUN, ask_handler
 from tests.wire.hostile_bytes import mutated_frames
 
-RUN, CONTRACT = "pong", "c" * 64
 MAX_LEASES = 3
 MAX_VERSION_BYTES = 64
 
@@ -51,19 +52,14 @@ class Server:
         self.store = self.stores[0]
         self.liveness = Liveness(2, now=0.0)
         self.leases = PlaceLeases(self.liveness, now=0.0, lease_seconds=30.0, max_leases=MAX_LEASES)
-        self.handler = RootHandler(run_id=RUN, contract=CONTRACT, stores=self.stores, leases=self.leases, liveness=self.liveness)
+        self.handler = RootHandler(stores=self.stores, leases=self.leases, liveness=self.liveness)
 
-    def receive(self, frames: list[bytes], now: float = 0.0) -> Reply | None:
+    def receive(self, frames: list[bytes], now: float = 0.0) -> Answer:
         """Receive one message as it arrives; checks that the answer can be sent."""
-        try:
-            message = decode_header(frames[0])
-        except OtherProtocol as error:
-            return self.handler.other_protocol(error)
-        reply = self.handler.answer(message, [memoryview(frame) for frame in frames[1:]], peer=Peer(b"stranger"), now=now)
-        assert reply is None or isinstance(reply, Reply)
-        if reply is not None:
-            assert decode_header(encode(reply.message)[0]) == reply.message
-            assert reply.refusal in names.REFUSAL_REASONS
+        reply = ask_handler(self.handler, frames, agents=2, peer=Peer(b"stranger"), now=now)
+        if reply.message is not None:
+            assert WEIGHTS.decode(encode(reply.message)[0]) == reply.message
+            assert reply.label in names.REFUSAL_REASONS
         return reply
 
     def check(self) -> None:
@@ -82,9 +78,7 @@ class Server:
 
 def publication(lineage: int, updates: int, payload: bytes, *, index: int = 0, count: int = 1) -> list[bytes]:
     digest = hashlib.sha256(payload).hexdigest()
-    message = PublishSlice(
-        run_id=RUN, agent=0, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count, digest=digest
-    )
+    message = PublishSlice(run=RUN, agent=0, contract=CONTRACT, lineage=lineage, updates=updates, index=index, count=count, digest=digest)
     return framed(message, payload)
 
 
@@ -131,29 +125,27 @@ def test_leasing_a_chosen_index_does_not_grow_the_free_list() -> None:
 
 
 def test_leases_are_bounded_and_further_holders_refused() -> None:
-    server, reply = Server(), None
+    server = Server()
     for number in range(50):
-        reply = server.receive(framed(LeaseIndex(request_id=1, run_id=RUN, holder=f"stranger {number}", agent=None, index=None)))
+        reply = server.receive(framed(LeaseIndex(id=1, run=RUN, client=f"stranger {number}", place=None)))
         assert len(server.leases) <= MAX_LEASES
-    assert reply is not None
     assert isinstance(reply.message, Refused)
-    assert reply.refusal == "full"
+    assert reply.label == "full"
 
 
 @pytest.mark.parametrize(
     ("message", "label"),
     [
-        (GetWeights(request_id=1, run_id="\x1b[2J\n" * 25, agent=0, contract=CONTRACT, have=None), "run"),
-        (GetWeights(request_id=1, run_id="\U000e0001" * 128, agent=0, contract=CONTRACT, have=None), "run"),
-        (GetWeights(request_id=1, run_id=RUN, agent=0, contract="\n\x1b]0;owned\x07", have=None), "contract"),
-        (GetWeights(request_id=1, run_id=RUN, agent=2, contract=CONTRACT, have=None), "agent"),
+        (GetWeights(id=1, run="\x1b[2J\n" * 25, agent=0, contract=CONTRACT, have=None), "run"),
+        (GetWeights(id=1, run="\U000e0001" * 128, agent=0, contract=CONTRACT, have=None), "run"),
+        (GetWeights(id=1, run=RUN, agent=0, contract="\n\x1b]0;owned\x07", have=None), "contract"),
+        (GetWeights(id=1, run=RUN, agent=2, contract=CONTRACT, have=None), "agent"),
     ],
 )
 def test_refusals_are_printable_and_counted_under_a_fixed_label(message: Message, label: str) -> None:
     reply = Server().receive(framed(message))
-    assert reply is not None
     assert isinstance(reply.message, Refused)
-    assert reply.refusal == label
+    assert reply.label == label
     assert reply.message.reason.isprintable()
     assert reply.message.reason.isascii()
 
@@ -167,7 +159,7 @@ class Wire:
 
     def send(self, frames: list[bytes]) -> bool:
         reply = self.server.receive([bytes(frame) for frame in frames])
-        if reply is not None:
+        if reply.message is not None:
             self.answers.append(framed(reply.message))
         return True
 
@@ -184,17 +176,15 @@ def test_lineages_that_no_learner_can_exceed_are_refused(is_empty: bool) -> None
     for lie in (
         publication(2**63 - 1, 2**63 - 1, b"lies"),
         publication(2**63 - 2, 0, b"lies", count=2),
-        framed(PublishHeartbeat(run_id=RUN, agent=0, contract=CONTRACT, lineage=2**63 - 1, updates=1, index=0, count=1)),
-        framed(AgentEnded(request_id=6, run_id=RUN, agent=0, contract=CONTRACT, lineage=2**63 - 1)),
+        framed(PublishHeartbeat(run=RUN, agent=0, contract=CONTRACT, lineage=2**63 - 1, updates=1, index=0, count=1)),
+        framed(AgentEnded(id=6, run=RUN, agent=0, contract=CONTRACT, lineage=2**63 - 1)),
     ):
         before = server.state()
         reply = server.receive(lie)
-        assert reply is not None
         assert isinstance(reply.message, Refused)
-        assert reply.refusal == "ahead"
+        assert reply.label == "ahead"
         assert server.state() == before
     reply = server.receive(publication(1, 1, b"weights"))
-    assert reply is not None
     assert reply.message == Published(lineage=1, updates=1, index=0)
 
 
@@ -234,14 +224,14 @@ VALID = [
     publication(1, 2, b"second", index=1, count=2),
     publication(2, 0, b"x" * (MAX_VERSION_BYTES + 1)),
     [publication(2, 1, b"what was meant")[0], b"what arrived"],
-    framed(GetWeights(request_id=5, run_id=RUN, agent=0, contract=CONTRACT, have=(1, 0))),
-    framed(GetWeights(request_id=5, run_id="another", agent=0, contract=CONTRACT, have=None)),
-    framed(PublishHeartbeat(run_id=RUN, agent=0, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)),
-    framed(AgentEnded(request_id=6, run_id=RUN, agent=1, contract=CONTRACT, lineage=0)),
-    framed(LeaseIndex(request_id=7, run_id=RUN, holder="f00d", agent=0, index=2)),
-    framed(ReleaseIndex(run_id=RUN, agent=0, holder="f00d")),
+    framed(GetWeights(id=5, run=RUN, agent=0, contract=CONTRACT, have=(1, 0))),
+    framed(GetWeights(id=5, run="another", agent=0, contract=CONTRACT, have=None)),
+    framed(PublishHeartbeat(run=RUN, agent=0, contract=CONTRACT, lineage=1, updates=1, index=0, count=1)),
+    framed(AgentEnded(id=6, run=RUN, agent=1, contract=CONTRACT, lineage=0)),
+    framed(LeaseIndex(id=7, run=RUN, client="f00d", place=(0, 2))),
+    framed(ReleaseIndex(run=RUN, client="f00d")),
     framed(Ack(sequence=1, granted_unrolls=1)),
-    framed(Weights(request_id=1, lineage=9, updates=9, digests=("ab" * 32,)), b"weights"),
+    framed(Weights(id=1, lineage=9, updates=9, digests=("ab" * 32,)), b"weights"),
 ]
 
 
@@ -261,10 +251,9 @@ class Attacked(RuleBasedStateMachine):
     def happens(self, event: str, data: st.DataObject) -> None:
         getattr(self, f"_{event}")(data.draw)
 
-    def _honest(self, frames: list[bytes]) -> Message:
+    def _honest(self, frames: list[bytes]) -> Message | None:
         self.overheard.append(frames)
         reply = self.server.receive(frames, self.now)
-        assert reply is not None
         return reply.message
 
     def _publish(self, _draw: Any) -> None:
@@ -280,9 +269,8 @@ class Attacked(RuleBasedStateMachine):
 
     def _read(self, draw: Any) -> None:
         have = draw(st.sampled_from([None, self.seen]))
-        self.overheard.append(framed(GetWeights(request_id=1, run_id=RUN, agent=0, contract=CONTRACT, have=have)))
+        self.overheard.append(framed(GetWeights(id=1, run=RUN, agent=0, contract=CONTRACT, have=have)))
         reply = self.server.receive(self.overheard[-1], self.now)
-        assert reply is not None
         if isinstance(reply.message, Weights):
             version = Version(reply.message.lineage, reply.message.updates)
             assert self.seen is None or version > self.seen or have is None
@@ -293,7 +281,7 @@ class Attacked(RuleBasedStateMachine):
             assert isinstance(reply.message, NotModified)
 
     def _lease(self, _draw: Any) -> None:
-        self._honest(framed(LeaseIndex(request_id=1, run_id=RUN, holder="honest", agent=None, index=None)))
+        self._honest(framed(LeaseIndex(id=1, run=RUN, client="honest", place=None)))
         held = self.server.leases.holders()
         assert len(set(held.values())) == len(held)
 
@@ -310,7 +298,7 @@ class Attacked(RuleBasedStateMachine):
         except MalformedMessage:
             assert self.server.state() == before
             return
-        if reply is not None and isinstance(reply.message, Refused | StalePublish):
+        if isinstance(reply.message, Refused | StalePublish):
             assert self.server.state() == before
 
     @invariant()

@@ -46,7 +46,7 @@ def test_a_signal_ends_the_process_with_exit_code_0(server: Server, number: int)
 def test_published_weights_reach_all_clients(server: Server, connect: Connect) -> None:
     payloads = [secrets.token_bytes(200_000), secrets.token_bytes(100)]
     publisher, client = connect(server), connect(server)
-    assert client.get()[0] == NotModified(request_id=1, held=None)
+    assert client.get()[0] == NotModified(id=1, held=None)
     for index, payload in enumerate(payloads):
         assert publisher.publish(3, 14, payload, index=index, count=2) == Published(lineage=3, updates=14, index=index)
     for reader in (client, publisher, connect(server)):
@@ -54,7 +54,7 @@ def test_published_weights_reach_all_clients(server: Server, connect: Connect) -
         assert isinstance(message, Weights)
         assert (message.lineage, message.updates) == (3, 14)
         assert [bytes(frame) for frame in frames] == payloads
-    assert client.get((3, 14))[0] == NotModified(request_id=1, held=(3, 14))
+    assert client.get((3, 14))[0] == NotModified(id=1, held=(3, 14))
     samples = server.metrics()
     assert samples["herd_paramserver_versions_total", ()] == 1
     assert samples["herd_paramserver_answers_total", (("answer", "weights"),)] == 3

@@ -30,8 +30,8 @@ def report_of(agent: int, **changes: Any) -> MemberReport:
     settings = changes.pop("settings", SETTINGS)
     applied, declined = changes.pop("applied", None), changes.pop("declined", None)
     fields: dict[str, Any] = {
-        "request_id": 1,
-        "run_id": "run",
+        "id": 1,
+        "run": "run",
         "agent": agent,
         "contract": "c",
         "env_frames": 5000,

@@ -14,7 +14,7 @@ import pytest
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
 from herd.protocols.population.journal import Decided, Done, journal_file, read_journal
-from herd.protocols.population.messages import Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
+from herd.protocols.population.messages import POPULATION, Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
 from herd.protocols.unrolls.messages import Ack
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
@@ -52,6 +52,8 @@ class Server(ServerProcess):
 
 
 class Member(AskingClient):
+    conversation = POPULATION
+
     """A member whose reports are sent by hand."""
 
     applied: Applied | None = None
@@ -60,8 +62,8 @@ class Member(AskingClient):
 
     def report(self, agent: int, games: int, fitness: float = 0.0, **changes: Any) -> MemberReport:
         fields: dict[str, Any] = {
-            "request_id": games,
-            "run_id": "pong",
+            "id": games,
+            "run": "pong",
             "agent": agent,
             "contract": self.server.contract,
             "env_frames": 100 * games,
@@ -143,7 +145,7 @@ def test_invalid_and_foreign_reports_are_refused(tmp_path: Path, connect: Connec
         member = connect(server)
         report = member.report(0, 20)
         for changes, said in (
-            ({"run_id": "breakout"}, "belongs to run pong, not breakout"),
+            ({"run": "breakout"}, "belongs to run pong, not breakout"),
             ({"contract": "c"}, "does not match"),
             ({"agent": 3}, "serves agents 0 to 2, not 3"),
             ({"applied": Applied(number=2**63 - 1, env_frames=0, learner_updates=0)}, "carried out order 9223372036854775807"),
@@ -156,7 +158,7 @@ def test_invalid_and_foreign_reports_are_refused(tmp_path: Path, connect: Connec
         member.send(b"\xc1")
         assert member.ask(report) is not None
         until(lambda: server.total("herd_wire_malformed_messages_total") >= 1)
-        assert server.total("herd_population_reports_total", outcome="refused") == 6
+        assert server.total("herd_wire_refused_messages_total") == 6
         assert len(server.events()) == 2
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from herd.contract.unroll import LINK_BITS, Array, UnrollLayout
 from herd.protocols.replay import client as replay_client
 from herd.protocols.replay.client import ReplayClient
-from herd.protocols.replay.messages import MAX_SAMPLED_UNROLLS, InsertUnrolls
+from herd.protocols.replay.messages import MAX_SAMPLED_UNROLLS, REPLAY, InsertUnrolls
 from herd.protocols.replay.pieces import EpisodeKey, replica_of
 from herd.protocols.replay.samples import PART, EpisodePart, SampledEpisode, SampledUnrolls
-from herd.rpc.codec import MalformedMessage, decode_header
+from herd.rpc.codec import MalformedMessage, encode
 from herd.transport import Frame
 from tests.replay.played_games import RECURRENT, oracle_slice, play, unrolls_of
 from tests.replay.replica import CONTRACT, LAYOUT, Process
@@ -57,8 +57,10 @@ class Network:
             outgoing, dealer.outgoing = dealer.outgoing, []
             for frames in self.troubled(outgoing):
                 if process is not None:
-                    answer = process.handler.answer(decode_header(frames[0]), frames[1:])
-                    dealer.incoming.extend(self.troubled([answer.frames]))
+                    answer = process.ask(frames)
+                    dealer.incoming.extend(
+                        self.troubled([[*encode(answer.message), *answer.payloads]] if answer.message is not None else [])
+                    )
         self.now += timeout_seconds
 
     def troubled(self, messages: list[list[Frame]]) -> list[list[Frame]]:
@@ -85,7 +87,7 @@ class FakeDealer:
         if not self.connected or self.network.random.random() < self.network.trouble:
             return False  # no connection, or a full queue
         self.outgoing.append(list(frames))
-        self.sent.append(decode_header(frames[0]).type)
+        self.sent.append(REPLAY.decode(frames[0]).type)
         return True
 
     def receive(self) -> list[memoryview] | None:
@@ -470,5 +472,5 @@ def test_insertions_carry_the_oldest_unacknowledged_sequence(tmp_path: Path) -> 
     client = client_of(network)
     for unroll in UNROLLS[0][:2]:
         insert(client, unroll)
-    sent = [decode_header(frames[0]) for frames in network.dealers[0].outgoing]
-    assert [(each.sequence, each.oldest_sequence) for each in sent if isinstance(each, InsertUnrolls)] == [(1, 1), (2, 1)]
+    sent = [REPLAY.decode(frames[0]) for frames in network.dealers[0].outgoing]
+    assert [(each.id, each.oldest) for each in sent if isinstance(each, InsertUnrolls)] == [(1, 1), (2, 1)]

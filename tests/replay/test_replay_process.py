@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from herd.cli.keys import make_keys
+from herd.components.suites import environment_spec
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
 from herd.contract.unroll import Array, UnrollLayout
-from herd.envs.make import environment_spec
 from herd.protocols.replay.client import ReplayClient
-from herd.protocols.replay.messages import SampleEpisode
+from herd.protocols.replay.messages import REPLAY, SampleEpisode
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, StoredUnroll
 from herd.protocols.unrolls.messages import Ack
 from herd.rpc.codec import encode
@@ -39,6 +39,10 @@ pytestmark = pytest.mark.processes
 
 SLOW_SECONDS = patient(600.0)
 """Snapshot interval for tests that want no snapshot."""
+
+
+class Asking(AskingClient):
+    conversation = REPLAY
 
 
 def settings_of(run_dir: Path, *, snapshots: float = SLOW_SECONDS, **sections: object) -> RunSettings:
@@ -199,7 +203,7 @@ def test_episodes_stay_intact_under_eviction_and_kills(tmp_path: Path, context: 
 
 
 def test_invalid_clients_change_only_counters(tmp_path: Path, context: Context) -> None:
-    with running(tmp_path) as server, connecting(AskingClient, context) as connect:
+    with running(tmp_path) as server, connecting(Asking, context) as connect:
         learner = Learner(context, server)
         unrolls = unrolls_of(learner.layout, play(learner.layout, [30, 30], 1))
         learner.insert(*unrolls)
@@ -207,7 +211,7 @@ def test_invalid_clients_change_only_counters(tmp_path: Path, context: Context) 
         stranger = connect(server)
         for length in range(100):
             stranger.send(secrets.token_bytes(length))
-        who: dict[str, Any] = {"request_id": 1, "run_id": "replayed", "agent": 0, "contract": server.contract}
+        who: dict[str, Any] = {"id": 1, "run": "replayed", "agent": 0, "contract": server.contract}
         stranger.send(*encode(SampleEpisode(**who)), b"payload")
         stranger.send(*encode(Ack(sequence=1, granted_unrolls=1)))
         stranger.send(b"\x81" * 20_000_000)
@@ -216,9 +220,9 @@ def test_invalid_clients_change_only_counters(tmp_path: Path, context: Context) 
         until(lambda: server.total("herd_wire_malformed_messages_total") >= 102)
         assert server.total("herd_wire_malformed_messages_total", reason="array") == 1
         assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
-        refused = connect(server).ask(SampleEpisode(**who | {"run_id": "other"}))
+        refused = connect(server).ask(SampleEpisode(**who | {"run": "other"}))
         assert isinstance(refused, Refused)
-        assert "check learner.replay" in refused.reason
+        assert "check --replay" in refused.reason
         deaf = connect(server)
         for _ in range(2_000):
             deaf.send(*encode(SampleEpisode(**who)))

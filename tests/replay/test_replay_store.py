@@ -11,7 +11,6 @@ from herd_replay.assembly import OPEN_PIECE_BYTES, Assembler, Episode, Piece
 from herd_replay.exchange import Replica
 from herd_replay.segments import SegmentLog
 from herd_replay.store import EpisodeStore
-from herd_replay.writers import Writers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -209,12 +208,3 @@ def test_replica_of_is_stable_and_spreads_neighbouring_episodes() -> None:
     counts = np.bincount([replica_of(key, 3) for key in keys], minlength=3)
     assert chi_square(counts) < 13.8  # 2 degrees of freedom, 99.9 %
     assert [replica_of(EpisodeKey(0, 1, 2, 3, 4), number) for number in (1, 2, 7, 256)] == [0, 0, 6, 28]
-
-
-def test_the_number_of_remembered_writers_is_bounded() -> None:
-    writers = Writers(max_writers=2)
-    assert [writers.judge(1, sequence, 1) for sequence in (1, 1, 3, 2, 3, 2)] == ["new", "repeated", "early", "new", "new", "repeated"]
-    assert writers.judge(1, 9, 9) == "new"  # messages between them cannot arrive any more
-    for writer in (2, 3):
-        writers.judge(writer, 1, 1)
-    assert (writers.last(1), len(writers)) == (0, 2)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from herd.protocols.bandit.client import BanditClient
-from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures, FinishedEpisode, HandedTemperature, Temperatures
+from herd.protocols.bandit.messages import BANDIT, MAX_GAMES, ExchangeTemperatures, FinishedEpisode, HandedTemperature, Temperatures
 from herd.protocols.unrolls.messages import MAX_EPISODES
-from herd.rpc.codec import decode_header, encode
+from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES, Message, Refused
 from herd.transport import Limits
 from herd.transport.context import Context, Poller
@@ -52,7 +52,7 @@ class Service(threading.Thread):
                 poller.poll(0.02)
                 while (received := router.receive()) is not None:
                     peer, frames = received
-                    message = decode_header(frames[0])
+                    message = BANDIT.decode(frames[0])
                     assert isinstance(message, ExchangeTemperatures)
                     self.raw.append(bytes(frames[0]))
                     self.seen.append(message)
@@ -63,7 +63,7 @@ class Service(threading.Thread):
 
     def answer(self, message: ExchangeTemperatures) -> Message:
         if self.refusal is not None:
-            return Refused(request_id=message.request_id, reason=self.refusal)
+            return Refused(id=message.id, reason=self.refusal)
         handed = []
         for episode in message.starting:
             if episode.environment_slot != self.forgets_slot:
@@ -73,7 +73,7 @@ class Service(threading.Thread):
                     )
                 )
                 self._next += 1.0
-        return Temperatures(request_id=message.request_id, handed=tuple(handed))
+        return Temperatures(id=message.id, handed=tuple(handed))
 
     def stop(self) -> None:
         self._stop_request.set()
@@ -149,9 +149,9 @@ def test_games_are_reported_with_the_temperature_they_were_played_at(service: Se
     assert (report.task_id, report.environment_slot, report.episode_id) == (1, 65, 0)
     assert (report.inverse_temperature, report.episode_return, report.agent_steps, report.reused) == (2.5, -3.0, 100, False)
     assert [(one.environment_slot, one.episode_id) for one in second.starting] == [(65, 1)]
-    assert (first.request_id, second.request_id) == (1, 2)
-    assert (first.run_id, first.contract, first.purpose, first.agent) == ("run", "contract", "training", 0)
-    assert first.incarnation == second.incarnation
+    assert (first.id, second.id) == (1, 2)
+    assert (first.run, first.contract, first.purpose, first.agent) == ("run", "contract", "training", 0)
+    assert first.client == second.client
     assert client.num_reused == 0
     assert client.is_idle
 
@@ -170,7 +170,7 @@ def test_one_request_is_in_flight_and_the_next_carries_the_backlog(service: Serv
     service.answers.set()
     until(client, lambda: client.is_idle)  # the first one is answered when it is sent again
     *repeated, last = service.seen
-    assert {one.request_id for one in repeated} == {1}
+    assert {one.id for one in repeated} == {1}
     assert [(one.environment_slot, one.episode_id) for one in last.finished] == [(65, 0), (66, 0), (67, 0), (65, 1)]
     assert {(one.environment_slot, one.episode_id) for one in last.starting} == {(66, 1), (67, 1), (65, 2)}
 
@@ -201,9 +201,9 @@ def test_an_outage_delays_the_client_once_for_a_bounded_time(service: Service, m
     # The message is repeated byte for byte under its number, and every game is reported once.
     by_number: dict[int, set[bytes]] = {}
     for message, raw in zip(service.seen, service.raw, strict=True):
-        by_number.setdefault(message.request_id, set()).add(raw)
+        by_number.setdefault(message.id, set()).add(raw)
     assert all(len(forms) == 1 for forms in by_number.values())
-    unique = {message.request_id: message for message in service.seen}
+    unique = {message.id: message for message in service.seen}
     reports = [report for message in unique.values() for report in message.finished]
     assert [report.episode_id for report in reports] == list(range(50))
     assert [report.reused for report in reports] == [False] + [True] * 49
@@ -263,7 +263,7 @@ def test_the_queue_of_reports_is_bounded(service: Service, make: Make) -> None:
     assert (client.num_dropped, client.num_waiting, client.num_unconfirmed) == (10, MAX_EPISODES + 1, MAX_EPISODES)
     service.answers.set()
     until(client, lambda: client.is_idle)
-    requests = list({request.request_id: request.finished for request in service.seen if request.finished}.values())
+    requests = list({request.id: request.finished for request in service.seen if request.finished}.values())
     assert [len(finished) for finished in requests] == [MAX_GAMES] * (MAX_EPISODES // MAX_GAMES)
     assert [report.episode_id for finished in requests for report in finished] == list(range(10, MAX_EPISODES + 10))
 
@@ -274,7 +274,7 @@ def test_more_games_than_fit_one_request_all_get_temperatures(service: Service, 
         client.ask(environment, 0)
     client.begin(range(MAX_GAMES + 7))
     assert client.num_reused == 0
-    assert [len(starting) for starting in {request.request_id: request.starting for request in service.seen}.values()] == [MAX_GAMES, 7]
+    assert [len(starting) for starting in {request.id: request.starting for request in service.seen}.values()] == [MAX_GAMES, 7]
 
 
 def test_reports_in_flight_count_as_unconfirmed(service: Service, make: Make) -> None:

@@ -3,26 +3,23 @@ from __future__ import annotations
 import math
 import tracemalloc
 from typing import Any
-from unittest.mock import patch
 
 import lz4.block
 import msgpack
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from herd.contract.actions import discrete
-from herd.contract.unroll import DTYPES, Array, FieldSpec, UnrollLayout
-from herd.protocols.unrolls.arrays import encode_arrays, read_arrays, receive_arrays
-from herd.protocols.unrolls.messages import MAX_EPISODES, EpisodeReport, Unrolls, Welcome
-from herd.rpc import codec
-from herd.rpc.codec import MalformedMessage, decode_header, encode, payload_digest
-from herd.rpc.envelope import MAX_HEADER_BYTES, ArrayHeader, Compression
+from herd.contract.unroll import DTYPES, Array, Arrays, FieldSpec, UnrollLayout
+from herd.protocols.unrolls.arrays import pack_arrays, read_arrays, receive_arrays
+from herd.protocols.unrolls.messages import MAX_EPISODES, UNROLLS, Compression, Credit, EpisodeReport, Unrolls, Welcome
+from herd.rpc.codec import MalformedMessage, OtherProtocol, encode, payload_digest
+from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.transport import Frame
-from tests.wire.hostile_bytes import EDITS, edited
 
 LAYOUT = UnrollLayout(4, 3, (40, 20, 1), discrete(3), 3, state_size=10, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)
 U = 3
@@ -53,10 +50,6 @@ def header(num_unrolls: int = U) -> Unrolls:
     return Unrolls(sequence=7, generated_frames=480, num_frames=48, num_unrolls=num_unrolls, episodes=(episode,))
 
 
-def as_received(frames: list[Frame]) -> list[Frame]:
-    return [bytes(frame) for frame in frames]
-
-
 def poisoned(num_unrolls: int = U) -> dict[str, Array]:
     out = LAYOUT.allocate(num_unrolls)
     for array in out.values():
@@ -70,41 +63,38 @@ def assert_untouched(out: dict[str, Array]) -> None:
         assert array.tobytes() == expected[name].tobytes(), name
 
 
+def packed(arrays: Arrays, compression: Compression = "none") -> list[Frame]:
+    """Payload frames as they arrive."""
+    return [bytes(frame) for frame in pack_arrays(arrays, compression)]
+
+
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_unrolls_survive_an_encode_decode_round_trip(compression: Compression) -> None:
+def test_arrays_survive_an_encode_decode_round_trip(compression: Compression) -> None:
     arrays = filled()
-    frames = as_received(encode_arrays(header(), arrays, compression))
-    message = decode_header(frames[0])
-    assert isinstance(message, Unrolls)
-    assert message.model_copy(update={"arrays": ()}) == header()
-    assert {array.compression for array in message.arrays} == {"none", compression}
-    out = LAYOUT.allocate(U)
-    read_arrays(message, frames[1:], LAYOUT, out)
+    frames = packed(arrays, compression)
+    received = receive_arrays(frames, U, LAYOUT, compression)
     for name, array in arrays.items():
-        np.testing.assert_array_equal(out[name], array, strict=True)
+        np.testing.assert_array_equal(received[name], array, strict=True)
     if compression != "none":
         assert sum(map(len, frames)) < sum(array.nbytes for array in arrays.values()) / 2
 
 
 def test_arrays_are_written_only_into_the_given_slices() -> None:
-    pool = {name: array.view() for name, array in LAYOUT.allocate(10).items()}
+    pool = LAYOUT.allocate(10)
     arrays = filled()
-    frames = as_received(encode_arrays(header(), arrays))
-    message = decode_header(frames[0])
-    assert isinstance(message, Unrolls)
-    read_arrays(message, frames[1:], LAYOUT, {name: array[2:8:2] for name, array in pool.items()})
+    read_arrays(packed(arrays), U, LAYOUT, {name: array[2:8:2] for name, array in pool.items()})
     for name, array in arrays.items():
         np.testing.assert_array_equal(pool[name][2:8:2], array, strict=True)
-        others = np.delete(pool[name], [2, 4, 6], axis=0)
-        assert not np.any(others)
+        assert not np.any(np.delete(pool[name], [2, 4, 6], axis=0))
+    with pytest.raises(ValueError, match="out"):
+        read_arrays(packed(arrays), U, LAYOUT, LAYOUT.allocate(U + 1))
 
 
 def test_contiguous_arrays_are_not_copied() -> None:
     arrays = filled()
-    frames = encode_arrays(header(), arrays)
+    frames = pack_arrays(arrays)
     arrays["frames"][...] = 9
-    position = 1 + list(arrays).index("frames")
-    assert set(bytes(frames[position])) == {9}
+    assert set(bytes(frames[list(arrays).index("frames")])) == {9}
 
 
 @st.composite
@@ -122,35 +112,44 @@ def arrays_of_any_layout(draw: st.DrawFn) -> Array:
 
 
 @given(array=arrays_of_any_layout(), compression=st.sampled_from(COMPRESSIONS))
-def test_any_array_survives_an_encode_decode_round_trip(array: Array, compression: Compression) -> None:
-    [head, payload] = as_received(encode_arrays(header(1), {"x": array}, compression))
-    message = decode_header(head)
-    assert isinstance(message, Unrolls)
-    assert message.arrays[0].shape == array.shape
-    back = np.frombuffer(payload, message.arrays[0].dtype).reshape(message.arrays[0].shape)
-    assert back.dtype == array.dtype
-    assert back.tobytes() == array.tobytes()
-
-
-def test_encode_refuses_unsupported_dtypes() -> None:
-    with pytest.raises(TypeError, match="complex128"):
-        encode_arrays(header(), {"x": np.zeros(2, np.complex128)})
+def test_any_array_survives_packing(array: Array, compression: Compression) -> None:
+    [frame] = packed({"x": array}, compression)
+    assert bytes(frame) == array.tobytes()  # all of them are too small to be compressed
 
 
 def test_the_largest_header_fits_the_limit() -> None:
     huge = 2**63 - 1
     episode = EpisodeReport(task_id=huge, environment_slot=huge, episode_id=huge, episode_return=1.5, agent_steps=huge)
-    frames = encode_arrays(header().model_copy(update={"episodes": (episode,) * MAX_EPISODES}), filled())
-    assert len(frames[0]) <= MAX_HEADER_BYTES / 2  # the table in docs/messaging.md states this
-    message = decode_header(frames[0])
+    (head,) = encode(header().model_copy(update={"episodes": (episode,) * MAX_EPISODES}))
+    assert len(head) <= MAX_HEADER_BYTES / 2  # the table in docs/messaging.md states this
+    message = UNROLLS.decode(head)
     assert isinstance(message, Unrolls)
     assert len(message.episodes) == MAX_EPISODES
 
 
-def changed(changes: dict[str, Any]) -> bytes:
-    fields = {**header().model_dump(), "arrays": (), **changes}
-    packed: bytes = msgpack.packb({key: value for key, value in fields.items() if value is not ...})
-    return packed
+def changed(**changes: Any) -> bytes:
+    """A valid header with these changes; ... leaves a field out."""
+    fields: dict[str, Any] = {**header().header(), **changes}
+    frame: bytes = msgpack.packb({key: value for key, value in fields.items() if value is not ...})
+    return frame
+
+
+def test_an_unknown_field_is_ignored_unless_the_message_has_a_payload() -> None:
+    credit = Credit(granted_unrolls=9)
+    assert UNROLLS.decode(msgpack.packb({**credit.header(), "surprise": [1, {"a": 2}]})) == credit
+    with pytest.raises(MalformedMessage, match="surprise"):
+        UNROLLS.decode(changed(surprise=1))
+
+
+@pytest.mark.parametrize(("version", "number"), [(1, 0), (2, 7), (4, 7), (2**62, 0)])
+def test_other_versions_are_told_apart_from_malformed_headers(version: int, number: int) -> None:
+    old = {"type": "hello", "protocol": version, "request_id": number} if version < 3 else {"type": "new", "version": version, "id": number}
+    with pytest.raises(OtherProtocol, match=f"of protocol version {version}, and this process speaks version 3: run the same") as caught:
+        UNROLLS.decode(msgpack.packb(old))
+    assert caught.value.id == number
+    # The headers of version 2 that had no version at all.
+    with pytest.raises(OtherProtocol, match="version 2"):
+        UNROLLS.decode(msgpack.packb({"type": "credit_request", "wanted_unrolls": 3}))
 
 
 @pytest.mark.parametrize(
@@ -167,57 +166,41 @@ def changed(changes: dict[str, Any]) -> bytes:
         (b"\xc4\x01a", "MessagePack"),  # binary data, which no header contains
         (b"\xd4\x05a", "MessagePack"),  # an extension type
         (msgpack.packb({1: 2}), "MessagePack"),
-        (msgpack.packb({"type": "hell"}), "type"),
+        (msgpack.packb({"type": "get_weights", "version": 3}), "not a message to or from a learner"),
         (msgpack.packb({"type": ["ack"]}), "type"),
         (b"\x00" * (MAX_HEADER_BYTES + 1), "exceeds"),
-        (changed({"sequence": 0}), "sequence"),
-        (changed({"sequence": "7"}), "sequence"),
-        (changed({"sequence": True}), "sequence"),
-        (changed({"sequence": 7.0}), "sequence"),
-        (changed({"sequence": 2**63}), "sequence"),
-        (changed({"sequence": ...}), "sequence"),
-        (changed({"num_unrolls": 65_537}), "num_unrolls"),
-        (changed({"surprise": 1}), "surprise"),
-        (changed({"episodes": [{"task_id": 0}]}), "episodes"),
-        (changed({"episodes": [{**header().episodes[0].model_dump(), "episode_return": math.nan}]}), "episode_return"),
-        (changed({"episodes": [{**header().episodes[0].model_dump(), "episode_return": math.inf}]}), "episode_return"),
-        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [1], "compression": "none"}] * 33}), "arrays"),
-        (changed({"arrays": [{"name": "x", "dtype": "|O", "shape": [1], "compression": "none"}]}), "dtype"),
-        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [-1], "compression": "none"}]}), "shape"),
-        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [1] * 9, "compression": "none"}]}), "shape"),
-        (changed({"arrays": [{"name": "x", "dtype": "|u1", "shape": [1], "compression": "pickle"}]}), "compression"),
+        (changed(sequence=0), "sequence"),
+        (changed(sequence="7"), "sequence"),
+        (changed(sequence=True), "sequence"),
+        (changed(sequence=7.0), "sequence"),
+        (changed(sequence=2**63), "sequence"),
+        (changed(sequence=...), "sequence"),
+        (changed(num_unrolls=65_537), "num_unrolls"),
+        (changed(compression="pickle"), "compression"),
+        (changed(version="3"), "version"),
+        (changed(version=-1), "version"),
+        (changed(id=-1), "id"),
+        (changed(run=""), "run"),
+        (changed(agent=2**40), "agent"),
+        (changed(episodes=[{"task_id": 0}]), "episodes"),
+        (changed(episodes=[{**header().episodes[0].model_dump(), "episode_return": math.nan}]), "episode_return"),
+        (changed(episodes=[{**header().episodes[0].model_dump(), "episode_return": math.inf}]), "episode_return"),
     ],
 )
 def test_a_malformed_header_error_states_the_reason(frame: bytes, reason: str) -> None:
     with pytest.raises(MalformedMessage, match=reason) as caught:
-        decode_header(frame)
+        UNROLLS.decode(frame)
     assert len(caught.value.reason) <= 200
-
-
-def bend(index: int, **changes: object) -> tuple[Unrolls, list[Frame]]:
-    """A valid message with one array header changed."""
-    frames = as_received(encode_arrays(header(), filled()))
-    message = decode_header(frames[0])
-    assert isinstance(message, Unrolls)
-    arrays = list(message.arrays)
-    arrays[index] = arrays[index].model_copy(update=changes)
-    return message.model_copy(update={"arrays": tuple(arrays)}), frames[1:]
 
 
 LAST = len(LAYOUT.fields) - 1
 
 
 @pytest.mark.parametrize("index", [0, 1, LAST])
-@pytest.mark.parametrize("fault", ["name", "dtype", "shape", "short", "long", "missing", "extra", "lz4", "zstd"])
-def test_an_array_that_does_not_match_the_layout_writes_nothing(index: int, fault: str) -> None:
-    message, frames = bend(index)
+@pytest.mark.parametrize("fault", ["short", "long", "missing", "extra", "lz4", "zstd", "unrolls"])
+def test_frames_that_do_not_match_the_layout_write_nothing(index: int, fault: str) -> None:
+    frames, num_unrolls = packed(filled()), U
     match fault:
-        case "name":
-            message, _ = bend(index, name="other")
-        case "dtype":
-            message, _ = bend(index, dtype="<i2")
-        case "shape":
-            message, _ = bend(index, shape=(*message.arrays[index].shape, 1))
         case "short":
             frames[index] = frames[index][:-1]
         case "long":
@@ -226,22 +209,16 @@ def test_an_array_that_does_not_match_the_layout_writes_nothing(index: int, faul
             del frames[index]
         case "extra":
             frames.insert(index, b"")
+        case "unrolls":
+            num_unrolls -= 1
         case _:
-            message, _ = bend(index, compression=fault)
-    out = poisoned()
+            frames[index] = frames[index][:-1]
+            with pytest.raises(MalformedMessage):
+                receive_arrays(frames, U, LAYOUT, fault)  # type: ignore[arg-type]
+    out = {name: array[:num_unrolls] for name, array in poisoned().items()}
     with pytest.raises(MalformedMessage):
-        read_arrays(message, frames, LAYOUT, out)
-    assert_untouched(out)
-
-
-def test_a_wrong_number_of_unrolls_writes_nothing() -> None:
-    message, frames = bend(0)
-    out = poisoned()
-    with pytest.raises(MalformedMessage, match="history_frames"):
-        read_arrays(
-            message.model_copy(update={"num_unrolls": U - 1}), frames, LAYOUT, {name: array[: U - 1] for name, array in out.items()}
-        )
-    assert_untouched(out)
+        read_arrays(frames, num_unrolls, LAYOUT, out)
+    assert all(set(array.view(np.uint8).ravel().tolist()) <= {POISON, 1} for array in out.values())
 
 
 @pytest.mark.parametrize(
@@ -266,12 +243,10 @@ def test_values_out_of_range_write_nothing(name: str, value: float) -> None:
     arrays = filled()
     target = arrays[name].view(np.uint8) if arrays[name].dtype.kind == "b" else arrays[name]
     target[(-1,) * target.ndim] = value
-    frames = as_received(encode_arrays(header(), arrays))
-    message = decode_header(frames[0])
-    assert isinstance(message, Unrolls)
+    frames = packed(arrays)
     out = poisoned()
     with pytest.raises(MalformedMessage, match=name):
-        read_arrays(message, frames[1:], LAYOUT, out)
+        read_arrays(frames, U, LAYOUT, out)
     assert_untouched(out)
 
 
@@ -290,14 +265,12 @@ def test_integer_ranges_include_their_minimum_and_maximum(data: st.DataObject) -
     arrays = filled()
     array = arrays[field.name].reshape(-1)
     array[data.draw(st.integers(0, array.size - 1))] = value
-    frames = as_received(encode_arrays(header(), arrays))
-    message = decode_header(frames[0])
-    assert isinstance(message, Unrolls)
+    frames = packed(arrays)
     if low <= value <= high:
-        read_arrays(message, frames[1:], LAYOUT, LAYOUT.allocate(U))
+        read_arrays(frames, U, LAYOUT, LAYOUT.allocate(U))
     else:
         with pytest.raises(MalformedMessage, match=f"array {field.name} contains"):
-            read_arrays(message, frames[1:], LAYOUT, LAYOUT.allocate(U))
+            read_arrays(frames, U, LAYOUT, LAYOUT.allocate(U))
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -306,11 +279,9 @@ def test_receive_arrays_copies_all_but_large_pixel_frames(compression: Compressi
     arrays = layout.allocate(1)
     arrays["frames"][...] = np.arange(11)[:, None, None, None]
     arrays["rewards"][...] = np.arange(10)
-    frames = [bytearray(frame) for frame in encode_arrays(header(1), arrays, compression)]
-    message = decode_header(memoryview(frames[0]))
-    assert isinstance(message, Unrolls)
-    received = receive_arrays(message, [memoryview(frame) for frame in frames[1:]], layout)
-    came = dict(zip(arrays, frames[1:], strict=True))
+    frames = [bytearray(frame) for frame in pack_arrays(arrays, compression)]
+    received = receive_arrays([memoryview(frame) for frame in frames], 1, layout, compression)
+    came = dict(zip(arrays, frames, strict=True))
     if compression == "none":
         assert np.shares_memory(received["frames"], np.frombuffer(came["frames"], np.uint8))
     for name in arrays.keys() - {"frames"}:
@@ -318,56 +289,6 @@ def test_receive_arrays_copies_all_but_large_pixel_frames(compression: Compressi
     for name, array in arrays.items():
         np.testing.assert_array_equal(received[name], array, strict=True)
         assert received[name].flags.aligned
-
-
-def outcome(frame: Frame) -> Unrolls | tuple[str, str]:
-    try:
-        message = decode_header(frame)
-    except MalformedMessage as malformed:
-        return malformed.reason, malformed.label
-    assert isinstance(message, Unrolls)
-    return message
-
-
-GOOD = {compression: as_received(encode_arrays(header(), filled(), compression)) for compression in COMPRESSIONS}
-
-
-def assert_recognising_changes_nothing(frame: bytes) -> None:
-    """The result, a message or a reason, is the same as without recognising arrays by their bytes."""
-    decode_header(GOOD["none"][0])
-    recognised = outcome(frame)
-    with patch.object(codec, "_with_known_arrays", return_value=None):
-        assert outcome(frame) == recognised
-
-
-@settings(max_examples=300)
-@given(edits=EDITS, compression=st.sampled_from(COMPRESSIONS))
-def test_the_fast_path_decodes_mutated_headers_identically(edits: list[tuple[str, int, int]], compression: Compression) -> None:
-    assert_recognising_changes_nothing(edited(bytes(GOOD[compression][0]), edits))
-
-
-def test_the_fast_path_decodes_similar_headers_identically() -> None:
-    head = bytes(GOOD["none"][0])
-    fields = msgpack.unpackb(head)
-    shape = fields["arrays"][0]["shape"]
-    assert_recognising_changes_nothing(head)
-    assert_recognising_changes_nothing(head + b"\0")
-    # the arrays come first, as a client might order them
-    assert_recognising_changes_nothing(msgpack.packb({"arrays": fields["arrays"], **fields}))
-    assert shape[-1] == 1
-    for bent in (1.0, True, -1, "1"):
-        arrays = [{**fields["arrays"][0], "shape": [*shape[:-1], bent]}, *fields["arrays"][1:]]
-        assert_recognising_changes_nothing(msgpack.packb({**fields, "arrays": arrays}))
-    assert_recognising_changes_nothing(msgpack.packb({**fields, "arrays": fields["arrays"] * 2}))
-    assert_recognising_changes_nothing(msgpack.packb({**fields, "sequence": 1.0}))
-    assert_recognising_changes_nothing(msgpack.packb({**fields, 3: 4}))
-    assert_recognising_changes_nothing(msgpack.packb(fields | {str(n): 0 for n in range(40)}))
-    known = msgpack.packb(fields["arrays"])
-    twice = head.replace(b"\x87", b"\x88", 1) + msgpack.packb("arrays") + known
-    assert msgpack.unpackb(twice) == fields  # the second of two values counts
-    assert_recognising_changes_nothing(twice)
-    deep = b"\x91" * 2000 + b"\x90"
-    assert_recognising_changes_nothing(head.replace(known, deep))
 
 
 def bombs(expected: int) -> list[tuple[Compression, bytes]]:
@@ -389,33 +310,21 @@ def test_a_decompression_bomb_allocates_no_memory(which: int) -> None:
     index = 1
     field: FieldSpec = LAYOUT.fields[index]
     compression, bomb = bombs(U * field.bytes_per_unroll)[which]
-    message, frames = bend(index, compression=compression)
-    frames[index] = bomb
-    out = poisoned()
+    frames = packed(filled())
+    frames[index] = bomb[: U * field.bytes_per_unroll - 1]  # longer frames are not even decompressed
     tracemalloc.start()
     try:
         with pytest.raises(MalformedMessage, match=field.name):
-            read_arrays(message, frames, LAYOUT, out)
+            receive_arrays(frames, U, LAYOUT, compression)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20
-    assert_untouched(out)
-
-
-def test_mismatched_output_arrays_raise_value_error() -> None:
-    message, frames = bend(0)
-    with pytest.raises(ValueError, match="out"):
-        read_arrays(message, frames, LAYOUT, LAYOUT.allocate(U + 1))
-
-
-def test_array_headers_default_to_uncompressed() -> None:
-    assert ArrayHeader(name="x", dtype="|u1", shape=(1,)).compression == "none"
 
 
 def test_headers_are_decoded_from_memoryviews() -> None:
-    welcome = Welcome(request_id=1, accepted_sequence=2, granted_unrolls=3)
-    assert decode_header(memoryview(bytes(encode(welcome)[0]))) == welcome
+    welcome = Welcome(id=1, accepted_sequence=2, granted_unrolls=3)
+    assert UNROLLS.decode(memoryview(bytes(encode(welcome)[0]))) == welcome
 
 
 def test_payload_digest_is_sha256() -> None:

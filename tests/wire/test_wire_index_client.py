@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from herd.protocols.weights.messages import IndexLeased, LeaseIndex, Place, ReleaseIndex
+from herd.protocols.weights.messages import WEIGHTS, IndexLeased, LeaseIndex, Place, ReleaseIndex
 from herd.protocols.weights.places import IndexLease
-from herd.rpc.codec import decode_header, encode
+from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
 from herd.transport import Limits
 from herd.transport.context import Context, Poller
@@ -28,15 +28,15 @@ class Leaser:
     def pump(self) -> None:
         Poller(self.router).poll(0.02)
         while (received := self.router.receive()) is not None:
-            message = decode_header(received[1][0])
+            message = WEIGHTS.decode(received[1][0])
             assert isinstance(message, LeaseIndex | ReleaseIndex)
             self.requests.append(message)
             if isinstance(message, LeaseIndex) and self.script:
                 answer = self.script.pop(0)
                 reply = (
-                    Refused(request_id=message.request_id, reason=answer)
+                    Refused(id=message.id, reason=answer)
                     if isinstance(answer, str)
-                    else IndexLeased(request_id=message.request_id, agent=answer[0], index=answer[1], lease_seconds=self.lease_seconds)
+                    else IndexLeased(id=message.id, place=(answer[0], answer[1]), lease_seconds=self.lease_seconds)
                 )
                 self.router.send(received[0], encode(reply))
 
@@ -71,15 +71,14 @@ def test_an_index_is_leased_renewed_and_released(context: Context, leaser: Lease
         lease.poll()
         leaser.pump()
     assert lease.place == (1, 7)
-    asked = [(message.agent, message.index) for message in leaser.requests if isinstance(message, LeaseIndex)]
-    assert asked[:2] == [(None, None), (None, None)]
+    asked = [message.place for message in leaser.requests if isinstance(message, LeaseIndex)]
+    assert asked[:2] == [None, None]
     assert set(asked[2:]) == {(1, 7)}
     lease.close()
-    while not isinstance(last := leaser.requests[-1], ReleaseIndex):
+    while not isinstance(leaser.requests[-1], ReleaseIndex):
         assert time.monotonic() < deadline
         leaser.pump()
-    assert last.agent == 1
-    assert len({message.holder for message in leaser.requests}) == 1
+    assert len({message.client for message in leaser.requests}) == 1
 
 
 def test_a_renewal_may_move_the_holder_to_another_place(context: Context, leaser: Leaser) -> None:
@@ -95,7 +94,7 @@ def test_a_renewal_may_move_the_holder_to_another_place(context: Context, leaser
     assert lease.place == (2, 1)
     last = leaser.requests[-1]
     assert isinstance(last, LeaseIndex)
-    assert (last.agent, last.index) == (2, 1)
+    assert last.place == (2, 1)
     lease.close()
 
 

@@ -17,7 +17,7 @@ from herd.transport import Peer
 def open_outbox(granted: int = 0) -> UnrollOutbox[str]:
     outbox: UnrollOutbox[str] = UnrollOutbox()
     outbox.begin_hello(1)
-    assert outbox.on_welcome(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=granted))
+    assert outbox.on_welcome(Welcome(id=1, accepted_sequence=0, granted_unrolls=granted))
     return outbox
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_sent_without_session_or_credit() -> None:
     outbox.begin_hello(1)
     assert outbox.next_to_send() is None
     outbox.on_credit(Credit(granted_unrolls=10))  # from a session that has ended
-    assert outbox.on_welcome(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=1))
+    assert outbox.on_welcome(Welcome(id=1, accepted_sequence=0, granted_unrolls=1))
     assert outbox.next_to_send() is None
     assert outbox.wanted_unrolls(5) == 2
     outbox.on_credit(Credit(granted_unrolls=2))
@@ -48,10 +48,10 @@ def test_only_the_welcome_to_the_newest_hello_is_accepted() -> None:
     outbox: UnrollOutbox[str] = UnrollOutbox()
     outbox.begin_hello(1)
     outbox.begin_hello(2)
-    assert not outbox.on_welcome(Welcome(request_id=1, accepted_sequence=0, granted_unrolls=9))
+    assert not outbox.on_welcome(Welcome(id=1, accepted_sequence=0, granted_unrolls=9))
     assert not outbox.welcomed
-    assert outbox.on_welcome(Welcome(request_id=2, accepted_sequence=0, granted_unrolls=0))
-    assert not outbox.on_welcome(Welcome(request_id=2, accepted_sequence=0, granted_unrolls=9))
+    assert outbox.on_welcome(Welcome(id=2, accepted_sequence=0, granted_unrolls=0))
+    assert not outbox.on_welcome(Welcome(id=2, accepted_sequence=0, granted_unrolls=9))
     assert not outbox.can_send(1)
 
 
@@ -61,7 +61,7 @@ def test_a_new_session_resends_unaccepted_messages_under_credit() -> None:
         outbox.put(2, payload)
     assert send_all(outbox) == ["one", "two", "three"]
     outbox.begin_hello(2)
-    assert outbox.on_welcome(Welcome(request_id=2, accepted_sequence=1, granted_unrolls=2))
+    assert outbox.on_welcome(Welcome(id=2, accepted_sequence=1, granted_unrolls=2))
     assert outbox.oldest_sequence == 2
     assert outbox.acked_sequence == 1
     assert send_all(outbox) == ["two"]
@@ -126,8 +126,8 @@ class LinkMachine(RuleBasedStateMachine):
         self.request_id += 1
         self.outbox.begin_hello(self.request_id)
         hello = Hello(
-            request_id=self.request_id,
-            run_id="run",
+            id=self.request_id,
+            run="run",
             agent=0,
             contract="contract",
             actor_index=0,
@@ -184,7 +184,7 @@ class LinkMachine(RuleBasedStateMachine):
             case Hello() as hello:
                 grants = self.pool.on_hello(PEER, hello.max_unrolls, self.now)
                 self.last = max(self.last, hello.oldest_sequence - 1)
-                self.down.append(Welcome(request_id=hello.request_id, accepted_sequence=self.last, granted_unrolls=0))
+                self.down.append(Welcome(id=hello.id, accepted_sequence=self.last, granted_unrolls=0))
                 self.answer(grants)
             case CreditRequest() as request:
                 grants = self.pool.on_credit_request(PEER, request.wanted_unrolls, self.now)

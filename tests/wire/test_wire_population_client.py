@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from herd.protocols.population.client import PopulationClient
-from herd.protocols.population.messages import MemberAnswer, MemberReport, Order
-from herd.rpc.codec import decode_header, encode
+from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport, Order
+from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
 
 
@@ -21,7 +21,7 @@ class _Dealer:
         self.incoming: list[list[memoryview]] = []
 
     def send(self, frames: list[Any]) -> bool:
-        message = decode_header(frames[0])
+        message = POPULATION.decode(frames[0])
         assert isinstance(message, MemberReport)
         self.sent.append(message)
         return True
@@ -42,8 +42,8 @@ def parts() -> tuple[PopulationClient, _Dealer, list[float]]:
 
 def _standing(updates: int) -> MemberReport:
     return MemberReport(
-        request_id=0,
-        run_id="run",
+        id=0,
+        run="run",
         agent=1,
         contract="c",
         env_frames=10 * updates,
@@ -69,7 +69,7 @@ def test_the_newest_standing_is_reported_once_an_interval(parts: tuple[Populatio
     client.poll()
     client.poll()
     assert [report.learner_updates for report in dealer.sent] == [1]
-    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    dealer.answer(MemberAnswer(id=dealer.sent[-1].id, order=None))
     client.standing = _standing(2)
     client.standing = _standing(3)
     client.poll()
@@ -77,7 +77,7 @@ def test_the_newest_standing_is_reported_once_an_interval(parts: tuple[Populatio
     now[0] += 1.0
     client.poll()
     assert [report.learner_updates for report in dealer.sent] == [1, 3]
-    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    dealer.answer(MemberAnswer(id=dealer.sent[-1].id, order=None))
     client.standing = _standing(4)
     client.report_now()
     client.poll()
@@ -88,7 +88,7 @@ def test_only_the_newest_answer_may_set_an_order(parts: tuple[PopulationClient, 
     client, dealer, now = parts
     client.standing = _standing(1)
     client.poll()
-    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=_order(7)))
+    dealer.answer(MemberAnswer(id=dealer.sent[-1].id, order=_order(7)))
     client.poll()
     assert client.order == _order(7)
     assert client.is_heard
@@ -96,13 +96,13 @@ def test_only_the_newest_answer_may_set_an_order(parts: tuple[PopulationClient, 
     assert not client.is_heard
     now[0] += 1.0
     client.poll()
-    late = dealer.sent[-1].request_id - 1
-    dealer.answer(MemberAnswer(request_id=late, order=_order(3)))  # answers the previous report
+    late = dealer.sent[-1].id - 1
+    dealer.answer(MemberAnswer(id=late, order=_order(3)))  # answers the previous report
     # has a payload, so it is not a valid answer
-    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=_order(4)), b"more")
+    dealer.answer(MemberAnswer(id=dealer.sent[-1].id, order=_order(4)), b"more")
     client.poll()
     assert client.order == _order(7)
-    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    dealer.answer(MemberAnswer(id=dealer.sent[-1].id, order=None))
     client.poll()
     assert client.order is None
     assert client.is_heard
@@ -116,10 +116,10 @@ def test_an_unanswered_report_is_repeated_with_the_newest_standing(parts: tuple[
     now[0] += 20.0
     client.poll()
     assert [report.learner_updates for report in dealer.sent] == [1, 5]
-    assert dealer.sent[0].request_id != dealer.sent[1].request_id
-    dealer.answer(Refused(request_id=dealer.sent[-1].request_id, reason="another run"))
+    assert dealer.sent[0].id != dealer.sent[1].id
+    dealer.answer(Refused(id=dealer.sent[-1].id, reason="another run"))
     client.poll()
     assert client.refused == "another run"
-    dealer.answer(MemberAnswer(request_id=dealer.sent[-1].request_id, order=None))
+    dealer.answer(MemberAnswer(id=dealer.sent[-1].id, order=None))
     client.poll()
     assert client.refused is None

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from herd.protocols.weights.messages import GetWeights, NotModified
-from herd.rpc.codec import decode_header, encode
+from herd.protocols.weights.messages import WEIGHTS, GetWeights, NotModified
+from herd.rpc.codec import encode
 from herd.rpc.envelope import Message, Refused
 from herd.rpc.request import CONNECTING_SECONDS, RetryingRequest
 from herd.transport import Frame
@@ -28,9 +28,9 @@ class Line:
 
     def send(self, frames: list[Frame]) -> bool:
         if self.is_connected:
-            message = decode_header(frames[0])
+            message = WEIGHTS.decode(frames[0])
             assert isinstance(message, GetWeights)
-            self.sent.append(message.request_id)
+            self.sent.append(message.id)
         return self.is_connected
 
     def receive(self) -> list[memoryview] | None:
@@ -41,7 +41,7 @@ class Line:
 
 
 def question(request_id: int) -> list[Frame]:
-    return encode(GetWeights(request_id=request_id, run_id="run", agent=0, contract="c", have=None))
+    return encode(GetWeights(id=request_id, run="run", agent=0, contract="c", have=None))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def line() -> Line:
 
 
 def make(line: Line, *, renumbers: bool = True) -> RetryingRequest:
-    return RetryingRequest(line, question, renumbers=renumbers, clock=line.clock, random=Random(3))  # type: ignore[arg-type]
+    return RetryingRequest(line, WEIGHTS, question, renumbers=renumbers, clock=line.clock, random=Random(3))  # type: ignore[arg-type]
 
 
 def seconds_until_sent(line: Line, request: RetryingRequest) -> float:
@@ -96,26 +96,26 @@ def test_without_a_connection_retries_are_quick_and_not_counted(line: Line) -> N
 
 def test_only_an_answer_to_the_newest_request_is_accepted(line: Line) -> None:
     request = make(line)
-    assert not request.is_answer(NotModified(request_id=0, held=None))
+    assert not request.is_answer(NotModified(id=0, held=None))
     request.begin()
     request.advance()
     seconds_until_sent(line, request)
     for request_id in (1, 2, 3):
-        line.hear(NotModified(request_id=request_id, held=None))
+        line.hear(NotModified(id=request_id, held=None))
     assert [request.is_answer(message) for message, _ in request.answers()] == [False, True, False]
     request.answered()
-    assert not request.is_answer(NotModified(request_id=2, held=None))
+    assert not request.is_answer(NotModified(id=2, held=None))
 
 
 def test_a_refusal_is_reported_and_the_request_repeated(line: Line) -> None:
     request = make(line)
     request.begin()
     request.advance()
-    line.hear(Refused(request_id=7, reason="to somebody else"))
+    line.hear(Refused(id=7, reason="to somebody else"))
     assert list(request.answers()) == []
     assert (request.refused, request.num_refused) == (None, 0)
-    for number, request_id in enumerate((1, None), start=1):
-        line.hear(Refused(request_id=request_id, reason=f"reason {number}"))
+    for number, request_id in enumerate((1, 0), start=1):
+        line.hear(Refused(id=request_id, reason=f"reason {number}"))
         assert list(request.answers()) == []
         assert (request.refused, request.num_refused) == (f"reason {number}", number)
     seconds_until_sent(line, request)
@@ -127,9 +127,9 @@ def test_a_refusal_is_reported_and_the_request_repeated(line: Line) -> None:
 def test_malformed_answers_are_counted_and_skipped(line: Line) -> None:
     request = make(line)
     line.waiting.append([b"\xc1"])
-    line.waiting.append([*encode(NotModified(request_id=4, held=None)), b"payload"])
+    line.waiting.append([*encode(NotModified(id=4, held=None)), b"payload"])
     [(message, payloads)] = request.answers()
-    assert message == NotModified(request_id=4, held=None)
+    assert message == NotModified(id=4, held=None)
     assert [bytes(payload) for payload in payloads] == [b"payload"]
     assert request.num_malformed == 1
 

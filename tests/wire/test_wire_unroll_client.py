@@ -15,7 +15,9 @@ from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool, Grant
 from herd.protocols.unrolls.messages import (
+    UNROLLS,
     Ack,
+    Compression,
     Credit,
     CreditRequest,
     EpisodeReport,
@@ -26,8 +28,8 @@ from herd.protocols.unrolls.messages import (
     Unrolls,
     Welcome,
 )
-from herd.rpc.codec import decode_header, encode
-from herd.rpc.envelope import Compression, Message, Refused
+from herd.rpc.codec import encode
+from herd.rpc.envelope import Message, Refused
 from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller
 
@@ -73,7 +75,7 @@ class Learner:
         self.poller.poll(timeout_seconds)
         while (received := self.router.receive()) is not None:
             peer, frames = received
-            message = decode_header(frames[0])
+            message = UNROLLS.decode(frames[0])
             self.seen.append(message.type)
             if self.answers:
                 self.handle(peer, message, frames)
@@ -94,12 +96,12 @@ class Learner:
         match message:
             case Hello():
                 if self.refusal is not None:
-                    self.send(peer, Refused(request_id=message.request_id, reason=self.refusal))
+                    self.send(peer, Refused(id=message.id, reason=self.refusal))
                     return
                 grants = self.pool.on_hello(peer, message.max_unrolls, now)
                 self.incarnations[peer] = message.incarnation
                 last = self.last[message.incarnation] = max(self.last.get(message.incarnation, 0), message.oldest_sequence - 1)
-                self.send(peer, Welcome(request_id=message.request_id, accepted_sequence=last, granted_unrolls=0))
+                self.send(peer, Welcome(id=message.id, accepted_sequence=last, granted_unrolls=0))
                 self.announce(grants)
             case _ if peer not in self.incarnations:
                 self.send(peer, HelloRequired(reason="unknown"))
@@ -129,7 +131,7 @@ class Learner:
             self.send(peer, Rejected(sequence=message.sequence, reason="unlucky", granted_unrolls=granted))
             return
         out = LAYOUT.allocate(message.num_unrolls)
-        read_arrays(message, payload, LAYOUT, out)
+        read_arrays(payload, message.num_unrolls, LAYOUT, out, message.compression)
         value = int(out["episode_id"][0])
         assert np.all(out["frames"] == value % 256)
         assert np.all(out["episode_id"] == value)
@@ -492,7 +494,7 @@ def test_a_foreign_dealer_cannot_disturb_a_session(learner: Learner, context: Co
         until(lambda: stranger.wait(0.0), learner, client)
         answer = stranger.receive()
         assert answer is not None
-        assert isinstance(decode_header(answer[0]), HelloRequired)
+        assert isinstance(UNROLLS.decode(answer[0]), HelloRequired)
     until(lambda: client.num_unacked == 0, learner, client)
     assert learner.accepted == [1]
     client.close()

@@ -10,6 +10,7 @@ import pytest
 
 from herd.protocols.weights.client import PAUSE_SECONDS, Version, WeightsClient, WeightsFrame, WeightsPublisher
 from herd.protocols.weights.messages import (
+    WEIGHTS,
     AgentEnded,
     AgentEndNoted,
     GetWeights,
@@ -21,7 +22,7 @@ from herd.protocols.weights.messages import (
     StalePublish,
     Weights,
 )
-from herd.rpc.codec import decode_header, encode, payload_digest
+from herd.rpc.codec import encode, payload_digest
 from herd.rpc.envelope import Message, Refused
 from herd.transport import Frame, Limits, Peer
 from herd.transport.context import Context, Poller
@@ -61,25 +62,25 @@ class Serving:
         self.poller.poll(0.005)
         while (received := self.router.receive()) is not None:
             peer, frames = received
-            message = decode_header(frames[0])
+            message = WEIGHTS.decode(frames[0])
             self.seen.append(message)
             if self.answers:
                 reply, payloads = self.answer(message, frames[1:])
                 self.router.send(peer, [*encode(reply), *payloads])
 
     def answer(self, message: Message, payload: list[memoryview]) -> tuple[Message, list[Frame]]:
-        request_id = message.request_id if isinstance(message, GetWeights) else None
+        request_id = message.id if isinstance(message, GetWeights) else 0
         if self.refusal is not None:
-            return Refused(request_id=request_id, reason=self.refusal), []
+            return Refused(id=request_id, reason=self.refusal), []
         match message:
             case GetWeights(have=have):
                 if self.held is None or (have is not None and have >= self.held[0]):
-                    return NotModified(request_id=message.request_id, held=None if self.held is None else self.held[0]), []
+                    return NotModified(id=message.id, held=None if self.held is None else self.held[0]), []
                 (lineage, updates), slices = self.held
                 digests = tuple(self.digests or map(payload_digest, slices))
-                return Weights(request_id=message.request_id, lineage=lineage, updates=updates, digests=digests), list(slices)
+                return Weights(id=message.id, lineage=lineage, updates=updates, digests=digests), list(slices)
             case AgentEnded():
-                return AgentEndNoted(request_id=message.request_id), []
+                return AgentEndNoted(id=message.id), []
             case PublishSlice() | PublishHeartbeat():
                 version = (message.lineage, message.updates)
                 taken = isinstance(message, PublishSlice) and self.held is not None and self.held[1] != [bytes(payload[0])]
@@ -195,7 +196,7 @@ def test_weights_that_are_not_newer_are_rejected(server: Serving, client: Weight
     until(lambda: bool(server.seen), server, client.poll)
     asked = server.seen[-1]
     assert isinstance(asked, GetWeights)
-    back = Weights(request_id=asked.request_id, lineage=sent[0], updates=sent[1], digests=(payload_digest(b"old"),))
+    back = Weights(id=asked.id, lineage=sent[0], updates=sent[1], digests=(payload_digest(b"old"),))
     assert server.router.send(Peer(client.routing_id.encode()), [*encode(back), b"old"])
     found: list[WeightsFrame | None] = []
     until(lambda: client.num_malformed == 1, server, lambda: found.append(client.poll()))

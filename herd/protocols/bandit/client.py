@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from herd.protocols.bandit.messages import MAX_GAMES, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
+from herd.protocols.bandit.messages import BANDIT, MAX_GAMES, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.protocols.unrolls.messages import MAX_EPISODES
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
@@ -82,16 +83,14 @@ class BanditClient(RetryingClient):
         """Total time spent waiting in ``begin``."""
         self._task_ids = [int(task_id) for task_id in task_ids]
         self._first_slot = first_slot
-        self._identity = (run_id, contract, agent)
         self._purpose = purpose
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._incarnation = secrets.randbits(63)
+        client = f"{secrets.randbits(63):016x}"
+        self._asking = partial(ExchangeTemperatures, run=run_id, agent=agent, contract=contract, client=client, purpose=purpose)
         # The queue holds the request under way and its repetitions, or the answers to them.
-        self.socket = context.client(
-            endpoint, f"bandit/{self._incarnation:016x}", Limits(max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4)
-        )
-        self._request = RetryingRequest(self.socket, lambda _: self._under_way, renumbers=False, clock=clock, random=random)
+        self.socket = context.client(endpoint, f"bandit/{client}", Limits(max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=4))
+        self._request = RetryingRequest(self.socket, BANDIT, lambda _: self._under_way, renumbers=False, clock=clock, random=random)
         self._reused = [True] * len(task_ids)
         self._reports: deque[FinishedEpisode] = deque()
         self._unasked: dict[int, int] = {}  # environment -> game that needs a temperature and is not in a request yet
@@ -215,17 +214,7 @@ class BanditClient(RetryingClient):
         for episode in starting:
             del self._unasked[episode.environment_slot - self._first_slot]
         self._num_under_way = len(finished)
-        run_id, contract, agent = self._identity
-        return ExchangeTemperatures(
-            request_id=self._request.request_id,
-            run_id=run_id,
-            contract=contract,
-            agent=agent,
-            incarnation=self._incarnation,
-            purpose=self._purpose,
-            finished=finished,
-            starting=starting,
-        )
+        return self._asking(id=self._request.request_id, finished=finished, starting=starting)
 
     def _take(self, message: Temperatures) -> None:
         for handed in message.handed:

@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AllowInfNan, FailFast, Field
 
-from herd.rpc.envelope import AgentNumber, Count, Fields, Identifier, Message, Number, Role
+from herd.rpc.codec import Conversation
+from herd.rpc.envelope import TO_AGENT, Count, Fields, Message, Role
 
 MAX_GAMES = 256
 """Games that one bandit exchange may end or begin: 35 ms of the bandit's time, so that no request delays the others for long."""
@@ -49,13 +50,9 @@ class ExchangeTemperatures(Message):
     """Actor or evaluator to bandit: the games that ended and the games that need temperatures."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor", "viewer"})
+    names: ClassVar[frozenset[str]] = TO_AGENT | {"id", "client"}
+    """``id`` is 1, 2, ... of this client; a request sent again keeps its number."""
     type: Literal["exchange_temperatures"] = "exchange_temperatures"
-    request_id: Number
-    """1, 2, ... within the incarnation; a request sent again keeps its number."""
-    run_id: Identifier
-    contract: Identifier
-    agent: AgentNumber
-    incarnation: Count
     purpose: Literal["training", "evaluation"]
     finished: Annotated[tuple[FinishedEpisode, ...], Field(max_length=MAX_GAMES), FailFast()]
     starting: Annotated[tuple[StartingEpisode, ...], Field(max_length=MAX_GAMES), FailFast()]
@@ -69,5 +66,7 @@ class Temperatures(Message):
     """Bandit to actor or evaluator: temperatures for the games that need them."""
 
     type: Literal["temperatures"] = "temperatures"
-    request_id: Number
     handed: Annotated[tuple[HandedTemperature, ...], Field(max_length=MAX_GAMES), FailFast()]
+
+
+BANDIT = Conversation("bandit", ExchangeTemperatures, Temperatures)

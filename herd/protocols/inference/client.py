@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.protocols.inference.messages import Act, Acted, StateWanted
+from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActedRows, ActingLayout, pack_fields, read_answer
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.request import CONNECTING_SECONDS, WAIT_SECONDS, RetryingClient, RetryingRequest
@@ -89,13 +90,13 @@ class InferenceClient(RetryingClient):
         self.num_states_sent = 0
         """Requests that included stacks and states: the first one, and one for each time that the service did not know them."""
         self._layout = ActingLayout(layout)
-        self._identity = (run_id, agent, contract)
+        self._asking = partial(Act, run=run_id, agent=agent, contract=contract, num_environments=num_environments)
         self._num_environments = num_environments
         self._clock = clock
         answer_bytes = num_environments * sum(field.bytes_per_unroll for field in self._layout.answer_fields)
         name = acting_identity(actor_index, incarnation, group)
         self.socket = context.client(endpoint, name, Limits(max_frame_bytes=answer_bytes, high_water_mark=ANSWERS))
-        self._request = RetryingRequest(self.socket, self._question, renumbers=False, clock=clock, random=random)
+        self._request = RetryingRequest(self.socket, INFERENCE, self._question, renumbers=False, clock=clock, random=random)
         self._fields: dict[str, Array] = {}
         self._stacks: NDArray[np.uint8] | None = None
         self._frames: list[Frame] = []
@@ -163,15 +164,7 @@ class InferenceClient(RetryingClient):
         return self._frames
 
     def _encoded(self, request_id: int, *, has_state: bool) -> list[Frame]:
-        run_id, agent, contract = self._identity
-        message = Act(
-            request_id=request_id,
-            run_id=run_id,
-            agent=agent,
-            contract=contract,
-            num_environments=self._num_environments,
-            has_state=has_state,
-        )
+        message = self._asking(id=request_id, has_state=has_state)
         layout = self._layout
         frames = [*encode(message), pack_fields(layout.state_fields if has_state else layout.row_fields, self._fields)]
         shape = layout.planes_shape(has_state=has_state)

@@ -7,29 +7,26 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from herd.protocols.unrolls.messages import MAX_UNROLLS_PER_MESSAGE
-from herd.rpc.envelope import AgentNumber, Count, Identifier, Message, Number, Role
+from herd.rpc.codec import Conversation
+from herd.rpc.envelope import TO_AGENT, Count, Message, Role, WithPayload
 
 
-class Act(Message):
+class Act(WithPayload):
     """Actor to inference: requests an action for each of these environments. Payload: their rows, and planes if there are frames."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
+    names: ClassVar[frozenset[str]] = TO_AGENT | {"id"}
+    """``id`` is 1, 2, ... for the connection's name, incremented for each row; a repeated request keeps its number."""
     type: Literal["act"] = "act"
-    request_id: Number
-    """1, 2, ... for the connection's name, incremented for each row; a repeated request keeps its number."""
-    run_id: Identifier
-    agent: AgentNumber
-    contract: Identifier
     num_environments: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
     has_state: bool
     """The payload holds whole stacks and recurrent states, not just the newest planes, so that any replica can answer."""
 
 
-class Acted(Message):
+class Acted(WithPayload):
     """Inference to actor: one payload frame of actions, the logits that they were sampled from, and recurrent states after the row."""
 
     type: Literal["acted"] = "acted"
-    request_id: Number
     lineage: Count
     updates: Count
 
@@ -38,4 +35,6 @@ class StateWanted(Message):
     """Inference to actor: the service lacks the previous row; the actor must ask again with stacks and states."""
 
     type: Literal["state_wanted"] = "state_wanted"
-    request_id: Number
+
+
+INFERENCE = Conversation("inference service", Act, Acted, StateWanted)

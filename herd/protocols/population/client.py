@@ -6,7 +6,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from herd.protocols.population.messages import MemberAnswer, MemberReport, Order
+from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport, Order
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.request import RetryingClient, RetryingRequest
@@ -29,7 +29,7 @@ class PopulationClient(RetryingClient):
     def __init__(self, context: Context, endpoint: str, *, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start connecting."""
         self.standing: MemberReport | None = None
-        """The newest; its ``request_id`` is filled in when it is sent."""
+        """The newest; its ``id`` is filled in when it is sent."""
         self.order: Order | None = None
         """What the newest answer said."""
         self.socket = context.client(endpoint, f"population/{secrets.token_hex(8)}", Limits(max_frame_bytes=MAX_HEADER_BYTES))
@@ -38,7 +38,7 @@ class PopulationClient(RetryingClient):
         self._due_at = 0.0
         self._sent: MemberReport | None = None
         self._heard: MemberReport | None = None
-        self._request = RetryingRequest(self.socket, self._report, clock=clock)
+        self._request = RetryingRequest(self.socket, POPULATION, self._report, clock=clock)
 
     @property
     def is_heard(self) -> bool:
@@ -64,4 +64,4 @@ class PopulationClient(RetryingClient):
     def _report(self, request_id: int) -> list[Frame]:
         assert self.standing is not None
         self._sent = self.standing
-        return encode(self._sent.model_copy(update={"request_id": request_id}))
+        return encode(self._sent.model_copy(update={"id": request_id}))

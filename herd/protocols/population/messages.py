@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import FailFast, Field
 
-from herd.rpc.envelope import AgentNumber, Count, Fields, Identifier, Message, Number, Reason, Role
+from herd.rpc.codec import Conversation
+from herd.rpc.envelope import TO_AGENT, AgentNumber, Count, Fields, Identifier, Message, Number, Reason, Role
 
 MAX_OWN_SETTINGS = 64
 """Maximum number of settings that a member of a population has."""
@@ -42,11 +43,8 @@ class MemberReport(Message):
     """Learner to population: the state of its agent, including the newest order carried out."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
+    names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["member_report"] = "member_report"
-    request_id: Count
-    run_id: Identifier
-    agent: AgentNumber
-    contract: Identifier
     env_frames: Count
     learner_updates: Count
     num_episodes: Count
@@ -82,5 +80,7 @@ class MemberAnswer(Message):
     """Population to learner: the member's order, repeated until the member reports it as applied or declined."""
 
     type: Literal["member_answer"] = "member_answer"
-    request_id: Count
     order: Order | None
+
+
+POPULATION = Conversation("population", MemberReport, MemberAnswer)

@@ -19,6 +19,7 @@ from herd.contract.unroll import LINK_BITS
 from herd.protocols.replay.messages import (
     MAX_SAMPLED_UNROLLS,
     MAX_UNROLLS_PER_INSERT,
+    REPLAY,
     Inserted,
     InsertUnrolls,
     Sampled,
@@ -29,7 +30,7 @@ from herd.protocols.replay.messages import (
 )
 from herd.protocols.replay.pieces import EpisodeKey, inserted_layout, replica_of, segments_of
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, max_answer_bytes, read_parts
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.request import WAIT_SECONDS, RetryingRequest, RetryTimer
 from herd.transport import Client, Limits
@@ -133,10 +134,13 @@ class ReplayClient:
         self._random = np.random.default_rng()
         self._clock = clock
         writer = secrets.randbits(63) if writer is None else writer
-        identity = _Identity(run_id, agent, contract, writer)
+        identity = {"run": run_id, "agent": agent, "contract": contract}
         self._agent = agent
         most_bytes = max_answer_bytes(layout)
-        self._replicas = [_Replica(context, endpoint, identity, clock, random, max_frame_bytes=most_bytes) for endpoint in endpoints]
+        self._replicas = [
+            _Replica(context, endpoint, identity, f"{writer:016x}", clock=clock, random=random, max_frame_bytes=most_bytes)
+            for endpoint in endpoints
+        ]
         self._requests: list[_Request] = []
         self._poller = Poller(*(replica.dealer for replica in self._replicas))
 
@@ -304,16 +308,6 @@ class ReplayClient:
             replica.requests.num_malformed += 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Identity:
-    """The fields by which a client identifies itself in every message."""
-
-    run_id: str
-    agent: int
-    contract: str
-    writer: int
-
-
 class _Replica:
     """The client's state for one replica: its unacknowledged messages and pending draws."""
 
@@ -321,10 +315,11 @@ class _Replica:
         self,
         context: Context,
         endpoint: str,
-        identity: _Identity,
+        identity: dict[str, Any],
+        writer: str,
+        *,
         clock: Callable[[], float],
         random: Random | None,
-        *,
         max_frame_bytes: int,
     ) -> None:
         self.stored: StoredEpisodes | None = None
@@ -338,14 +333,13 @@ class _Replica:
         self.is_silent = False
         """Whether a request was repeated and nothing has been received since."""
         self._identity = identity
+        self._writer = writer
         self._num_sent = 0  # number of kept messages that have been sent
         self._next_sequence = 1
         self._num_inserts_resent = 0
         self._num_asked_again = 0
-        self.dealer = context.client(
-            endpoint, f"replay/{identity.writer:016x}", Limits(max_frame_bytes=max_frame_bytes, high_water_mark=WINDOW + 2)
-        )
-        self.requests = RetryingRequest(self.dealer, self._request_frames, clock=clock, random=random)
+        self.dealer = context.client(endpoint, f"replay/{writer}", Limits(max_frame_bytes=max_frame_bytes, high_water_mark=WINDOW + 2))
+        self.requests = RetryingRequest(self.dealer, REPLAY, self._request_frames, clock=clock, random=random)
         self._timer = RetryTimer(clock, random or Random())
 
     @property
@@ -395,7 +389,7 @@ class _Replica:
 
     def on_inserted(self, message: Inserted) -> None:
         """Remove acknowledged messages."""
-        if message.writer != self._identity.writer or message.sequence >= self._next_sequence:
+        if message.sequence >= self._next_sequence:
             self.requests.num_malformed += 1
             return
         self.stored = message.stored
@@ -432,24 +426,22 @@ class _Replica:
 
     def _insert_frames(self, kept: _Kept) -> list[Frame]:
         message = InsertUnrolls(
-            run_id=self._identity.run_id,
-            agent=self._identity.agent,
-            contract=self._identity.contract,
-            writer=self._identity.writer,
-            sequence=kept.sequence,
-            oldest_sequence=self.kept[0].sequence,
+            id=kept.sequence,
+            **self._identity,
+            client=self._writer,
+            oldest=self.kept[0].sequence,
             num_unrolls=kept.num_unrolls,
         )
-        return [*encode_arrays(message, kept.arrays), kept.actors]
+        return [*encode(message), *pack_arrays(kept.arrays), kept.actors]
 
     def _request_frames(self, request_id: int) -> list[Frame]:
         wanted, after = self.parts[0], self.parts[0].request.after
-        who: dict[str, Any] = {"run_id": self._identity.run_id, "agent": self._identity.agent, "contract": self._identity.contract}
+        who = self._identity
         if after is not None:
-            return encode(SamplePart(request_id=request_id, episode=after.key, first_step=after.stop_step, **who))
+            return encode(SamplePart(id=request_id, episode=after.key, first_step=after.stop_step, **who))
         if wanted.request.whole_episode:
-            return encode(SampleEpisode(request_id=request_id, **who))
-        return encode(SampleUnrolls(request_id=request_id, num_unrolls=wanted.count, **who))
+            return encode(SampleEpisode(id=request_id, **who))
+        return encode(SampleUnrolls(id=request_id, num_unrolls=wanted.count, **who))
 
 
 def _rows(array: Array, unrolls: list[int], shape: tuple[int, ...]) -> Array:

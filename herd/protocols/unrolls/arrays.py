@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from herd.contract.unroll import DTYPES, Array, Arrays
+from herd.contract.unroll import Array, Arrays
 from herd.protocols.compression import compress, decompress
-from herd.rpc.codec import MalformedMessage, pack_header
+from herd.rpc.codec import MalformedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.contract.unroll import FieldSpec, UnrollLayout
-    from herd.protocols.replay.messages import InsertUnrolls
-    from herd.protocols.unrolls.messages import Unrolls
-    from herd.rpc.envelope import ArrayHeader, Compression, Message
+    from herd.protocols.unrolls.messages import Compression
     from herd.transport import Frame
 
 APART_BYTES = 1 << 16
@@ -77,8 +75,6 @@ class MessagePlan:
         self.num_unrolls = num_unrolls
         self.sizes = [num_unrolls * field.bytes_per_unroll for field in self.fields]
         """Bytes of each field, in wire order."""
-        self._shapes = [(num_unrolls, *field.shape) for field in self.fields]
-        self._accepted: tuple[tuple[ArrayHeader, ...], bool] = ((), False)
         is_apart = [field.dtype.str == "|u1" and size >= APART_BYTES for field, size in zip(self.fields, self.sizes, strict=True)]
         self.apart = [position for position, apart in enumerate(is_apart) if apart]
         """Positions of the fields that are not packed."""
@@ -91,40 +87,14 @@ class MessagePlan:
         starts: dict[int, int | None] = dict.fromkeys(self.apart)
         starts |= zip(self.packed, accumulate((self.sizes[position] for position in self.packed), initial=0), strict=False)
         self.places = {
-            field.name: _Place(field.dtype, shape, math.prod(shape), starts[position])
-            for position, (field, shape) in enumerate(zip(self.fields, self._shapes, strict=True))
+            field.name: _Place(field.dtype, (num_unrolls, *field.shape), num_unrolls * math.prod(field.shape), starts[position])
+            for position, field in enumerate(self.fields)
         }
         """The fields by name."""
         self._groups: list[_Group] = []
         for dtype in dict.fromkeys(self.fields[position].dtype for position in self.packed):
             if dtype.str != "|u1":  # any byte is a pixel
                 self._groups.append(self._group(dtype, num_unrolls))
-
-    def is_compressed(self, arrays: tuple[ArrayHeader, ...]) -> bool:
-        """Return whether any of these arrays is compressed.
-
-        Raises:
-            ValueError: the headers describe another message; the text says how they differ.
-
-        """
-        accepted, is_compressed = self._accepted
-        if arrays == accepted:  # the codec caches headers, so that most comparisons are of identical objects
-            return is_compressed
-        if (misfit := self._misfit(arrays)) is not None:
-            raise ValueError(misfit)
-        is_compressed = any(header.compression != "none" for header in arrays)
-        self._accepted = (arrays, is_compressed)
-        return is_compressed
-
-    def _misfit(self, arrays: tuple[ArrayHeader, ...]) -> str | None:
-        if len(arrays) != len(self.fields):
-            return f"{len(arrays)} arrays, expected {len(self.fields)}"
-        for header, field, shape in zip(arrays, self.fields, self._shapes, strict=True):
-            if header.name != field.name:
-                return f"array {header.name[:64]} where {field.name} was expected"
-            if header.dtype != field.dtype.str or header.shape != shape:
-                return f"array {field.name} is {header.dtype} {header.shape}, expected {field.dtype.str} {shape}"
-        return None
 
     def arrays(self, raw: Sequence[bytes | memoryview]) -> UnrollArrays:
         """Return the arrays in ``raw``, the bytes of each field in wire order and of the right sizes."""
@@ -234,72 +204,56 @@ def _bounds(field: FieldSpec) -> tuple[Array | None, Array | None]:
     return lowest.astype(field.dtype).reshape(shape), (highest - lowest).astype(f"<u{field.dtype.itemsize}").reshape(shape)
 
 
-def encode_arrays(message: Message, arrays: Arrays, compression: Compression = "none") -> list[Frame]:
-    """Return the frames of ``message``, which has a field ``arrays``: the header, then one frame per array in the order given.
+def pack_arrays(arrays: Arrays, compression: Compression = "none") -> list[Frame]:
+    """Return one frame per array in the order given, compressed where that makes it shorter.
 
-    Contiguous uncompressed arrays are not copied: their frames are views. ``message.arrays`` is set to the description of ``arrays``.
+    Contiguous uncompressed arrays are not copied: their frames are views.
+    """
+    return [_pack(array, compression) for array in arrays.values()]
+
+
+def receive_arrays(frames: Sequence[Frame], num_unrolls: int, layout: UnrollLayout, compression: Compression = "none") -> UnrollArrays:
+    """Return the arrays in the payload ``frames``, one per field. They keep large frames of pixels in memory.
+
+    A frame that is shorter than its array is compressed.
 
     Raises:
-        TypeError: a dtype is not allowed on the wire.
-        ValueError: the header is larger than ``MAX_HEADER_BYTES`` (too many episode reports).
+        MalformedMessage: number, length, compression or values do not fit ``layout``.
 
     """
-    frames: list[Frame] = []
-    described = []
-    for name, array in arrays.items():
-        if array.dtype.str not in DTYPES:
-            raise TypeError(f"array {name} has dtype {array.dtype}, which is not allowed")
-        used, frame = _pack(array, compression)
-        described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "compression": used})
-        frames.append(frame)
-    return [pack_header({**message.model_dump(), "arrays": described}), *frames]
-
-
-def receive_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout) -> UnrollArrays:
-    """Return the arrays in the payload ``frames`` (without the header) of ``message``. They keep large frames of pixels in memory.
-
-    Raises:
-        MalformedMessage: names, order, dtype, shape, length, compression or values do not fit ``layout``.
-
-    """
-    plan = plan_of(layout, message.num_unrolls)
-    try:
-        is_compressed = plan.is_compressed(message.arrays)
-    except ValueError as error:
-        raise MalformedMessage(str(error), "array") from error
+    plan = plan_of(layout, num_unrolls)
     if len(frames) != len(plan.sizes):
         raise MalformedMessage(f"{len(frames)} payload frames, expected {len(plan.sizes)}", "array")
     raw = frames
-    if is_compressed:
+    if list(map(len, frames)) != plan.sizes:
         raw = [
-            frame if header.compression == "none" else decompress(header.name, header.compression, frame, num_bytes)
-            for header, frame, num_bytes in zip(message.arrays, frames, plan.sizes, strict=True)
+            frame if len(frame) == size else _unpack(field.name, compression, frame, size)
+            for field, frame, size in zip(plan.fields, frames, plan.sizes, strict=True)
         ]
-    if (sizes := list(map(len, raw))) != plan.sizes:
-        position = next(position for position, size in enumerate(sizes) if size != plan.sizes[position])
-        name = plan.fields[position].name
-        raise MalformedMessage(f"array {name} has {sizes[position]} bytes, expected {plan.sizes[position]}", "size")
     arrays = plan.arrays(raw)
     if (name_of_misfit := plan.first_misfit(arrays)) is not None:
         raise MalformedMessage(f"array {name_of_misfit} contains a value out of range", "array")
     return arrays
 
 
-def read_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layout: UnrollLayout, out: Mapping[str, Array]) -> None:
+def read_arrays(
+    frames: Sequence[Frame], num_unrolls: int, layout: UnrollLayout, out: Mapping[str, Array], compression: Compression = "none"
+) -> None:
     """Copy what `receive_arrays` returns into ``out``, one memcpy per field.
 
     Args:
-        message: its header.
-        frames: one per entry of ``message.arrays``.
+        frames: one per field.
+        num_unrolls: U.
         layout: what the receiver expects.
-        out: by field name, writable views [U, *shape] with U = ``message.num_unrolls``; they may be strided.
+        out: by field name, writable views [U, *shape]; they may be strided.
+        compression: of frames that are shorter than their array.
 
     Raises:
         MalformedMessage: as in `receive_arrays`; ``out`` is unchanged.
         ValueError: ``out`` does not fit the layout.
 
     """
-    arrays = dict(receive_arrays(message, frames, layout))
+    arrays = dict(receive_arrays(frames, num_unrolls, layout, compression))
     for name, array in arrays.items():
         target = out[name]
         if target.shape != array.shape or target.dtype != array.dtype:
@@ -308,12 +262,15 @@ def read_arrays(message: Unrolls | InsertUnrolls, frames: Sequence[Frame], layou
         out[name][...] = array
 
 
-def _pack(array: Array, compression: Compression) -> tuple[Compression, Frame]:
-    if array.nbytes == 0:
-        return "none", b""
-    contiguous = np.ascontiguousarray(array)
-    raw = contiguous.reshape(-1).view(np.uint8).data
+def _pack(array: Array, compression: Compression) -> Frame:
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     if compression == "none" or array.nbytes < MIN_COMPRESSED_BYTES:
-        return "none", raw
+        return raw
     packed = compress(compression, raw)
-    return (compression, packed) if len(packed) < len(raw) else ("none", raw)
+    return packed if len(packed) < len(raw) else raw
+
+
+def _unpack(name: str, compression: Compression, frame: Frame, size: int) -> bytes:
+    if compression == "none" or len(frame) > size:
+        raise MalformedMessage(f"array {name} has {len(frame)} bytes, expected {size}", "size")
+    return decompress(name, compression, frame, size)

@@ -7,8 +7,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.protocols.unrolls.arrays import encode_arrays
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import (
+    UNROLLS,
     Ack,
     Credit,
     CreditRequest,
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from herd.contract.unroll import Arrays, UnrollLayout
-    from herd.rpc.envelope import Compression, Message
+    from herd.protocols.unrolls.messages import Compression
+    from herd.rpc.envelope import Message
     from herd.transport import Frame
     from herd.transport.context import Context
 
@@ -97,7 +99,7 @@ class UnrollClient:
         self._layout = layout
         self._hello_of = partial(
             Hello,
-            run_id=run_id,
+            run=run_id,
             agent=agent,
             contract=contract,
             actor_index=actor_index,
@@ -111,7 +113,7 @@ class UnrollClient:
         self._dealer = context.client(
             endpoint, actor_identity(actor_index, self.incarnation), Limits(max_frame_bytes=layout.max_frame_bytes(max_unrolls))
         )
-        self._hello = RetryingRequest(self._dealer, self._hello_frames, clock=clock, random=random)
+        self._hello = RetryingRequest(self._dealer, UNROLLS, self._hello_frames, clock=clock, random=random)
         self._hello.begin()
         self._generated_frames = 0
         self._num_wanted = 0  # unrolls of the next new message for which credit is requested
@@ -222,9 +224,10 @@ class UnrollClient:
             generated_frames=self._generated_frames + num_frames,
             num_frames=num_frames,
             num_unrolls=num_unrolls,
+            compression=self._compression,
             episodes=tuple(episodes),
         )
-        message = self._outbox.put(num_unrolls, encode_arrays(header, ordered, self._compression))
+        message = self._outbox.put(num_unrolls, [*encode(header), *pack_arrays(ordered, self._compression)])
         self._generated_frames += num_frames
         self._num_wanted = 0
         self._flush()
@@ -349,7 +352,7 @@ class UnrollClient:
         """Return a hello that is sent now; only the welcome to it opens the next session."""
         self._outbox.begin_hello(request_id)
         self._last_hello = self._clock()
-        return encode(self._hello_of(request_id=request_id, oldest_sequence=self._outbox.oldest_sequence))
+        return encode(self._hello_of(id=request_id, oldest_sequence=self._outbox.oldest_sequence))
 
     def _send(self, message: Message) -> bool:
         if not self._dealer.send(encode(message)):

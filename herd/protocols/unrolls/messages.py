@@ -6,10 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import FailFast, Field
 
-from herd.rpc.envelope import PROTOCOL_VERSION, AgentNumber, ArrayHeaders, Count, Fields, Identifier, Message, Number, Reason, Role
+from herd.rpc.codec import Conversation
+from herd.rpc.envelope import TO_AGENT, Count, Fields, Message, Number, Reason, Role, WithPayload
 
 MAX_EPISODES = 4096
 MAX_UNROLLS_PER_MESSAGE = 65_536
+Compression = Literal["none", "lz4", "zstd"]
 NumUnrolls = Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
 
 
@@ -33,21 +35,16 @@ class Hello(Message):
     """Actor to learner: opens or reopens a session."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
+    names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["hello"] = "hello"
-    protocol: Literal[2] = PROTOCOL_VERSION
-    """A hello of another version is invalid; the codec recognises it."""
-    request_id: Count
-    run_id: Identifier
-    agent: AgentNumber
-    contract: Identifier
     actor_index: Count
     incarnation: Count
     max_unrolls: NumUnrolls
     oldest_sequence: Number
 
 
-class Unrolls(Message):
-    """Actor to learner: all unrolls finished at the same time; one payload frame per entry of ``arrays``."""
+class Unrolls(WithPayload):
+    """Actor to learner: all unrolls finished at the same time; one payload frame per field of the layout."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
     type: Literal["unrolls"] = "unrolls"
@@ -57,7 +54,8 @@ class Unrolls(Message):
     num_frames: Count
     """Env frames of this message."""
     num_unrolls: NumUnrolls
-    arrays: ArrayHeaders = ()
+    compression: Compression = "none"
+    """Of those frames that are shorter than their array."""
     episodes: Annotated[tuple[EpisodeReport, ...], Field(max_length=MAX_EPISODES), FailFast()] = ()
 
 
@@ -80,7 +78,6 @@ class Welcome(Message):
     """Learner to actor: a session starts."""
 
     type: Literal["welcome"] = "welcome"
-    request_id: Count
     accepted_sequence: Count
     granted_unrolls: Count
 
@@ -114,3 +111,6 @@ class Rejected(Message):
     sequence: Count
     reason: Reason
     granted_unrolls: Count
+
+
+UNROLLS = Conversation("learner", Hello, Unrolls, CreditRequest, Goodbye, Welcome, Ack, Credit, HelloRequired, Rejected)

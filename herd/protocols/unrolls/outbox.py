@@ -130,7 +130,7 @@ class UnrollOutbox(Generic[P]):
             False, without any change, if it answers an older hello.
 
         """
-        if self._welcomed or welcome.request_id != self._request_id:
+        if self._welcomed or welcome.id != self._request_id:
             return False
         self._forget(welcome.accepted_sequence)
         self._welcomed = True

@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from herd.protocols.weights.messages import (
+    WEIGHTS,
     AgentEnded,
     AgentEndNoted,
     GetWeights,
@@ -88,12 +90,12 @@ class WeightsClient(RetryingClient):
         """The newest version that the server is known to hold."""
         self.routing_id = f"weights/{secrets.token_hex(8)}"
         """The name of this client at the server."""
-        self._identity = (run_id, agent, contract)
+        self._asking = partial(GetWeights, run=run_id, agent=agent, contract=contract)
         self._clock = clock
         self._pause_seconds = pause_seconds
         # The queue holds at most two answers: one to an abandoned request, and one to the current one.
         self.socket = context.client(endpoint, self.routing_id, Limits(max_frame_bytes=max_slice_bytes, high_water_mark=2))
-        self._request = RetryingRequest(self.socket, self._question, clock=clock, random=random)
+        self._request = RetryingRequest(self.socket, WEIGHTS, self._question, clock=clock, random=random)
         self._have: Version | None = None
 
     @property
@@ -134,8 +136,7 @@ class WeightsClient(RetryingClient):
         return None
 
     def _question(self, request_id: int) -> list[Frame]:
-        run_id, agent, contract = self._identity
-        return encode(GetWeights(request_id=request_id, run_id=run_id, agent=agent, contract=contract, have=self._have))
+        return encode(self._asking(id=request_id, have=self._have))
 
     def _handle(self, message: Message, payloads: list[memoryview]) -> WeightsFrame | None:
         match message:
@@ -195,14 +196,12 @@ class WeightsPublisher(RetryingClient):
         """The lineage of the server's version, if ours is not greater: publish in a greater lineage."""
         self.end_is_noted = False
         """Whether the server knows that this agent's run is over."""
-        self._run_id = run_id
-        self._agent = agent
-        self._contract = contract
+        self._identity: dict[str, Any] = {"run": run_id, "agent": agent, "contract": contract}
         self._clock = clock
         # One slice under way and its repetitions: no old versions are queued for a server that is down.
         self.socket = context.client(endpoint, f"publisher/{secrets.token_hex(8)}", Limits(max_frame_bytes=0, high_water_mark=2))
-        self._request = RetryingRequest(self.socket, self._frames_of_newest, renumbers=False, clock=clock, random=random)
-        self._end = RetryingRequest(self.socket, self._frames_of_end, clock=clock, random=random)
+        self._request = RetryingRequest(self.socket, WEIGHTS, self._frames_of_newest, renumbers=False, clock=clock, random=random)
+        self._end = RetryingRequest(self.socket, WEIGHTS, self._frames_of_end, clock=clock, random=random)
         self._current: _Slice | None = None
         self._under_way: tuple[int, int, int] | None = None
         self._heartbeat_at = 0.0
@@ -262,9 +261,7 @@ class WeightsPublisher(RetryingClient):
         assert current is not None
         if current.frames is None:
             header = PublishSlice(
-                run_id=self._run_id,
-                agent=self._agent,
-                contract=self._contract,
+                **self._identity,
                 lineage=current.lineage,
                 updates=current.updates,
                 index=current.index,
@@ -278,9 +275,7 @@ class WeightsPublisher(RetryingClient):
 
     def _frames_of_end(self, request_id: int) -> list[Frame]:
         assert self._ended_lineage is not None
-        return encode(
-            AgentEnded(request_id=request_id, run_id=self._run_id, agent=self._agent, contract=self._contract, lineage=self._ended_lineage)
-        )
+        return encode(AgentEnded(id=request_id, **self._identity, lineage=self._ended_lineage))
 
     def _beat(self, current: _Slice) -> None:
         now = self._clock()
@@ -291,9 +286,7 @@ class WeightsPublisher(RetryingClient):
         self.socket.send(
             encode(
                 PublishHeartbeat(
-                    run_id=self._run_id,
-                    agent=self._agent,
-                    contract=self._contract,
+                    **self._identity,
                     lineage=current.lineage,
                     updates=current.updates,
                     index=current.index,

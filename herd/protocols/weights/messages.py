@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import FailFast, Field
 
-from herd.rpc.envelope import AgentNumber, Count, Identifier, Message, Role, Version
+from herd.rpc.codec import Conversation
+from herd.rpc.envelope import TO_AGENT, TO_RUN, AgentNumber, Count, Message, Role, Version, WithPayload
 
 MAX_SLICES = 256
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
@@ -25,19 +26,15 @@ class GetWeights(Message):
     """Client to parameter server: requests weights newer than ``have``."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor", "inference", "learner", "paramserver", "viewer"})
+    names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["get_weights"] = "get_weights"
-    request_id: Count
-    run_id: Identifier
-    agent: AgentNumber
-    contract: Identifier
     have: Version | None
 
 
-class Weights(Message):
+class Weights(WithPayload):
     """Parameter server to client: one payload frame per digest."""
 
     type: Literal["weights"] = "weights"
-    request_id: Count
     lineage: Count
     updates: Count
     digests: Annotated[tuple[Digest, ...], Field(min_length=1, max_length=MAX_SLICES), FailFast()]
@@ -47,18 +44,15 @@ class NotModified(Message):
     """Parameter server to client: there are no newer weights; ``held`` is the version that it serves, None for none."""
 
     type: Literal["not_modified"] = "not_modified"
-    request_id: Count
     held: Version | None
 
 
-class PublishSlice(Message):
+class PublishSlice(WithPayload):
     """Learner to parameter server: one slice of a version, in one payload frame."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
+    names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["publish_slice"] = "publish_slice"
-    run_id: Identifier
-    agent: AgentNumber
-    contract: Identifier
     lineage: Count
     updates: Count
     index: SliceIndex
@@ -70,10 +64,8 @@ class PublishHeartbeat(Message):
     """Learner to parameter server: asks whether the server still has this slice."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
+    names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["publish_heartbeat"] = "publish_heartbeat"
-    run_id: Identifier
-    agent: AgentNumber
-    contract: Identifier
     lineage: Count
     updates: Count
     index: SliceIndex
@@ -110,11 +102,8 @@ class AgentEnded(Message):
     """Learner to parameter server: the run of this agent is over, as of this lineage; it needs no more actors."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
+    names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["agent_ended"] = "agent_ended"
-    request_id: Count
-    run_id: Identifier
-    agent: AgentNumber
-    contract: Identifier
     lineage: Count
 
 
@@ -122,28 +111,22 @@ class AgentEndNoted(Message):
     """Parameter server to learner: the end of the agent is noted."""
 
     type: Literal["agent_end_noted"] = "agent_end_noted"
-    request_id: Count
 
 
 class LeaseIndex(Message):
     """Actor to parameter server: requests or renews the lease of an agent and an index; None if the actor has none yet."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor", "paramserver"})
+    names: ClassVar[frozenset[str]] = TO_RUN | {"client"}
     type: Literal["lease_index"] = "lease_index"
-    request_id: Count
-    run_id: Identifier
-    holder: Identifier
-    agent: AgentNumber | None
-    index: Count | None
+    place: tuple[AgentNumber, Count] | None
 
 
 class IndexLeased(Message):
     """Parameter server to actor: the leased agent and index; if they differ from those requested, the actor moves to them."""
 
     type: Literal["index_leased"] = "index_leased"
-    request_id: Count
-    agent: AgentNumber
-    index: Count
+    place: tuple[AgentNumber, Count]
     lease_seconds: Annotated[float, Field(gt=0.0)]
 
 
@@ -151,7 +134,12 @@ class ReleaseIndex(Message):
     """Actor to parameter server: gives up the lease."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor", "paramserver"})
+    names: ClassVar[frozenset[str]] = TO_RUN | {"client"}
     type: Literal["release_index"] = "release_index"
-    run_id: Identifier
-    agent: AgentNumber | None
-    holder: Identifier
+
+
+WEIGHTS = Conversation(
+    "parameter server",
+    *(GetWeights, Weights, NotModified, PublishSlice, PublishHeartbeat, Published, SliceWanted, StalePublish),
+    *(AgentEnded, AgentEndNoted, LeaseIndex, IndexLeased, ReleaseIndex),
+)

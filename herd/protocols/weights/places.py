@@ -6,7 +6,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from herd.protocols.weights.messages import IndexLeased, LeaseIndex, Place, ReleaseIndex
+from herd.protocols.weights.messages import WEIGHTS, IndexLeased, LeaseIndex, Place, ReleaseIndex
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.request import RetryingClient, RetryingRequest
@@ -40,7 +40,7 @@ class IndexLease(RetryingClient):
         self._run_id = run_id
         self._holder = secrets.token_hex(16)
         self.socket = context.client(endpoint, f"index/{self._holder}", Limits(max_frame_bytes=MAX_HEADER_BYTES))
-        self._request = RetryingRequest(self.socket, self._question)
+        self._request = RetryingRequest(self.socket, WEIGHTS, self._question)
         self._renew_at = 0.0
 
     def acquire(self, keep_waiting: Callable[[], bool]) -> Place | None:
@@ -58,7 +58,7 @@ class IndexLease(RetryingClient):
         for message, _ in self._request.answers():
             if isinstance(message, IndexLeased) and self._request.is_answer(message):
                 self._request.answered()
-                self.place = Place(message.agent, message.index)
+                self.place = Place(*message.place)
                 self._renew_at = now + message.lease_seconds / 3
         if now >= self._renew_at and not self._request.is_pending:
             self._request.begin()
@@ -66,10 +66,8 @@ class IndexLease(RetryingClient):
 
     def close(self) -> None:
         """Release the place and close the socket."""
-        agent = None if self.place is None else self.place.agent
-        self.socket.send(encode(ReleaseIndex(run_id=self._run_id, agent=agent, holder=self._holder)))
+        self.socket.send(encode(ReleaseIndex(run=self._run_id, client=self._holder)))
         self.socket.close(FAREWELL_SECONDS)
 
     def _question(self, request_id: int) -> list[Frame]:
-        agent, index = self.place if self.place is not None else (None, None)
-        return encode(LeaseIndex(request_id=request_id, run_id=self._run_id, holder=self._holder, agent=agent, index=index))
+        return encode(LeaseIndex(id=request_id, run=self._run_id, client=self._holder, place=self.place))

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from herd.protocols.bandit.messages import ExchangeTemperatures, HandedTemperature, Temperatures
 from herd.rpc.codec import MalformedMessage
-from herd.rpc.envelope import Refused
-from herd.rpc.served_run import ServedRun
+from herd.rpc.serving import Received, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,22 +20,19 @@ if TYPE_CHECKING:
 
     from herd.config.services import BanditSettings
     from herd.protocols.bandit.messages import FinishedEpisode
-    from herd.rpc.envelope import Message
     from herd_bandit.population import TaskBandits
     from herd_bandit.task_bandit import TaskBandit
     from herd_bandit.window import RequestWindow
 
-RequestOutcome = Literal["new", "repeated", "late", "evaluation", "refused"]
+RequestOutcome = Literal["new", "repeated", "late", "evaluation"]
 ReportOutcome = Literal["accepted", "duplicate", "late", "unknown", "non_finite", "out_of_range"]
 
 
 @dataclass(slots=True)
-class Answer:
-    """The result of one request."""
+class Answer(Reply):
+    """The reply to one request, and what it counted."""
 
-    outcome: RequestOutcome
-    message: Temperatures | Refused | None = None
-    """Answer for the client; None if it does not wait for one."""
+    outcome: RequestOutcome = "new"
     reports: Counter[ReportOutcome] = field(default_factory=Counter)
     num_reused: int = 0
     """Number of accepted reports of games that reused the last temperature because no answer had arrived."""
@@ -45,60 +41,52 @@ class Answer:
 
 
 class ExchangeHandler:
-    """Serves one run. A client of another run or contract is refused with a reason."""
+    """The handler of the bandit's requests."""
 
     def __init__(
         self,
         settings: BanditSettings,
         *,
-        run_id: str,
-        contract: str,
         action_repeat: int,
         bandits: TaskBandits,
         window: RequestWindow,
         generator: np.random.Generator,
         learns: bool = True,
-        num_agents: int = 1,
     ) -> None:
         """``learns`` False: count returns but do not change the ensembles, as in the ablation ``random`` of Table 4."""
         self._settings = settings
         self._learns = learns
-        self._run = ServedRun("bandit", "--bandit", run_id, contract, num_agents)
         self._action_repeat = action_repeat
         self._bandits = bandits
         self._window = window
         self._generator = generator
 
-    def answer(self, message: Message, *, num_payloads: int) -> Answer:
+    def answer(self, received: Received) -> Answer:
         """Answer one request.
 
         Raises:
             MalformedMessage: the message is not a valid bandit request; nothing has changed.
 
         """
-        if num_payloads:
-            raise MalformedMessage(f"{message.type} with {num_payloads} payload frames", "array")
-        if not isinstance(message, ExchangeTemperatures):
-            raise MalformedMessage(f"{message.type} is not a bandit request", "unexpected")
+        message = received.message
+        assert isinstance(message, ExchangeTemperatures)
         if message.purpose == "evaluation" and message.finished:
             raise MalformedMessage("an evaluation must not report games", "unexpected")
-        mismatch = self._run.mismatch(message.run_id, message.agent, message.contract)
-        if mismatch is not None:
-            return Answer("refused", Refused(request_id=message.request_id, reason=mismatch[1]))
         if message.purpose == "evaluation":
-            return Answer("evaluation", self._evaluate(message))
+            return Answer(self._evaluate(message), outcome="evaluation")
         return self._train(message)
 
     def _train(self, request: ExchangeTemperatures) -> Answer:
-        novelty = self._window.novelty(request.incarnation, request.request_id)
-        answer = Answer(novelty)
+        client = request.client or ""
+        novelty = self._window.novelty(client, request.id)
+        answer = Answer(outcome=novelty)
         if novelty == "late":
             # Its client has received the answer, because it has sent newer requests since.
             answer.reports["late"] += len(request.finished)
             return answer
         if novelty == "repeated":
             answer.reports["duplicate"] += len(request.finished)
-            known = self._window.answer(request.incarnation)
+            known = self._window.answer(client)
             if known is not None:
                 answer.message = _temperatures(request, known)
                 return answer
@@ -107,7 +95,7 @@ class ExchangeHandler:
                 self._count(request, episode, answer)
         # After a restart, a repeated request gets new temperatures. Reports are still counted once.
         handed = tuple(self._hand_out(request, answer))
-        self._window.answered(request.incarnation, request.request_id, handed)
+        self._window.answered(client, request.id, handed)
         answer.message = _temperatures(request, handed)
         return answer
 
@@ -120,7 +108,7 @@ class ExchangeHandler:
         if fault is not None:
             answer.reports[fault] += 1
             return
-        novelty = self._window.count_episode(request.incarnation, episode.environment_slot, episode.episode_id)
+        novelty = self._window.count_episode(request.client or "", episode.environment_slot, episode.episode_id)
         if novelty != "new":
             answer.reports["duplicate" if novelty == "repeated" else "late"] += 1
             return
@@ -150,7 +138,7 @@ class ExchangeHandler:
 
 def _temperatures(request: ExchangeTemperatures, handed: Iterable[tuple[int, int, float]]) -> Temperatures:
     return Temperatures(
-        request_id=request.request_id,
+        id=request.id,
         handed=tuple(
             HandedTemperature(environment_slot=slot, episode_id=episode_id, inverse_temperature=inverse_temperature)
             for slot, episode_id, inverse_temperature in handed

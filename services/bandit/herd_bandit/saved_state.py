@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from herd.protocols.bandit.tiling import Tiling, inverse_temperature_of
+from herd.rpc.envelope import Identifier
 from herd_bandit.bandits_vote import BanditsVote, Mode, ensemble_of
 from herd_bandit.task_bandit import Groups, Tally, TaskBandit
 from herd_bandit.window import RememberedClient
@@ -112,7 +113,7 @@ class SavedBandit(SavedEnsemble):
 class SavedClient(_Model):
     """One ``RememberedClient``: number of the last counted game by environment slot."""
 
-    incarnation: Count
+    name: Identifier
     request_id: Count
     slots: tuple[Count, ...]
     episodes: tuple[Count, ...]
@@ -124,7 +125,7 @@ class SavedClient(_Model):
             ValueError: the numbers of games and slots differ.
 
         """
-        return RememberedClient(self.incarnation, self.request_id, dict(zip(self.slots, self.episodes, strict=True)))
+        return RememberedClient(self.name, self.request_id, dict(zip(self.slots, self.episodes, strict=True)))
 
 
 class SavedState(_Model):
@@ -154,8 +155,8 @@ def state_text(*, run: str, tiling: Tiling, groups: Groups, bandits: Iterable[Ta
         "groups": groups._asdict(),
         "bandits": [_describe(bandit) for bandit in bandits],
         "clients": [
-            {"incarnation": incarnation, "request_id": request_id, "slots": list(episodes), "episodes": list(episodes.values())}
-            for incarnation, request_id, episodes in clients
+            {"name": name, "request_id": request_id, "slots": list(episodes), "episodes": list(episodes.values())}
+            for name, request_id, episodes in clients
         ],
     }
     return json.dumps(state, separators=(",", ":"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.rpc.codec import encode
-from herd.rpc.envelope import MAX_HEADER_BYTES, Refused
+from herd.protocols.bandit.messages import BANDIT
+from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.service.process import ServiceProcess
-from herd.service.serving import Reply, open_router, serve_requests
+from herd.service.serving import RequestInbox, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.keeper import Keeper
@@ -17,13 +17,10 @@ from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.window import RequestWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from herd.config.settings import RunSettings
-    from herd.rpc.envelope import Message
+    from herd.rpc.serving import Received, Reply
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
-    from herd.transport import Peer
 
 # After an outage, 5,000 actors may each send 26 kB (200 games), two thirds of them before the server reads. The bound does not cover all
 # of them, because a single foreign client could fill it.
@@ -43,15 +40,14 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         handler, keeper = _restored(process, meters)
         router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
 
-        def answer(_peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
-            done = handler.answer(message, num_payloads=len(payloads))
+        def answer(received: Received) -> Reply:
+            done = handler.answer(received)
             meters.answered(done)
-            if done.message is None:
-                return Reply()
-            return Reply(encode(done.message), done.message.reason if isinstance(done.message, Refused) else None)
+            return done
 
         with router:
-            serve_requests(process, router, answer, meters, stop, tick=keeper.tick, episodes=keeper.num_episodes)
+            inbox = RequestInbox(router, BANDIT, process.served_run("--bandit"), answer, meters)
+            serve_requests(process, inbox, router, meters, stop, tick=keeper.tick, episodes=keeper.num_episodes)
             keeper.record()
             if not keeper.save():
                 raise LostAtEndError("the last state of the bandits could not be written; the newest state on disk is older")
@@ -73,13 +69,10 @@ def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler,
     meters.watch_state(bandits.values(), lambda: keeper.age_seconds)
     handler = ExchangeHandler(
         settings.bandit,
-        run_id=settings.name,
-        contract=process.contract,
         action_repeat=spec.action_repeat,
         bandits=bandits,
         window=window,
         generator=draw_generator(bandits, seed=settings.seed),
         learns=settings.loss.temperatures_learn,
-        num_agents=settings.agents,
     )
     return handler, keeper

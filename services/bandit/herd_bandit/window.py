@@ -1,6 +1,6 @@
 """Remembers what was answered and counted, so that a repeated message has no second effect. No I/O; bounded.
 
-A client is an incarnation. It numbers its requests 1, 2, ... and has one under way, so only its newest request can be repeated. Its games
+A client numbers its requests 1, 2, ... and has one under way, so only its newest request can be repeated. Its games
 end in order within each environment slot, so only the last counted game of a slot must be remembered.
 """
 
@@ -29,7 +29,7 @@ Handed = tuple[tuple[int, int, float], ...]
 class RememberedClient(NamedTuple):
     """The part of a client's state that survives a restart."""
 
-    incarnation: int
+    name: str
     request_id: int
     episodes: Mapping[int, int]
     """Environment slot -> number of its last counted game."""
@@ -55,7 +55,7 @@ class RequestWindow:
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         self._max_entries = max_entries
-        self._clients: OrderedDict[int, _Client] = OrderedDict()
+        self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._num_entries = 0
 
     def __len__(self) -> int:
@@ -67,15 +67,15 @@ class RequestWindow:
         """Number of entries of all clients, slots and answers."""
         return self._num_entries
 
-    def novelty(self, incarnation: int, request_id: int) -> Novelty:
+    def novelty(self, client_name: str, request_id: int) -> Novelty:
         """Return whether a request is new, a repetition of the newest one, or older."""
-        client = self._clients.get(incarnation)
+        client = self._clients.get(client_name)
         last = client.request_id if client is not None else 0
         return "new" if request_id > last else "repeated" if request_id == last else "late"
 
-    def count_episode(self, incarnation: int, slot: int, episode_id: int) -> Novelty:
+    def count_episode(self, client_name: str, slot: int, episode_id: int) -> Novelty:
         """Mark a game as counted if it is new, which means later than the last one of its slot."""
-        client = self._take(incarnation)
+        client = self._take(client_name)
         try:
             last = client.episodes.get(slot, -1)
             if episode_id > last:
@@ -86,38 +86,38 @@ class RequestWindow:
                 return "new"
             return "repeated" if episode_id == last else "late"
         finally:
-            self._put(incarnation, client)
+            self._put(client_name, client)
 
-    def answered(self, incarnation: int, request_id: int, answer: Handed) -> None:
+    def answered(self, client_name: str, request_id: int, answer: Handed) -> None:
         """Store the answer to a client's newest request in place of the previous one."""
-        client = self._take(incarnation)
+        client = self._take(client_name)
         client.request_id, client.answer = request_id, answer
-        self._put(incarnation, client)
+        self._put(client_name, client)
 
-    def answer(self, incarnation: int) -> Handed | None:
+    def answer(self, client_name: str) -> Handed | None:
         """Return the answer to a client's newest request; None after a restart, which preserves only numbers."""
-        client = self._clients.get(incarnation)
+        client = self._clients.get(client_name)
         return client.answer if client is not None else None
 
     def remembered(self) -> Iterator[RememberedClient]:
         """Yield the clients for a snapshot, the one that has been silent longest first."""
-        for incarnation, client in self._clients.items():
-            yield RememberedClient(incarnation, client.request_id, client.episodes)
+        for client_name, client in self._clients.items():
+            yield RememberedClient(client_name, client.request_id, client.episodes)
 
     def restore(self, remembered: RememberedClient) -> None:
         """Restore a client as the one heard last."""
-        self._take(remembered.incarnation)
-        self._put(remembered.incarnation, _Client(remembered.request_id, None, dict(remembered.episodes)))
+        self._take(remembered.name)
+        self._put(remembered.name, _Client(remembered.request_id, None, dict(remembered.episodes)))
 
-    def _take(self, incarnation: int) -> _Client:
-        client = self._clients.pop(incarnation, None)
+    def _take(self, client_name: str) -> _Client:
+        client = self._clients.pop(client_name, None)
         if client is None:
             return _Client()
         self._num_entries -= client.num_entries
         return client
 
-    def _put(self, incarnation: int, client: _Client) -> None:
-        self._clients[incarnation] = client  # at the end: heard last
+    def _put(self, client_name: str, client: _Client) -> None:
+        self._clients[client_name] = client  # at the end: heard last
         self._num_entries += client.num_entries
         while self._num_entries > self._max_entries and len(self._clients) > 1:
             _, forgotten = self._clients.popitem(last=False)

@@ -13,10 +13,12 @@ import torch
 from herd.acting.device import device_of, precision_of
 from herd.agent import agent_of
 from herd.config.run_contract import run_layout
+from herd.protocols.inference.messages import INFERENCE
 from herd.protocols.inference.rows import ActingLayout
+from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, Reply, RequestInbox, open_router, serve
+from herd.service.serving import POLL_SECONDS, RequestInbox, open_router, serve
 from herd_inference.batches import Batches
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler
@@ -25,14 +27,14 @@ from herd_inference.sessions import Sessions
 from herd_inference.weights import Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from herd.config.settings import RunSettings
-    from herd.rpc.envelope import Message
+    from herd.rpc.serving import Received, Reply, ServedRun
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.transport import Peer, Server
+    from herd.transport import Server
     from herd_inference.engine import Acting
 
 ANSWERS_PER_PEER = 4
@@ -51,6 +53,7 @@ class InferenceServer:
         router: Server,
         handler: ActingHandler,
         *,
+        served: ServedRun,
         batches: Batches,
         engine: Engine,
         weights: Weights,
@@ -66,7 +69,7 @@ class InferenceServer:
         self._meters = meters
         self._telemetry = telemetry
         self._clock = clock
-        self._inbox = RequestInbox(router, self._take, meters, max_burst=READ_AT_ONCE)
+        self._inbox = RequestInbox(router, INFERENCE, served, self._take, meters, max_burst=READ_AT_ONCE)
         self._acting: Acting | None = None
         self._began_at = 0.0
 
@@ -104,10 +107,10 @@ class InferenceServer:
             missing = [str(number) for number, version in enumerate(self._weights.versions) if version is None]
             self._telemetry.set_ready(not missing, f"no weights of agents {', '.join(missing)} yet" if missing else "")
 
-    def _take(self, peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
-        decision = self._handler.take(message, payloads, peer=peer, now=self._clock())
+    def _take(self, received: Received) -> Reply:
+        decision = self._handler.take(received, self._clock())
         self._meters.decided(decision)
-        return Reply(decision.frames, decision.refusal)
+        return decision
 
     def _answer(self, acting: Acting) -> None:
         self._acting = None
@@ -115,7 +118,9 @@ class InferenceServer:
         for request, arrays in self._engine.collect(acting):
             num_environments += request.session.num_environments
             if request.is_wanted:
-                self._router.send(request.session.peer, self._handler.answer(request, arrays, acting.version))
+                reply = self._handler.answer(request, arrays, acting.version)
+                assert reply.message is not None
+                self._router.send(request.session.peer, [*encode(reply.message), *reply.payloads])
         self._meters.acted(num_environments, self._clock() - self._began_at)
 
 
@@ -151,9 +156,6 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             seed=int(np.random.SeedSequence(entropy).generate_state(1)[0]),
         )
         handler = ActingHandler(
-            run_id=settings.name,
-            contract=process.contract,
-            num_agents=settings.agents,
             max_request=max_request,
             layout=layout,
             sessions=sessions,
@@ -184,7 +186,8 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         process.serve_metrics()
         process.telemetry.set_ready(False, "no weights yet")
         process.announce("listening", endpoint=router.endpoint, device=str(device), precision=str(precision).removeprefix("torch."))
-        InferenceServer(router, handler, batches=batches, engine=engine, weights=weights, meters=meters, telemetry=process.telemetry).run(
-            stop
-        )
+        served = process.served_run("--inference")
+        InferenceServer(
+            router, handler, served=served, batches=batches, engine=engine, weights=weights, meters=meters, telemetry=process.telemetry
+        ).run(stop)
         process.log.info("stopped")

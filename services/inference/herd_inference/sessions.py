@@ -12,11 +12,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from herd.rpc.serving import Reply
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.protocols.inference.rows import ActingRows
-    from herd.transport import Frame, Peer
+    from herd.transport import Peer
 
 Span = tuple[int, int]
 """A range of places: the first one, and the one after the last."""
@@ -33,7 +35,7 @@ class Session:
     """Number of the newest accepted request."""
     waiting: Request | None = None
     """That request, until it is answered."""
-    answer: list[Frame] = field(default_factory=list)
+    answer: Reply = field(default_factory=Reply)
     """Answer to that request, once there is one."""
 
     @property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from herd.protocols.unrolls.arrays import receive_arrays
 from herd.protocols.unrolls.messages import (
+    UNROLLS,
     Ack,
     Credit,
     CreditRequest,
@@ -22,9 +23,9 @@ from herd.protocols.unrolls.messages import (
     Welcome,
     actor_identity,
 )
-from herd.rpc.codec import MalformedMessage, OtherProtocol, decode_header
+from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Refused
-from herd.rpc.roles import check_sender
+from herd.rpc.serving import RequestRefused, ServedRun, read
 from herd_learner.game_temperatures import inverse_temperatures_of
 from herd_learner.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.queue import QueuedUnroll, UnrollQueue
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from herd.transport import Frame, Peer
 
 
-Refusal = Literal["protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate"]
-"""Why a valid message was not accepted. For a hello: another protocol, run, agent or contract, messages too large for the queue, or no free
-place. For the others: no session, out of sequence, no credit, or already accepted."""
 MAX_EPISODE_RETURN = 1e15
 """More than a million times the return of any game; the sum of a hundred of them is still a finite float."""
 TAKEOVER_SECONDS = 6.0
@@ -76,9 +74,7 @@ class Ingest:
     def __init__(
         self,
         *,
-        run_id: str,
-        agent: int = 0,
-        contract: str,
+        run: ServedRun,
         layout: UnrollLayout,
         action_repeat: int,
         ledger: Ledger,
@@ -86,7 +82,7 @@ class Ingest:
         credit: CreditPool,
         on_episode: Callable[[EpisodeReport, float | None], None],
         on_unrolls: Callable[[int, str | None], None],
-        on_refused: Callable[[Refusal], None] = lambda _: None,
+        on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Start without sessions.
 
@@ -94,9 +90,7 @@ class Ingest:
         number of unrolls of each message, and why they were dropped. ``on_refused`` gets the reason for each message that is refused but
         not malformed.
         """
-        self._run_id = run_id
-        self._agent = agent
-        self._contract = contract
+        self._run = run
         self._layout = layout
         self._action_repeat = action_repeat
         self._ledger = ledger
@@ -121,16 +115,12 @@ class Ingest:
             MalformedMessage: the message violates the protocol; nothing was changed.
         """
         try:
-            message = decode_header(frames[0])
-        except OtherProtocol as error:
-            return self._refuse(peer, error.request_id, "protocol", error.reason)
-        check_sender(peer.holder, message)
-        if len(frames) > 1 and not isinstance(message, Unrolls):
-            raise MalformedMessage(f"{message.type} with {len(frames) - 1} payload frames", "array")
-        if isinstance(message, Hello):
-            return self._on_hello(peer, message, now)
-        if not isinstance(message, CreditRequest | Goodbye | Unrolls):
-            raise MalformedMessage(f"{message.type} is not a learner request", "unexpected")
+            message = read(UNROLLS, self._run, peer, frames)
+            if isinstance(message, Hello):
+                return self._on_hello(peer, message, now)
+        except RequestRefused as error:
+            self._on_refused(error.label)
+            return [Reply(peer, Refused(id=error.id, reason=error.reason))]
         session = self._sessions.get(peer)
         if session is None or not self._credit.knows(peer):
             return self._hello_required(peer, "session", "no session: the learner restarted, or the actor was silent too long")
@@ -140,6 +130,7 @@ class Ingest:
             return [Reply(peer, Credit(granted_unrolls=self._credit.granted(peer))), *self._announce(grants, skip=peer)]
         if isinstance(message, Goodbye):
             return self._end(peer)
+        assert isinstance(message, Unrolls)
         return self._on_unrolls_message(peer, session, message, frames[1:], now)
 
     def farewell(self) -> list[Reply]:
@@ -175,12 +166,15 @@ class Ingest:
         # No connection may act for another connection's actor; libzmq keeps identities distinct.
         if peer.name != actor_identity(hello.actor_index, hello.incarnation).encode():
             raise MalformedMessage("hello with the name of another actor", "unexpected")
-        refusal = self._refusal(hello)
-        if refusal is not None:
-            return self._refuse(peer, hello.request_id, *refusal)
+        if hello.max_unrolls > self._credit.capacity:
+            largest = f"messages of {hello.max_unrolls} unrolls do not fit into the queue of {self._credit.capacity}"
+            raise RequestRefused("size", f"{largest}: increase learner.queue_batches", hello.id)
+        if not self._ledger.can_skip_to((hello.actor_index, hello.incarnation), hello.oldest_sequence):
+            reason = f"message {hello.oldest_sequence} is too far ahead of the last known one: restart this actor"
+            raise RequestRefused("sequence", reason, hello.id)
         crowded_out = self._credit.place_for(peer)
         if crowded_out == peer:
-            return self._refuse(peer, hello.request_id, "full", "there is no free place for another actor; try again later")
+            raise RequestRefused("full", "there is no free place for another actor; try again later", hello.id)
         replies = self._end(crowded_out) if crowded_out is not None else []
         self._forget(peer)
         if hello.actor_index in self._peers:
@@ -190,36 +184,10 @@ class Ingest:
         actor = (hello.actor_index, hello.incarnation)
         self._sessions[peer] = _Session(actor, hello.max_unrolls * self._frames_per_unroll)
         accepted = self._ledger.on_hello(actor, hello.oldest_sequence)
-        welcome = Welcome(request_id=hello.request_id, accepted_sequence=accepted, granted_unrolls=self._credit.granted(peer))
+        welcome = Welcome(id=hello.id, accepted_sequence=accepted, granted_unrolls=self._credit.granted(peer))
         return [Reply(peer, welcome), *replies]
 
-    def _refusal(self, hello: Hello) -> tuple[Refusal, str] | None:
-        if hello.run_id != self._run_id:
-            # Shortened, because an escaped foreign id of 128 characters would exceed the limit of a reason.
-            both = f"run {hello.run_id[:64]!a}, but this learner trains {self._run_id[:64]!a}"
-            return "run", f"{both}: check --learner of the actor, or give both the same name"
-        if hello.agent != self._agent:
-            return "agent", (
-                f"the actor plays for agent {hello.agent}, but this learner trains agent {self._agent}: "
-                "check the order of the actor's --learner, which lists all shards of agent 0 first"
-            )
-        if hello.contract != self._contract:
-            return "contract", (
-                f"contract {hello.contract[:12]!a} differs from this learner's {self._contract[:12]!a}: "
-                "env, network, algorithm.unroll_length, algorithm.burn_in and algorithm.reward_shaping must be equal"
-            )
-        if hello.max_unrolls > self._credit.capacity:
-            largest = f"messages of {hello.max_unrolls} unrolls do not fit into the queue of {self._credit.capacity}"
-            return "size", f"{largest}: increase learner.queue_batches"
-        if not self._ledger.can_skip_to((hello.actor_index, hello.incarnation), hello.oldest_sequence):
-            return "sequence", f"message {hello.oldest_sequence} is too far ahead of the last known one: restart this actor"
-        return None
-
-    def _refuse(self, peer: Peer, request_id: int | None, label: Refusal, reason: str) -> list[Reply]:
-        self._on_refused(label)
-        return [Reply(peer, Refused(request_id=request_id, reason=reason))]
-
-    def _hello_required(self, peer: Peer, label: Refusal, reason: str) -> list[Reply]:
+    def _hello_required(self, peer: Peer, label: str, reason: str) -> list[Reply]:
         self._on_refused(label)
         return [Reply(peer, HelloRequired(reason=reason))]
 
@@ -241,7 +209,7 @@ class Ingest:
             return [self._ack(peer, message.sequence), *self._announce(grants)]
 
         try:
-            arrays = receive_arrays(message, payload, self._layout)
+            arrays = receive_arrays(payload, message.num_unrolls, self._layout, message.compression)
             unrolls = self._unrolls(arrays, actor, message)
         except MalformedMessage as error:
             self._ledger.refuse(actor, sequence=sequence, generated=generated, num_frames=num_frames, reason=MALFORMED)

@@ -11,11 +11,12 @@ from herd.config.addresses import tcp_address
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.weights.client import WeightsPublisher
 from herd.rpc.codec import encode
+from herd.rpc.serving import ServedRun
 from herd.service.serving import Inbox
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.transport import Limits, Peer
 from herd.transport.context import Poller, Waker
-from herd_learner.ingest import Ingest, Refusal, Reply
+from herd_learner.ingest import Ingest, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,9 +84,7 @@ class IoThread:
         self.episodes: deque[tuple[EpisodeReport, float | None]] = deque()
         """Finished games with their 1/tau; the training thread takes them from the left."""
         self._ingest = Ingest(
-            run_id=settings.name,
-            agent=agent,
-            contract=contract,
+            run=ServedRun("--learner", settings.name, contract, range(agent, agent + 1)),
             layout=layout,
             action_repeat=spec.action_repeat,
             ledger=ledger,
@@ -231,7 +230,7 @@ class IoThread:
         self._answers += self._ingest.on_message(peer, frames, time.monotonic())
         return self._ingest.has_session(peer)
 
-    def _on_refused(self, reason: Refusal) -> None:
+    def _on_refused(self, reason: str) -> None:
         self._meters.refused(reason)
         if reason in OPERATORS_REASONS:
             warn_limited(f"refused {reason}", "refused an actor: its log says why", reason=reason)

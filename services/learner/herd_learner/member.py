@@ -145,8 +145,7 @@ class Member:
     def standing(self, *, run_id: str, agent: int, contract: str, env_frames: int, learner_updates: int, num_episodes: int) -> MemberReport:
         """Return the report to the controller."""
         return MemberReport(
-            request_id=0,
-            run_id=run_id,
+            run=run_id,
             agent=agent,
             contract=contract,
             env_frames=env_frames,

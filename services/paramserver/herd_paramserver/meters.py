@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.protocols.weights.messages import GetWeights, NotModified, StalePublish, Weights
-from herd.rpc.envelope import Refused
 from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 
@@ -55,7 +54,7 @@ class Meters(ServerMeters):
         """Count an answer."""
         if isinstance(answer, StalePublish):
             self._stale.inc()
-        elif isinstance(request, GetWeights) and isinstance(answer, Weights | NotModified | Refused):
+        elif isinstance(request, GetWeights) and isinstance(answer, Weights | NotModified):
             self._answers[answer.type].inc()
 
     def parent_answered(self, answer: str) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from herd.protocols.weights.messages import IndexLeased
 from herd.rpc.envelope import Refused
+from herd.rpc.serving import RequestRefused
 from herd_paramserver.relay import RingError
-from herd_paramserver.requests import Action, Reply, RequestHandler, ToParent
+from herd_paramserver.requests import Answer, RequestHandler
 
 if TYPE_CHECKING:
     from herd.protocols.weights.messages import AgentEnded, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 class ReplicaHandler(RequestHandler):
     """Answers clients like the root if it can, and asks the parent if only the root may decide."""
 
-    def __init__(self, *, run_id: str, contract: str, stores: Stores, relay: RelayTable, upstream: str) -> None:
-        super().__init__(run_id=run_id, contract=contract, stores=stores)
+    def __init__(self, *, stores: Stores, relay: RelayTable, upstream: str) -> None:
+        super().__init__(stores)
         self._relay = relay
         self._upstream = upstream
 
@@ -31,41 +32,38 @@ class ReplicaHandler(RequestHandler):
 
     def answer_of_parent(self, message: Message) -> tuple[Peer, Message] | None:
         """Return the addressee of the parent's answer and the message for it; None if no client waits for it."""
-        if not isinstance(message, IndexLeased | Refused) or message.request_id is None:
-            return None
-        waiting = self._relay.answered(message.request_id)
-        if waiting is None:
+        if not isinstance(message, IndexLeased | Refused) or (waiting := self._relay.answered(message.id)) is None:
             return None
         peer, request_id = waiting
-        return peer, message.model_copy(update={"request_id": request_id})
+        return peer, message.model_copy(update={"id": request_id})
 
-    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply:  # noqa: ARG002  refused unread
-        return self._no_learners()
+    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Answer:  # noqa: ARG002  refused unread
+        raise self._no_learners(request)
 
-    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Reply:  # noqa: ARG002  as above
-        return self._no_learners()
+    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Answer:  # noqa: ARG002  as above
+        raise self._no_learners(request)
 
-    def _agent_ended(self, request: AgentEnded, now: float) -> Reply:  # noqa: ARG002  as above
-        return self._no_learners(request.request_id)
+    def _agent_ended(self, request: AgentEnded, now: float) -> Answer:  # noqa: ARG002  as above
+        raise self._no_learners(request)
 
-    def _no_learners(self, request_id: int | None = None) -> Reply:
+    def _no_learners(self, request: Message) -> RequestRefused:
         reason = (
             f"this parameter server is a replica and accepts weights only from its parent {self._upstream}: "
             "give it the address of the root, which was started without --paramserver"
         )
-        return Reply(Refused(request_id=request_id, reason=reason))
+        return RequestRefused("other", reason, request.id)
 
-    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Action:
+    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Answer:
         try:
-            relay_id = self._relay.pass_on(request.holder, peer, now=now, request_id=request.request_id)
+            relay_id = self._relay.pass_on(request.client or "", peer, now=now, request_id=request.id)
         except RingError as error:
             reason = f"{error}: the addresses given with --paramserver form a ring; the root needs none"
-            return Reply(Refused(request_id=request.request_id, reason=reason))
-        return ToParent(request.model_copy(update={"request_id": relay_id}))
+            raise RequestRefused("other", reason, request.id) from error
+        return Answer(to_parent=request.model_copy(update={"id": relay_id}))
 
-    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> ToParent | None:
+    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> Answer:
         try:
-            self._relay.pass_on(request.holder, peer, now=now)
+            self._relay.pass_on(request.client or "", peer, now=now)
         except RingError:
-            return None  # no client waits for an answer
-        return ToParent(request)
+            return Answer()  # no client waits for an answer
+        return Answer(to_parent=request)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.protocols.weights.messages import AgentEndNoted, IndexLeased, Published, SliceWanted, StalePublish
-from herd.rpc.envelope import Refused
+from herd.rpc.codec import MalformedMessage
+from herd.rpc.serving import RequestRefused
 from herd_paramserver.leases import NoIndexFreeError
-from herd_paramserver.requests import Reply, RequestHandler, UnfitMessage
+from herd_paramserver.requests import Answer, RequestHandler
 from herd_paramserver.store import InvalidSliceError, Outcome, Version
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class RootHandler(RequestHandler):
     """Accepts slices, leases places, and tracks which agents have ended."""
 
-    def __init__(self, *, run_id: str, contract: str, stores: Stores, leases: PlaceLeases, liveness: Liveness) -> None:
-        super().__init__(run_id=run_id, contract=contract, stores=stores)
+    def __init__(self, *, stores: Stores, leases: PlaceLeases, liveness: Liveness) -> None:
+        super().__init__(stores)
         self._leases = leases
         self._liveness = liveness
 
@@ -30,7 +31,7 @@ class RootHandler(RequestHandler):
         """Return the indices of silent holders to the pool."""
         self._leases.expire(now)
 
-    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Reply:
+    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Answer:
         version = Version(request.lineage, request.updates)
         store = self._stores[request.agent]
         try:
@@ -38,46 +39,45 @@ class RootHandler(RequestHandler):
         except InvalidSliceError as error:
             if error.reason == "unexpected":
                 # The slice is intact, so the publisher would repeat it forever. Tell it that this version exists already.
-                return Reply(StalePublish(lineage=version.lineage, updates=version.updates))
-            raise UnfitMessage(error.reason, str(error)) from error
+                return Answer(StalePublish(lineage=version.lineage, updates=version.updates))
+            raise MalformedMessage(str(error), error.reason) from error
         return self._answer_publisher(request, outcome, now)
 
-    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Reply:
+    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Answer:
         version = Version(request.lineage, request.updates)
         outcome = self._stores[request.agent].status(version, index=request.index, count=request.count)
         return self._answer_publisher(request, outcome, now)
 
-    def _answer_publisher(self, request: PublishSlice | PublishHeartbeat, outcome: Outcome, now: float) -> Reply:
+    def _answer_publisher(self, request: PublishSlice | PublishHeartbeat, outcome: Outcome, now: float) -> Answer:
         store = self._stores[request.agent]
         if outcome is Outcome.AHEAD:
             held = "no version" if store.visible is None else f"version ({store.visible.version.lineage}, {store.visible.version.updates})"
             reason = f"version ({request.lineage}, {request.updates}) is implausibly far ahead: this parameter server has {held}"
-            return Reply(Refused(request_id=None, reason=reason), refusal="ahead")
+            raise RequestRefused("ahead", reason, request.id)
         if outcome is Outcome.STALE:
             newest = store.newest
             assert newest is not None
-            return Reply(StalePublish(lineage=newest.lineage, updates=newest.updates))
+            return Answer(StalePublish(lineage=newest.lineage, updates=newest.updates))
         self._liveness.heard(request.agent, request.lineage, now)
         version = Version(request.lineage, request.updates)
         if outcome is Outcome.WANTED:
-            return Reply(SliceWanted(lineage=version.lineage, updates=version.updates, index=request.index))
+            return Answer(SliceWanted(lineage=version.lineage, updates=version.updates, index=request.index))
         published = Published(lineage=version.lineage, updates=version.updates, index=request.index)
-        return Reply(published, new_version=version if outcome is Outcome.VISIBLE else None)
+        return Answer(published, new_version=version if outcome is Outcome.VISIBLE else None)
 
-    def _agent_ended(self, request: AgentEnded, now: float) -> Reply:
+    def _agent_ended(self, request: AgentEnded, now: float) -> Answer:
         if self._stores[request.agent].is_ahead(Version(request.lineage, 0)):
-            return Reply(Refused(request_id=request.request_id, reason=f"no learner has opened lineage {request.lineage}"), refusal="ahead")
+            raise RequestRefused("ahead", f"no learner has opened lineage {request.lineage}", request.id)
         self._liveness.ended(request.agent, request.lineage, now)
-        return Reply(AgentEndNoted(request_id=request.request_id))
+        return Answer(AgentEndNoted(id=request.id))
 
-    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Reply:  # noqa: ARG002  only the holder matters, not the relaying peer
+    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Answer:  # noqa: ARG002  only the holder matters, not the relaying peer
         try:
-            wanted = None if request.agent is None or request.index is None else (request.agent, request.index)
-            place = self._leases.lease(request.holder, now=now, wanted=wanted)
+            place = self._leases.lease(request.client or "", now=now, wanted=request.place)
         except NoIndexFreeError as error:
-            return Reply(Refused(request_id=request.request_id, reason=str(error)), refusal="full")
-        agent, index = place
-        return Reply(IndexLeased(request_id=request.request_id, agent=agent, index=index, lease_seconds=self._leases.lease_seconds))
+            raise RequestRefused("full", str(error), request.id) from error
+        return Answer(IndexLeased(id=request.id, place=place, lease_seconds=self._leases.lease_seconds))
 
-    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> None:  # noqa: ARG002  as above
-        self._leases.release(request.holder)
+    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> Answer:  # noqa: ARG002  as above
+        self._leases.release(request.client or "")
+        return Answer()

@@ -6,13 +6,12 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from herd.envs.make import environment_spec
-from herd.protocols.weights.messages import PublishSlice
-from herd.rpc.codec import OtherProtocol, decode_header, encode
-from herd.rpc.envelope import Refused
-from herd.rpc.roles import check_sender
+from herd.components.suites import environment_spec
+from herd.protocols.weights.messages import WEIGHTS
+from herd.rpc.codec import encode
+from herd.rpc.serving import Received, Reply, ServedRun
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, Inbox, open_router, serve, warn_refused
+from herd.service.serving import POLL_SECONDS, RequestInbox, open_router, serve
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger
 from herd_paramserver.following import Following, readiness_of_all
@@ -21,22 +20,20 @@ from herd_paramserver.liveness import Liveness
 from herd_paramserver.meters import Meters
 from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
-from herd_paramserver.requests import ToParent
 from herd_paramserver.root import RootHandler
 from herd_paramserver.store import WeightsStore
 from herd_paramserver.upstream import Upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from herd.config.settings import RunSettings
-    from herd.rpc.envelope import Message
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.transport import Client, Peer, Server
+    from herd.transport import Client, Server
     from herd.transport.context import Context
-    from herd_paramserver.requests import Reply, RequestHandler, Stores
+    from herd_paramserver.requests import RequestHandler, Stores
     from herd_paramserver.store import Version
 
 # How old the ages in /readyz may be.
@@ -51,6 +48,7 @@ class ParameterServer:
         router: Server,
         handler: RequestHandler,
         *,
+        served: ServedRun,
         stores: Stores,
         telemetry: Telemetry,
         meters: Meters,
@@ -67,7 +65,7 @@ class ParameterServer:
         self._log = get_logger("paramserver")
         self._lineages = [-1] * len(stores)
         self._readiness_at = clock()
-        self._inbox = Inbox(router, self._serve, meters, clock=clock)
+        self._inbox = RequestInbox(router, WEIGHTS, served, self._answer, meters, clock=clock)
         meters.watch_bytes("weights", *self.sockets)
         telemetry.set_ready(upstream is None)
 
@@ -105,40 +103,23 @@ class ParameterServer:
         # The poller rounds to milliseconds. With half a millisecond more it never wakes too early.
         return min(POLL_SECONDS, self._upstream.rest_seconds + 0.0005)
 
-    def _serve(self, peer: Peer, frames: Sequence[memoryview]) -> bool:
-        if self._upstream is not None and peer.name in self._upstream.routing_ids and not any(store.visible for store in self._stores):
+    def _answer(self, received: Received) -> Reply | None:
+        upstream, message = self._upstream, received.message
+        if upstream is not None and received.peer.name in upstream.routing_ids and not any(store.visible for store in self._stores):
             # Only before there are weights, which it cannot get from itself. Later, another client may be using the name.
             raise BadInputError(
-                f"--paramserver {self._upstream.endpoint} is this parameter server itself: give its parent's address, or none for the root"
+                f"--paramserver {upstream.endpoint} is this parameter server itself: give its parent's address, or none for the root"
             )
-        try:
-            message = decode_header(frames[0])
-            check_sender(peer.holder, message)
-            action = self._handler.answer(message, frames[1:], peer=peer, now=self._clock())
-        except OtherProtocol as error:
-            self._send(peer, self._handler.other_protocol(error))
-            return False
         self._meters.requested(message)
-        if isinstance(action, ToParent):
-            assert self._upstream is not None
-            self._upstream.relay(action.message)
-        elif action is not None:
-            self._reply(message, action, peer)
-            return not isinstance(action.message, Refused)
-        return action is not None
-
-    def _reply(self, request: Message, reply: Reply, peer: Peer) -> None:
-        self._meters.answered(request, reply.message)
-        if isinstance(request, PublishSlice) and reply.new_version is not None:
-            self._serves(request.agent, reply.new_version)
-        self._send(peer, reply)
-
-    def _send(self, peer: Peer, reply: Reply) -> None:
-        if isinstance(reply.message, Refused):
-            self._meters.refused(reply.refusal)
-            warn_refused(reply.refusal, reply.message.reason, peer)
-        # False: the client has disconnected or does not read; it will repeat the request.
-        self._router.send(peer, [*encode(reply.message), *reply.payloads])
+        answer = self._handler.answer(received, self._clock())
+        if answer.to_parent is not None:
+            assert upstream is not None
+            upstream.relay(answer.to_parent)
+        if answer.message is not None:
+            self._meters.answered(message, answer.message)
+        if answer.new_version is not None:
+            self._serves(message.agent, answer.new_version)
+        return answer
 
     def _follow(self, upstream: Upstream) -> None:
         is_new = False
@@ -194,6 +175,7 @@ def assemble(
     router = open_router(context, identity, max_frame_bytes=version_bytes, unread_frames=2 * settings.agents)
     sockets.enter_context(router)
     stores: Stores = tuple(WeightsStore(max_version_bytes=version_bytes) for _ in range(settings.agents))
+    served = ServedRun("--paramserver", settings.name, contract, range(settings.agents))
     meters = Meters(telemetry)
     meters.watch_clients(router, context.refusals)
     if "paramserver" not in identity.addresses:
@@ -203,11 +185,11 @@ def assemble(
         seconds = settings.paramserver.index_lease_seconds
         leases = PlaceLeases(liveness, now=time.monotonic(), lease_seconds=seconds, stays_dense=stays_dense)
         meters.watch_leases(leases, settings.agents)
-        root = RootHandler(run_id=settings.name, contract=contract, stores=stores, leases=leases, liveness=liveness)
-        return ParameterServer(router, root, stores=stores, telemetry=telemetry, meters=meters)
+        root = RootHandler(stores=stores, leases=leases, liveness=liveness)
+        return ParameterServer(router, root, served=served, stores=stores, telemetry=telemetry, meters=meters)
     parent = identity.address("paramserver")
     relay = RelayTable()
-    replica = ReplicaHandler(run_id=settings.name, contract=contract, stores=stores, relay=relay, upstream=parent)
+    replica = ReplicaHandler(stores=stores, relay=relay, upstream=parent)
     followings = [Following(store, parent, now=time.monotonic()) for store in stores]
     meters.watch_parent(followings)
     try:
@@ -224,4 +206,4 @@ def assemble(
     except OSError as error:
         raise BadInputError(f"--paramserver {parent}: {error.strerror}") from error
     sockets.enter_context(closing(upstream))
-    return ParameterServer(router, replica, stores=stores, telemetry=telemetry, meters=meters, upstream=upstream)
+    return ParameterServer(router, replica, served=served, stores=stores, telemetry=telemetry, meters=meters, upstream=upstream)

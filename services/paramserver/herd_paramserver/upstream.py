@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from herd.protocols.weights.client import MAX_SLICE_BYTES, PAUSE_SECONDS, WeightsClient
-from herd.rpc.codec import MalformedMessage, decode_header, encode
+from herd.protocols.weights.messages import WEIGHTS
+from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.telemetry.logs import warn_limited
 from herd.transport import Client, Limits, Peer
@@ -148,7 +149,7 @@ class Upstream:
             if frames is None:
                 return
             try:
-                answer = self._handler.answer_of_parent(decode_header(frames[0]))
+                answer = self._handler.answer_of_parent(WEIGHTS.decode(frames[0]))
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
                 warn_limited("malformed answer", "dropped a malformed answer from the parent", reason=error.reason, parent=self.endpoint)

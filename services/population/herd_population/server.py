@@ -5,31 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.config.sweep import swept_values
-from herd.envs.make import fitness_objection
 from herd.files import JournalError
-from herd.protocols.population.messages import MemberAnswer
-from herd.rpc.codec import encode
-from herd.rpc.envelope import MAX_HEADER_BYTES, Refused
-from herd.rpc.served_run import ServedRun
+from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport
+from herd.rpc.envelope import MAX_HEADER_BYTES
+from herd.rpc.serving import Received, Reply, RequestRefused
 from herd.service.process import ServiceProcess
-from herd.service.serving import Reply, open_router, serve_requests
+from herd.service.serving import RequestInbox, open_router, serve_requests
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd_population.controller import Controller
-from herd_population.exchange import report_of
 from herd_population.journal import Journal
 from herd_population.meters import Meters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from herd.config.settings import RunSettings
     from herd.protocols.population.journal import Settings
-    from herd.protocols.population.messages import MemberReport
-    from herd.rpc.envelope import Message
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
-    from herd.transport import Peer
 
 UNREAD_BYTES_EACH = 64 << 10
 """A report of 64 settings takes 10 kB, and a learner has one pending."""
@@ -43,26 +35,23 @@ class Reports:
         self._controller = controller
         self._journal = journal
         self._meters = meters
-        self._run = ServedRun("population", "--population", process.settings.name, process.contract, process.settings.agents)
 
-    def answer(self, _peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
+    def answer(self, received: Received) -> Reply:
         """Answer one report. A member that does not receive the answer reports again.
 
         Raises:
-            MalformedMessage: the message is not a report.
+            RequestRefused: the controller has no such member.
 
         """
-        report = report_of(message, num_payloads=len(payloads))
-        mismatch = self._run.mismatch(report.run_id, report.agent, report.contract)
-        reason = self._controller.objection(report) if mismatch is None else mismatch[1]
-        if reason is not None:
-            self._meters.answered("refused")
-            return Reply(encode(Refused(request_id=report.request_id, reason=reason)), reason)
+        report = received.message
+        assert isinstance(report, MemberReport)
+        if (reason := self._controller.objection(report)) is not None:
+            raise RequestRefused("other", reason, report.id)
         self._meters.show(report)
         # Before what it did is on disk, it does nothing more.
         order = self._controller.order_of(report.agent) if self._is_taken(report) else None
         self._meters.answered("noted" if order is None else "ordered")
-        return Reply(encode(MemberAnswer(request_id=report.request_id, order=order)))
+        return Reply(MemberAnswer(id=report.id, order=order))
 
     def _is_taken(self, report: MemberReport) -> bool:
         """Apply the events of a report; return False if one could not be written. It is not applied then; the next report decides anew."""
@@ -88,7 +77,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
 
     """
     with ServiceProcess("population", settings, identity) as process:
-        if (objection_to_tasks := fitness_objection(settings)) is not None:
+        if (objection_to_tasks := settings.population.objection(settings.env)) is not None:
             raise BadInputError(objection_to_tasks)
         meters = Meters(process.telemetry)
         first = tuple(swept_values(settings.sweep, agent, settings.seed) for agent in range(settings.agents))
@@ -105,7 +94,8 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:
             reports = Reports(process, controller, journal, meters)
-            serve_requests(process, router, reports.answer, meters, stop, events=journal.num_events)
+            inbox = RequestInbox(router, POPULATION, process.served_run("--population"), reports.answer, meters)
+            serve_requests(process, inbox, router, meters, stop, events=journal.num_events)
             process.log.info("stopped")
 
 

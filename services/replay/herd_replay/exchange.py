@@ -21,9 +21,8 @@ from herd.protocols.replay.messages import (
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, check_episode_fields, inserted_layout, replica_of, segments_of
 from herd.protocols.replay.samples import MAX_ANSWER_BYTES, MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
 from herd.protocols.unrolls.arrays import read_arrays
-from herd.rpc.codec import MalformedMessage, encode
-from herd.rpc.envelope import Refused
-from herd.rpc.served_run import ServedRun
+from herd.rpc.codec import MalformedMessage
+from herd.rpc.serving import AtMostOnce, Received, Reply
 from herd_replay.assembly import Piece
 
 if TYPE_CHECKING:
@@ -34,26 +33,18 @@ if TYPE_CHECKING:
     from herd.contract.unroll import Array, UnrollLayout
     from herd.protocols.replay.pieces import Segment
     from herd.protocols.replay.samples import Table
-    from herd.rpc.envelope import Message
     from herd.transport import Frame
     from herd_replay.assembly import Assembler
     from herd_replay.store import EpisodeStore, Stored
-    from herd_replay.writers import Writers
 
-Outcome = Literal["inserted", "repeated", "early", "sampled", "empty", "refused", "malformed"]
+Outcome = Literal["inserted", "repeated", "early", "sampled", "empty", "malformed"]
 
 
 @dataclass(slots=True)
-class Answer:
-    """The result of one request."""
+class Answer(Reply):
+    """The reply to one request, and what it counted."""
 
-    outcome: Outcome
-    frames: list[Frame] = field(default_factory=list)
-    """Answer for the client."""
-    refusal: str | None = None
-    """Why the request is refused."""
-    malformed: MalformedMessage | None = None
-    """The error of a writer's message that is acknowledged nevertheless, because the writer would otherwise repeat it forever."""
+    outcome: Outcome = "sampled"
     agent: int = 0
     """The requesting client."""
     num_unrolls: int = 0
@@ -88,24 +79,20 @@ class Replica:
 
 
 class ReplayHandler:
-    """Serves one run. A client of another run or contract is refused with a reason."""
+    """The handler of replay's requests."""
 
     def __init__(
         self,
         *,
-        run_id: str,
-        contract: str,
-        num_agents: int,
         layout: UnrollLayout,
         replica: Replica,
         assembler: Assembler,
         store: EpisodeStore,
-        writers: Writers,
+        writers: AtMostOnce[None],
         random: np.random.Generator,
         part_bytes: int,
     ) -> None:
         """``layout``: that of sampled unrolls. ``part_bytes``: packed size of a part of an episode."""
-        self._run = ServedRun("replay service", "--replay", run_id, contract, num_agents)
         self._layout = layout
         self._replica = replica
         self._assembler = assembler
@@ -117,48 +104,44 @@ class ReplayHandler:
         self._pieces = PieceLayout(layout)
         self._block = self._inserted_layout.allocate(MAX_UNROLLS_PER_INSERT)
 
-    def answer(self, message: Message, payload: Sequence[Frame]) -> Answer:
+    def answer(self, received: Received) -> Answer:
         """Answer one request.
 
         Raises:
             MalformedMessage: the message is not a valid replay request; nothing has changed.
 
         """
-        if not isinstance(message, InsertUnrolls | SampleUnrolls | SampleEpisode | SamplePart):
-            raise MalformedMessage(f"{message.type} is not a replay request", "unexpected")
-        request_id = None if isinstance(message, InsertUnrolls) else message.request_id
-        if payload and request_id is not None:
-            raise MalformedMessage(f"{message.type} with {len(payload)} payload frames", "array")
-        mismatch = self._run.mismatch(message.run_id, message.agent, message.contract)
-        if mismatch is not None:
-            refused = Refused(request_id=request_id, reason=mismatch[1])
-            return Answer("refused", encode(refused), refusal=refused.reason, agent=message.agent)
+        message = received.message
         if isinstance(message, InsertUnrolls):
-            return self._insert(message, payload)
+            return self._insert(message, received.payloads)
         if isinstance(message, SampleUnrolls):
             return self._sample_unrolls(message)
+        assert isinstance(message, SampleEpisode | SamplePart)
         return self._sample_episode(message)
 
     def _insert(self, message: InsertUnrolls, payload: Sequence[Frame]) -> Answer:
-        answer = Answer("inserted", agent=message.agent)
-        novelty = self._writers.judge(message.writer, message.sequence, message.oldest_sequence)
+        answer = Answer(outcome="inserted", agent=message.agent)
+        writer = message.client or ""
+        novelty = self._writers.judge(writer, message.id, message.oldest)
         if novelty == "new":
+            self._writers.answered(writer, message.id)
             try:
                 self._take(message, payload)
                 answer.num_unrolls = message.num_unrolls
             except MalformedMessage as error:
                 answer.outcome, answer.malformed = "malformed", error
         else:
-            answer.outcome = novelty
-        inserted = Inserted(writer=message.writer, sequence=self._writers.last(message.writer), stored=self._stored())
-        answer.frames = encode(inserted)
+            answer.outcome = "early" if novelty == "early" else "repeated"
+            # Messages before the oldest, which the writer can no longer repeat, were stored before this service lost data.
+            self._writers.answered(writer, max(self._writers.last(writer), message.oldest - 1))
+        answer.message = Inserted(id=message.id, sequence=self._writers.last(writer), stored=self._stored())
         return answer
 
     def _take(self, message: InsertUnrolls, payload: Sequence[Frame]) -> None:
         """Store the contents of a message. If it is invalid, raises ``MalformedMessage`` and stores nothing."""
         count = message.num_unrolls
         arrays = {name: array[:count] for name, array in self._block.items()}
-        read_arrays(message, payload[:-1], self._inserted_layout, arrays)
+        read_arrays(payload[:-1], count, self._inserted_layout, arrays)
         check_episode_fields(arrays)
         actors = _actors(payload[-1], count)
         if int(arrays["index_in_episode"].max()) > MAX_EPISODE_STEPS - self._layout.new_steps:
@@ -189,7 +172,7 @@ class ReplayHandler:
         return Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), self._pieces.pack(arrays, unroll, segment))
 
     def _sample_unrolls(self, message: SampleUnrolls) -> Answer:
-        answer = Answer("sampled", agent=message.agent)
+        answer = Answer(agent=message.agent)
         parts: list[_Part] = []
         num_bytes = 0
         while self._store.num_episodes and len(parts) < message.num_unrolls and num_bytes < MAX_ANSWER_BYTES:
@@ -198,20 +181,20 @@ class ReplayHandler:
             parts.append(part)
             num_bytes += len(part.packed)
             answer.ages.append(self._store.inserted_steps - stored.inserted_steps)
-        return self._answer(message.request_id, answer, parts)
+        return self._answer(message.id, answer, parts)
 
     def _sample_episode(self, message: SampleEpisode | SamplePart) -> Answer:
-        answer = Answer("sampled", agent=message.agent, is_episode=True)
+        answer = Answer(agent=message.agent, is_episode=True)
         first_step = 0
         if isinstance(message, SamplePart):
             stored, first_step = self._store.find(EpisodeKey(*message.episode)), message.first_step
         else:
             stored = self._store.draw_episode(self._random) if self._store.num_episodes else None
         if stored is None or first_step >= stored.num_steps:
-            return self._answer(message.request_id, answer, [])
+            return self._answer(message.id, answer, [])
         if not first_step:
             answer.ages.append(self._store.inserted_steps - stored.inserted_steps)
-        return self._answer(message.request_id, answer, [self._part(stored, first_step, self._part_bytes)])
+        return self._answer(message.id, answer, [self._part(stored, first_step, self._part_bytes)])
 
     def _part(self, stored: Stored, first_step: int, part_bytes: int) -> _Part:
         """Return the unrolls from ``first_step`` on that take at most ``part_bytes``, but at least one."""
@@ -239,8 +222,8 @@ class ReplayHandler:
         # A single part is a view of its record: while it waits for its reader it takes no memory, unless its episode is evicted.
         packed = parts[0].packed if len(parts) == 1 else b"".join(part.packed for part in parts)
         num_pieces = sum(len(part.pieces) for part in parts)
-        answer.frames = [
-            *encode(Sampled(request_id=request_id, num_parts=len(parts), num_pieces=num_pieces, stored=self._stored())),
+        answer.message = Sampled(id=request_id, num_parts=len(parts), num_pieces=num_pieces, stored=self._stored())
+        answer.payloads = [
             b"".join(part.head.tobytes() for part in parts),
             b"".join(part.pieces.tobytes() for part in parts),
             packed,

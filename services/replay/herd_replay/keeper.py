@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from structlog.stdlib import BoundLogger
 
+    from herd.rpc.serving import AtMostOnce
     from herd_replay.assembly import Assembler
     from herd_replay.meters import Meters
     from herd_replay.snapshot import SnapshotFolder
     from herd_replay.store import EpisodeStore
-    from herd_replay.writers import Writers
 
 
 class Keeper:
@@ -31,7 +31,7 @@ class Keeper:
         *,
         store: EpisodeStore,
         assembler: Assembler,
-        writers: Writers,
+        writers: AtMostOnce[None],
         meters: Meters,
         interval_seconds: float,
         clock: Callable[[], float] = time.monotonic,

@@ -9,12 +9,13 @@ import numpy as np
 from herd.config.run_contract import run_layout
 from herd.config.services import OPEN_SHARE
 from herd.protocols.replay.client import WINDOW
-from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
+from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT, REPLAY
 from herd.protocols.replay.pieces import inserted_layout
 from herd.protocols.replay.samples import PART_BYTES
 from herd.rpc.envelope import MAX_HEADER_BYTES
+from herd.rpc.serving import AtMostOnce, Received, Reply
 from herd.service.process import ServiceProcess
-from herd.service.serving import Reply, open_router, serve_requests
+from herd.service.serving import RequestInbox, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.logs import warn_limited
 from herd_replay.assembly import Assembler
@@ -23,19 +24,17 @@ from herd_replay.keeper import Keeper
 from herd_replay.meters import Meters
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotFolder
 from herd_replay.store import EpisodeStore
-from herd_replay.writers import Writers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from herd.config.settings import RunSettings
-    from herd.rpc.envelope import Message
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
-    from herd.transport import Peer
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
+
+MAX_WRITERS = 65_536
+"""Number of writers to remember, which take 13 MB. Each start of a learner shard is a new writer."""
 
 
 def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
@@ -59,7 +58,8 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             max_bytes=lambda: own.memory_bytes - assembler.total_bytes,
             unroll_length=layout.new_steps,
         )
-        writers, meters = Writers(), Meters(process.telemetry)
+        writers: AtMostOnce[None] = AtMostOnce(MAX_WRITERS, in_order=True)
+        meters = Meters(process.telemetry)
         keeper = Keeper(
             SnapshotFolder(settings.directory, run=settings.name, contract=process.contract, replica=replica),
             store=store,
@@ -74,9 +74,6 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             raise BadInputError(str(error)) from error
         meters.restored(store.num_steps)
         handler = ReplayHandler(
-            run_id=settings.name,
-            contract=process.contract,
-            num_agents=settings.agents,
             layout=layout,
             replica=replica,
             assembler=assembler,
@@ -100,9 +97,9 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             unread_frames=unread_frames,
         )
 
-        def answer(_peer: Peer, message: Message, payloads: Sequence[memoryview]) -> Reply:
+        def answer(received: Received) -> Reply:
             discarded_before = assembler.num_discarded["open"]
-            done = handler.answer(message, payloads)
+            done = handler.answer(received)
             if assembler.num_discarded["open"] > discarded_before:
                 warn_limited(
                     "open episodes",
@@ -112,10 +109,11 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
                     max_bytes=assembler.max_bytes,
                 )
             meters.answered(done)
-            return Reply(done.frames, done.refusal, done.malformed)
+            return done
 
         with router:
-            serve_requests(process, router, answer, meters, stop, tick=keeper.tick, agent_steps=store.num_steps)
+            inbox = RequestInbox(router, REPLAY, process.served_run("--replay"), answer, meters)
+            serve_requests(process, inbox, router, meters, stop, tick=keeper.tick, agent_steps=store.num_steps)
             if not keeper.close():
                 raise LostAtEndError("the last snapshot of replay could not be written; the newest snapshot on disk is older")
             process.log.info("stopped", agent_steps=store.num_steps)

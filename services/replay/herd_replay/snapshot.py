@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from herd.files import MAX_JSON_BYTES, TEMPORARY, open_file, read_file, replace_file
 from herd.protocols.replay.pieces import EpisodeKey
 from herd.protocols.replay.samples import PART, PIECE
+from herd.rpc.envelope import Identifier
 from herd_replay.assembly import Episode, Piece
 from herd_replay.records import Record, record_parts
 from herd_replay.segments import RECORD_ALIGNMENT
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
+    from herd.rpc.serving import AtMostOnce
     from herd_replay.assembly import Assembler
     from herd_replay.exchange import Replica
     from herd_replay.store import EpisodeStore
-    from herd_replay.writers import Writers
 
 DIRECTORY = "replay"
 STATE = "state.json"
@@ -82,7 +83,7 @@ class SavedState(_Model):
     """The oldest first."""
     open: Digest | None
     """Digest of open.bin, which contains episodes that were open when the process ended. None in a snapshot of a running process."""
-    writers: tuple[tuple[Count, Count], ...]
+    writers: tuple[tuple[Identifier, Count], ...]
     """Each writer, and its last message that is contained in the blocks."""
 
 
@@ -101,7 +102,7 @@ class Captured:
     blocks: tuple[Block, ...]
     open: Iterator[bytes] | None
     """Parts of open.bin, made as they are written, so that they take no memory: the assembler must not change until then."""
-    writers: tuple[tuple[int, int], ...]
+    writers: tuple[tuple[str, int], ...]
 
 
 class Restored(NamedTuple):
@@ -113,7 +114,7 @@ class Restored(NamedTuple):
     """Agent steps of episodes that are still open."""
 
 
-def capture(store: EpisodeStore, assembler: Assembler, writers: Writers, *, is_last: bool) -> Captured:
+def capture(store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None], *, is_last: bool) -> Captured:
     """Capture the present state. ``is_last``: include open episodes, because the process ends."""
     oldest = next(store.episodes(), None)
     blocks = [
@@ -153,7 +154,7 @@ class SnapshotFolder:
         self._written = {block.name: block for block in blocks}
         self._clean({*self._written, *([OPEN] if digest is not None else [])})
 
-    def load(self, store: EpisodeStore, assembler: Assembler, writers: Writers) -> Restored:
+    def load(self, store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None]) -> Restored:
         """Load the newest snapshot into empty objects.
 
         Raises:
@@ -167,7 +168,7 @@ class SnapshotFolder:
         for block in state.blocks:
             self._load_block(block, store, assembler, lost)
         for writer, sequence in state.writers:
-            writers.note(writer, sequence)
+            writers.answered(writer, sequence)
         if state.open is not None:
             self._load_open(state.open, assembler, lost)
         return Restored(lost, assembler.num_steps)
