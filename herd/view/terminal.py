@@ -198,11 +198,10 @@ def facts(snapshot: RunSnapshot) -> list[RenderableType]:
         number(snapshot.entropy, 2),
         f"{number(snapshot.queue_unrolls)}/{number(snapshot.queue_capacity)}",
     )
-    waits = Text.assemble(
-        (snapshot.bottleneck, "bold"),
-        f"   learner starved {percent(snapshot.starved_share)}, actors blocked {percent(snapshot.blocked_share)}, "
-        f"waiting for weights {percent(snapshot.weights_wait_share)}",
-    )
+    waits = Text(snapshot.bottleneck, style="bold")
+    if snapshot.starved_share is not None or snapshot.blocked_share is not None:  # nothing waits yet while processes load
+        shares = (percent(share) for share in (snapshot.starved_share, snapshot.blocked_share, snapshot.weights_wait_share))
+        waits.append("   learner starved {}, actors blocked {}, waiting for weights {}".format(*shares), style="not bold")
     body: list[RenderableType] = [numbers, waits]
     if snapshot.failed_writes:
         body.append(Text(_failed_writes(snapshot), style="bold red"))

@@ -1,0 +1,281 @@
+"""A batch of environments that are played one by one, all in this process or each in its own.
+
+Processes are for environments that cannot be stepped in a thread: DeepMind Lab holds the interpreter's lock all the time, ViZDoom runs a
+process per game, and a user's own environment may be slow. A step is one byte to every process and one byte back. Observations, rewards and
+ends are in shared memory without a name, which is freed with the last process. Only numbers are read from it.
+
+If games take long to start, each environment has a second process that starts the next game during the current one (``standby``).
+
+A process that fails in the middle of a game is restarted. Its step becomes one that only starts the next game (``valid`` False). So the
+rows before it bootstrap from the last observation as in a truncated game, and the failed game is not reported. A process that fails at
+the start of a game, or again before it has finished a game, is a `BrokenEnvironmentError`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from mmap import mmap
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from herd.components.suites import PROCESS_STEP_SECONDS
+from herd.components.suites.api import BrokenEnvironmentError, Observation, Transition, checked_actions, dealt_task_ids
+from herd.components.suites.games import FrameStacks, Games
+from herd.components.suites.reading import FRAME, VECTOR, WORDS
+from herd.components.suites.solo import PREPARE, RESET, Player, make_solo, rows_type
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from herd.components.suites import SuiteSettings
+    from herd.contract.spaces import EnvSpec
+
+CLOSE_SECONDS = 10.0
+_ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Mesa's software renderer, OpenMP and numpy would start a thread per CPU in every process."""
+_log = logging.getLogger(__name__)
+
+
+class SoloEnvironments:
+    """A ``BatchedEnvironment`` in which each environment is a `SoloEnvironment`.
+
+    ``maker``: ``module:function`` that creates one from the JSON of ``settings`` and the name of a task. ``processes``: each environment
+    has a process of its own, and at most ``num_threads`` of them step at a time. ``standby``: two processes play the games of an
+    environment in turn, and each starts its next game while the other plays.
+    """
+
+    def __init__(
+        self,
+        settings: SuiteSettings,
+        spec: EnvSpec,
+        maker: str,
+        *,
+        num_environments: int,
+        first_slot: int,
+        seed: int,
+        num_threads: int,
+        processes: bool = True,
+        standby: bool = False,
+    ) -> None:
+        self.spec = spec
+        self.num_environments = num_environments
+        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
+        self._settings, self._maker = settings.model_dump_json(), maker
+        self._first_slot, self._seed = first_slot, seed
+        self._num_busy = min(num_threads, num_environments)
+        self._sizes = (num_environments, spec.frame_shape, spec.vector_size, spec.instruction_length)
+        layout = rows_type(*self._sizes)
+        self._rows = np.zeros(1, layout)
+        self._memory = -1
+        # Files that killed engines leave behind are removed with it.
+        self._folder = TemporaryDirectory(prefix="herd-environments-", ignore_cleanup_errors=True) if processes else None
+        if processes:
+            self._memory = os.memfd_create("herd-environments")
+            os.ftruncate(self._memory, layout.itemsize)
+            self._rows = np.frombuffer(mmap(self._memory, 0), layout, count=1)
+        self._buffer = 0
+        # With one frame in a stack, the memory is the stack.
+        self._stacks = FrameStacks(spec, num_environments) if spec.frame_stack > 1 else None
+        self._games = Games(self.task_ids)
+        self._num_starts = np.zeros(num_environments, np.int64)
+        self._has_failed = np.zeros(num_environments, np.bool_)
+        self._players: list[Seat] = []
+        self._standbys: list[Seat] = []
+        try:
+            for environment in range(num_environments):
+                self._players.append(self._start(environment))
+                if standby:
+                    self._standbys.append(self._start(environment))
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> Observation:
+        """Start a new game in every environment. BrokenEnvironmentError if that fails."""
+        everywhere = np.ones(self.num_environments, np.bool_)
+        for environment in self._run(everywhere):
+            raise self._failure(environment)
+        self._games.begin()
+        return self._observe(everywhere)
+
+    def step(self, actions: NDArray[np.int32]) -> Transition:
+        """Step all games and wait for all of them; games that are over are restarted instead. BrokenEnvironmentError: see above."""
+        rows = self._rows[0]
+        rows["actions"] = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.actions.num_actions)
+        starting = self._games.over
+        if failed := self._run(starting):
+            starting = starting.copy()
+            for environment in failed:
+                self._restart(environment, in_game=not starting[environment])
+            starting[failed] = True
+        valid = ~starting
+        rewards = np.where(valid, rows["rewards"], 0.0)
+        self._refuse_non_finite(rewards, "reward")
+        terminated = rows["terminated"] & valid
+        truncated = rows["truncated"] & valid & ~terminated
+        finished = self._games.count(starting, rewards, terminated | truncated)
+        self._has_failed &= ~self._games.over
+        return Transition(self._observe(starting), rewards.astype(np.float32), terminated, truncated, valid, finished)
+
+    def close(self) -> None:
+        """Close every environment, and wait for the end of its process."""
+        seats = self._players + self._standbys
+        for seat in seats:
+            seat.close()
+        for seat in seats:
+            seat.end()
+        self._players, self._standbys = [], []
+        if self._folder is not None:
+            self._folder.cleanup()
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
+
+    def _run(self, resets: NDArray[np.bool_]) -> list[int]:
+        """Run a command, a reset or a step, in every environment, into the other buffer; returns environments whose processes failed."""
+        self._buffer = 1 - self._buffer
+        commands = [self._buffer | (RESET if reset else 0) for reset in resets]
+        new_games = [int(environment) for environment in np.flatnonzero(resets)] if self._standbys else []
+        for environment in new_games:
+            self._players[environment], self._standbys[environment] = self._standbys[environment], self._players[environment]
+        failed = []
+        for environment in range(self._num_busy):
+            self._players[environment].ask(commands[environment])
+        for environment in range(self.num_environments):
+            if not self._players[environment].answers():
+                failed.append(environment)
+            if environment + self._num_busy < self.num_environments:
+                self._players[environment + self._num_busy].ask(commands[environment + self._num_busy])
+        for environment in new_games:
+            self._standbys[environment].ask(PREPARE)
+        return failed
+
+    def _start(self, environment: int) -> Seat:
+        self._num_starts[environment] += 1
+        self._rows["complaints"][0, environment] = b""
+        task = self.spec.task_names[self.task_ids[environment]]
+        # Distinct over all slots of a run. A restarted process does not repeat the games of its predecessor.
+        entropy = (self._seed, self._first_slot + environment, int(self._num_starts[environment]))
+        if self._folder is None:
+            return Seat(Player(make_solo(self._maker, self._settings, task), self._rows, environment, entropy))
+        order = {"maker": self._maker, "settings": self._settings, "task": task, "entropy": entropy, "index": environment}
+        return ProcessSeat(order | {"sizes": self._sizes, "memory": self._memory}, self._folder.name)
+
+    def _restart(self, environment: int, *, in_game: bool) -> None:
+        """Replace a failed process by a new one with a new game."""
+        failure = self._failure(environment)
+        if not in_game or self._has_failed[environment]:
+            raise failure
+        _log.warning("%s; restarted with a new game", failure)
+        self._has_failed[environment] = True
+        player = self._players[environment] = self._start(environment)
+        player.ask(self._buffer | RESET)
+        if not player.answers():
+            raise self._failure(environment)
+
+    def _failure(self, environment: int) -> BrokenEnvironmentError:
+        """Return why an environment's process failed, after ending it."""
+        ended = self._players[environment].end()
+        complaint: bytes = self._rows["complaints"][0, environment]
+        task = self.spec.task_names[self.task_ids[environment]]
+        reason = complaint.decode(errors="ignore") or ended
+        return BrokenEnvironmentError(f"{task}, environment {self._first_slot + environment}: its process failed: {reason}")
+
+    def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:
+        frames, vectors, words = (self._rows[name][0, self._buffer] for name in (FRAME, VECTOR, WORDS))
+        self._refuse_non_finite(vectors, "observation")
+        stacks = frames if self._stacks is None else self._stacks.add(frames, game_reset)
+        return Observation(stacks, game_reset, words if words.size else None, vectors if vectors.size else None)
+
+    def _refuse_non_finite(self, numbers: NDArray[Any], what: str) -> None:
+        if not np.isfinite(numbers).all():
+            [first, *_] = np.flatnonzero(~np.isfinite(numbers).reshape(self.num_environments, -1).all(axis=1))
+            raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned a {what} that is not a finite number")
+
+
+class Seat:
+    """Where one environment is played: in this process. Its exceptions are raised where it is asked."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    def ask(self, command: int) -> None:
+        """Give a command of `Player`, without waiting for the result."""
+        self._player.carry_out(command)
+
+    def answers(self) -> bool:
+        """Wait until all commands are carried out; False if the process ended or does not answer."""
+        return True
+
+    def close(self) -> None:
+        """Ask the environment to end."""
+        self._player.close()
+
+    def end(self) -> str:
+        """End the environment for certain, and return how its process ended."""
+        return ""
+
+
+class ProcessSeat(Seat):
+    """Where one environment is played: in a process of its own."""
+
+    def __init__(self, order: dict[str, Any], folder: str) -> None:
+        self._control, theirs = socket.socketpair()
+        # A socket option instead of `settimeout`, which would poll the socket twice.
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PROCESS_STEP_SECONDS, 0))
+        self._num_asked = 0
+        self._problem = ""
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "herd.components.suites.worker", json.dumps(order | {"control": theirs.fileno()})],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(order["memory"], theirs.fileno()),
+                # The game may be a child process of this one; together they form a group that can be killed.
+                process_group=0,
+                env=dict.fromkeys(_ONE_THREAD, "1") | os.environ | {"TMPDIR": folder},
+            )
+
+    def ask(self, command: int) -> None:
+        """Send the command."""
+        self._num_asked += 1
+        with suppress(ConnectionError):  # the process ended; the wait for its answer notices this
+            self._control.send(bytes([command]))
+
+    def answers(self) -> bool:
+        """See `Seat`; the wait is bounded by PROCESS_STEP_SECONDS."""
+        try:
+            while self._num_asked:
+                if not self._control.recv(1):
+                    return False
+                self._num_asked -= 1
+        except ConnectionError:
+            return False
+        except BlockingIOError:
+            self._problem = f"no answer for {PROCESS_STEP_SECONDS} s"
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the socket, whereupon the process ends."""
+        self._control.close()
+
+    def end(self) -> str:
+        """Wait for the process, then kill what is left of its group."""
+        self._control.close()
+        if self.process.returncode is None:  # otherwise its id, and that of its group, may have been reused
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(CLOSE_SECONDS)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        code = self.process.wait()
+        return self._problem or (f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}")

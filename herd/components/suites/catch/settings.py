@@ -1,0 +1,47 @@
+"""Settings of the Catch suite."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from herd.components.settings import PositiveFloat, PositiveInt
+from herd.components.suites import Network, SuiteSettings
+
+
+class CatchSettings(SuiteSettings):
+    """Catch: a game for tests, learned in seconds."""
+
+    suite: Literal["catch"] = "catch"
+    """Catch: a ball falls down a small board, and a paddle must be under it."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("catch",)
+    """``catch``, ``catch_instructed`` or ``catch_deceptive``. With several names, one agent learns all of them."""
+    reward_scales: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0,)
+    """Factors of the rewards. Each task is played with each factor, so two factors make two tasks that look alike and differ in their
+    returns. A task with a factor other than 1 is named after it, such as ``catch_x1000``."""
+    action_repeat: PositiveInt = 1
+    """Rows that the ball falls per agent step."""
+    frame_stack: PositiveInt = 1
+    """Newest boards that make up one observation (S)."""
+    frame_height: Annotated[int, Field(ge=2)] = 10
+    """Rows of the board: the ball falls from the first to the last."""
+    frame_width: PositiveInt = 5
+    """Columns of the board."""
+    max_episode_frames: PositiveInt = 108_000
+    """A game is truncated after this many frames."""
+
+    makes_spaces: ClassVar[tuple[str, ...]] = ("reward_scales", "frame_stack", "frame_height", "frame_width")
+
+    @field_validator("reward_scales")
+    @classmethod
+    def _each_scale_makes_a_task(cls, scales: tuple[float, ...]) -> tuple[float, ...]:
+        if len({f"{scale:g}" for scale in scales}) < len(scales):
+            raise ValueError("should be different factors")
+        return scales
+
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
+        if network.torso.has_convolutions:
+            return f"network.torso must be mlp for the catch suite, not {network.torso.kind}: the board is too small for convolutions"
+        return None

@@ -1,0 +1,113 @@
+"""Gymnasium: any environment with its interface, discrete actions, and pictures or vectors for observations."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from herd.components.suites import Suite
+from herd.components.suites.api import UnknownTaskError
+from herd.components.suites.gymnasium.settings import GymnasiumSettings
+from herd.components.suites.reading import FRAME, VECTOR, WORDS
+from herd.contract.actions import discrete
+from herd.contract.spaces import NO_FRAMES, EnvSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from herd.components.suites.api import BatchedEnvironment
+    from herd.components.suites.reading import Reader
+
+
+def _spec(settings: GymnasiumSettings) -> EnvSpec:
+    return _spec_of(settings.model_dump_json())
+
+
+@lru_cache(maxsize=8)
+def _spec_of(settings_json: str) -> EnvSpec:
+    """Return the spaces. Only environments know them, so each task's is created once in every process that calls this, and closed."""
+    settings = GymnasiumSettings.model_validate_json(settings_json)
+    try:
+        from herd.components.suites.gymnasium.game import make_game  # noqa: PLC0415  settings alone do without gymnasium
+    except ModuleNotFoundError as error:
+        raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
+
+    found = []
+    for task in dict.fromkeys(settings.tasks):
+        environment = make_game(settings, task)
+        environment.close()
+        found.append((environment.shapes, environment.num_actions))
+        if found[-1] != found[0]:
+            raise UnknownTaskError(
+                f"env.tasks: {settings.tasks[0]} and {task} differ in their spaces: {_told(*found[0])}; {_told(*found[-1])}"
+            )
+    shapes, num_actions = found[0]
+    of_frames = ("frame_stack", "frame_height", "frame_width", "grayscale")
+    if FRAME not in shapes and (
+        idle := [name for name in of_frames if getattr(settings, name) != GymnasiumSettings.model_fields[name].default]
+    ):
+        raise UnknownTaskError(f"env.{idle[0]} applies to pictures, but the observations of {settings.tasks[0]} have none")
+    height, width, channels = shapes.get(FRAME, NO_FRAMES)
+    return EnvSpec(
+        task_names=settings.tasks,
+        frame_shape=(height, width, channels),
+        frame_stack=settings.frame_stack,
+        actions=discrete(num_actions),
+        action_repeat=settings.action_repeat,
+        instruction_length=shapes[WORDS][0] if WORDS in shapes else 0,
+        vector_size=shapes[VECTOR][0] if VECTOR in shapes else 0,
+    )
+
+
+def _told(shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> str:
+    parts = ", ".join(f"{part} {'x'.join(map(str, shape))}" for part, shape in shapes.items())
+    return f"{parts} and {num_actions} actions"
+
+
+def _make(
+    settings: GymnasiumSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+) -> BatchedEnvironment:
+    from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
+
+    return SoloEnvironments(
+        settings,
+        spec,
+        f"{__name__}.game:make_solo",
+        num_environments=num_environments,
+        first_slot=first_slot,
+        seed=seed,
+        num_threads=num_threads,
+        processes=settings.vectorization == "async",
+    )
+
+
+def _reader(settings: GymnasiumSettings, task: str) -> Reader:
+    from herd.components.suites.gymnasium.game import GameReader  # noqa: PLC0415  as in _make
+
+    return GameReader(settings, task)
+
+
+def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
+    from herd.components.suites.gymnasium.game import try_out  # noqa: PLC0415  as in _make
+
+    return [note for task in settings.tasks for note in try_out(settings, task)]
+
+
+def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
+    screen = {"render": True, "frame_stack": 1, "frame_height": None, "frame_width": None, "grayscale": False}
+    return settings.model_copy(update=screen)
+
+
+_INSTALL = "pip install 'herd-rl[gymnasium]'"
+PART = Suite(
+    kind="gymnasium",
+    settings=GymnasiumSettings,
+    spec=_spec,
+    make=_make,
+    packages=("gymnasium",),
+    install=_INSTALL,
+    try_out=_try_out,
+    frames_per_second=30.0,
+    on_screen=_on_screen,
+    reader=_reader,
+)

@@ -1,0 +1,34 @@
+"""Settings of the ViZDoom suite."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from herd.components.settings import PositiveInt
+from herd.components.suites import Network, SuiteSettings
+
+
+class ViZDoomSettings(SuiteSettings):
+    """ViZDoom: Doom seen in first person, each environment in a process of its own."""
+
+    suite: Literal["vizdoom"] = "vizdoom"
+    """The single-player scenarios of ViZDoom's wheel."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("basic",)
+    """Scenarios such as ``health_gathering``. With several names, one agent learns all of them (docs/many-tasks.md), with the actions of
+    all their buttons."""
+    action_repeat: PositiveInt = 4
+    """Game tics (35 per second) per agent step."""
+    frame_stack: PositiveInt = 1
+    """Number of newest frames in one observation (S)."""
+    frame_height: PositiveInt = 72
+    """Size in pixels."""
+    frame_width: PositiveInt = 96
+    """Size in pixels."""
+
+    makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
+
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
+        return "network.language needs a suite with instructions; vizdoom has none" if network.language else None
