@@ -6,82 +6,22 @@ values have one row more, ``V(x_T)``, to bootstrap from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from herd.algorithms.corrections import Correction, corrected_targets
+from herd.algorithms.returns import corrected_targets
 from herd.algorithms.trust_region import Gate, gate
 
 if TYPE_CHECKING:
     from herd.algorithms.distributions import Applied
-    from herd.algorithms.trust_region import TrustRegion
-    from herd.algorithms.vtrace import QEstimate
+    from herd.components.losses import VTraceSettings
+    from herd.components.losses.impala import ImpalaSettings
 
 
 _SMALLEST_SPREAD = 1e-8
 """Keeps advantages at 0 if they are all equal."""
-
-
-class CorrectedSettings(Protocol):
-    """The settings that every loss with an off-policy correction reads."""
-
-    @property
-    def correction(self) -> Correction:
-        """Row of Table 2."""
-
-    @property
-    def clip_rho_threshold(self) -> float:
-        """rho-bar."""
-
-    @property
-    def clip_c_threshold(self) -> float:
-        """c-bar."""
-
-    @property
-    def clip_pg_rho_threshold(self) -> float:
-        """Clips the policy gradient's importance weight."""
-
-    @property
-    def lambda_(self) -> float:
-        """Remark 2."""
-
-    @property
-    def q_estimate(self) -> QEstimate:
-        """Section 4.2 or appendix E.3."""
-
-    @property
-    def log_epsilon(self) -> float:
-        """Epsilon of the ``epsilon`` correction."""
-
-    @property
-    def trust_region(self) -> TrustRegion:
-        """LASER's gate."""
-
-    @property
-    def trust_region_threshold(self) -> float:
-        """b, in nats."""
-
-    @property
-    def baseline_cost(self) -> float:
-        """Multiplies the value loss."""
-
-
-class ActorCriticSettings(CorrectedSettings, Protocol):
-    """The settings that the loss reads."""
-
-    @property
-    def entropy_cost(self) -> float:
-        """Multiplies the entropy."""
-
-    @property
-    def advantage_normalization(self) -> Literal["none", "batch"]:
-        """Normalisation of the policy gradient's weights."""
-
-    @property
-    def ratio_clip(self) -> float | None:
-        """PPO's epsilon."""
 
 
 class LossTerms(NamedTuple):
@@ -117,7 +57,7 @@ def actor_critic_loss(
     terminated: Tensor,
     row_valid: Tensor,
     discount: float,
-    algorithm: ActorCriticSettings,
+    settings: ImpalaSettings,
     has_entropy_bonus: Tensor | None = None,
     value_scale: Tensor | None = None,
 ) -> LossTerms:
@@ -133,13 +73,13 @@ def actor_critic_loss(
             the next row holds the final observation, whose value bootstraps, and is itself invalid, which cuts the trace.
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
-        algorithm: the settings read here.
+        settings: of the loss.
         has_entropy_bonus: ``[B]`` bool, the unrolls with the entropy bonus (online ones: LASER, section 5.1). None: all.
         value_scale: PopArt's scale of each unroll's task, ``[B]``: divides the values' errors and the advantages, so that the losses are
             those of normalised values. None: 1.
 
     Raises:
-        ValueError: a shape or dtype does not fit, or a setting is unknown.
+        ValueError: a shape or dtype does not fit.
 
     """
     _check_shapes(values, rewards=rewards, terminated=terminated, row_valid=row_valid)
@@ -156,7 +96,7 @@ def actor_critic_loss(
         values=values,
         discounts=discount * (~terminated).to(values.dtype),
         row_valid=row_valid,
-        algorithm=algorithm,
+        settings=settings,
     )
     target_log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
     accepted = gated.accepted
@@ -167,20 +107,20 @@ def actor_critic_loss(
 
     log_ratios = target_log_probs.detach() - behaviour_log_probs
     ratios = log_ratios.masked_fill(~accepted, 0.0).exp()
-    if algorithm.advantage_normalization == "batch":
-        is_weighted = algorithm.correction in {"v_trace", "one_step"}
-        weights = ratios.clamp(max=algorithm.clip_pg_rho_threshold) if is_weighted else torch.ones_like(ratios)
+    if settings.advantage_normalization == "batch":
+        is_weighted = settings.correction in {"v_trace", "one_step"}
+        weights = ratios.clamp(max=settings.clip_pg_rho_threshold) if is_weighted else torch.ones_like(ratios)
         pg_advantages = normalised_advantages(pg_advantages, weights, accepted)
-    if algorithm.ratio_clip is not None:
-        pg_advantages = clipped_advantages(pg_advantages, ratios, algorithm.ratio_clip)
+    if settings.ratio_clip is not None:
+        pg_advantages = clipped_advantages(pg_advantages, ratios, settings.ratio_clip)
 
     # At a row that is not accepted the advantage is 0 and v = V(x), so the first two sums are masked already.
     policy = -(pg_advantages * policy_log_probs).sum()
     value = 0.5 * errors.square().sum()
     entropy = target.entropy().masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
-    total = policy + algorithm.baseline_cost * value - algorithm.entropy_cost * entropy
+    total = policy + settings.baseline_cost * value - settings.entropy_cost * entropy
 
-    rhos = log_ratios.exp().clamp(max=algorithm.clip_rho_threshold)
+    rhos = log_ratios.exp().clamp(max=settings.clip_rho_threshold)
     return LossTerms(total, policy.detach(), value.detach(), entropy.detach(), rhos.masked_fill(~row_valid, 0.0), vs, gated)
 
 
@@ -207,24 +147,17 @@ def correct(
     values: Tensor,
     discounts: Tensor,
     row_valid: Tensor,
-    algorithm: CorrectedSettings,
+    settings: VTraceSettings,
 ) -> Corrected:
     """Compute both policies' log-probabilities, the rows that the gate accepts, and the targets of the correction.
 
     ``values`` are [T + 1, B] and treated as constants.
     """
     target_log_probs, behaviour_log_probs = target.log_prob(actions), behaviour.log_prob(actions)
-    gated = gate(
-        algorithm.trust_region,
-        target=target,
-        behaviour=behaviour,
-        row_valid=row_valid,
-        threshold=algorithm.trust_region_threshold,
-        clip_rho_threshold=algorithm.clip_rho_threshold,
-    )
+    gated = gate(settings, target=target, behaviour=behaviour, row_valid=row_valid)
     constant_values = values.detach()
     targets = corrected_targets(
-        algorithm.correction,
+        settings,
         behaviour_log_probs=behaviour_log_probs,
         target_log_probs=target_log_probs,
         discounts=discounts,
@@ -232,12 +165,6 @@ def correct(
         values=constant_values[:-1],
         bootstrap_value=constant_values[-1],
         trace_mask=gated.accepted,
-        clip_rho_threshold=algorithm.clip_rho_threshold,
-        clip_c_threshold=algorithm.clip_c_threshold,
-        clip_pg_rho_threshold=algorithm.clip_pg_rho_threshold,
-        lambda_=algorithm.lambda_,
-        q_estimate=algorithm.q_estimate,
-        log_epsilon=algorithm.log_epsilon,
     )
     return Corrected(target_log_probs, behaviour_log_probs, gated, *targets)
 

@@ -15,44 +15,21 @@ What the paper leaves open, and how it is read here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from herd.algorithms.actor_critic import CorrectedSettings, correct
-from herd.algorithms.retrace import retrace
+from herd.algorithms.actor_critic import correct
+from herd.algorithms.returns import retrace
 
 if TYPE_CHECKING:
     from herd.algorithms.distributions import AppliedCategorical
-    from herd.algorithms.retrace import RetraceBootstrap
     from herd.algorithms.trust_region import Gate
-
-DiceAblation = Literal["dice", "baseline", "random", "entropy"]
-"""Table 4. Only ``entropy`` changes the loss; ``baseline`` acts with tau = 1, and ``random`` reports no returns to the bandits."""
+    from herd.components.losses.dice import DiceSettings
 
 ENTROPY_ABLATION_COST = 1.0
 """Section 4.3; used with scalings of 10 for policy and Q."""
-
-
-class DiceSettings(CorrectedSettings, Protocol):
-    """The settings that the loss reads."""
-
-    @property
-    def q_cost(self) -> float:
-        """Multiplies the Q loss: 10 in Table 5, where ``baseline_cost``, of the value loss, is 1."""
-
-    @property
-    def policy_cost(self) -> float:
-        """Multiplies the policy gradient: 10 in Table 5."""
-
-    @property
-    def retrace_bootstrap(self) -> RetraceBootstrap:
-        """Of Retrace's temporal differences."""
-
-    @property
-    def ablation(self) -> DiceAblation:
-        """Row of Table 4."""
 
 
 class DiceTerms(NamedTuple):
@@ -106,12 +83,12 @@ def dice_loss(
     terminated: Tensor,
     row_valid: Tensor,
     discount: float,
-    algorithm: DiceSettings,
+    settings: DiceSettings,
     has_entropy_bonus: Tensor | None = None,
 ) -> DiceTerms:
     """Compute the losses of V (V-trace) and Q (Retrace) and the policy gradient times tau, over the accepted rows.
 
-    ``algorithm.correction`` other than ``v_trace`` counts the data as on-policy in Retrace too.
+    ``settings.correction`` other than ``v_trace`` counts the data as on-policy in Retrace too.
 
     Args:
         advantages: ``A(x_0, .) .. A(x_T, .)`` of the network being trained, ``[T + 1, B, A]`` float32 with gradient (float64
@@ -127,11 +104,11 @@ def dice_loss(
             `actor_critic_loss`.
         row_valid: ``[T, B]`` bool; an invalid row only reset the game. It enters no term and lets no trace pass.
         discount: gamma, per agent step.
-        algorithm: the settings read here.
+        settings: of the loss.
         has_entropy_bonus: ``[B]`` bool, the unrolls with the ablation's entropy bonus. None: all.
 
     Raises:
-        ValueError: a shape or dtype does not fit, or a setting is unknown.
+        ValueError: a shape or dtype does not fit.
 
     """
     _check(
@@ -143,9 +120,6 @@ def dice_loss(
         row_valid=row_valid,
     )
     actions = actions.long()
-    if algorithm.ablation not in ("dice", "baseline", "random", "entropy"):
-        raise ValueError(f"ablation must be dice, baseline, random or entropy, got {algorithm.ablation!r}")
-
     discounts = discount * (~terminated).to(values.dtype)
     corrected = correct(
         target=target,
@@ -155,7 +129,7 @@ def dice_loss(
         values=values,
         discounts=discounts,
         row_valid=row_valid,
-        algorithm=algorithm,
+        settings=settings,
     )
     log_probs, behaviour_log_probs, gated, vs, pg_advantages, policy_log_probs = corrected
     target_log_probs = log_probs.detach()  # pi is a factor of the policy gradient; its own gradient is the surrogate's
@@ -165,7 +139,7 @@ def dice_loss(
 
     q_values = values[:-1] + advantages[:-1].gather(-1, actions.unsqueeze(-1)).squeeze(-1)
     log_rhos = target_log_probs - behaviour_log_probs
-    corrects_values = algorithm.correction == "v_trace"
+    corrects_values = settings.correction == "v_trace"
     q_targets = retrace(
         log_rhos=log_rhos if corrects_values else torch.zeros_like(log_rhos),
         discounts=discounts,
@@ -173,9 +147,9 @@ def dice_loss(
         q_values=q_values.detach(),
         next_values=_next_values(advantages, values, next_target),
         trace_mask=accepted,
-        clip_c_threshold=algorithm.clip_c_threshold if corrects_values else 1.0,
-        lambda_=algorithm.lambda_,
-        bootstrap=algorithm.retrace_bootstrap,
+        clip_c_threshold=settings.clip_c_threshold if corrects_values else 1.0,
+        lambda_=settings.lambda_,
+        bootstrap=settings.retrace_bootstrap,
     )
 
     # At a row that is not accepted the weight is 0 and each target is what the network says, so the first three sums are masked already.
@@ -183,11 +157,11 @@ def dice_loss(
     value = 0.5 * (vs - values[:-1]).square().sum()
     q = 0.5 * (q_targets - q_values).square().sum()
     entropy = target.entropy().masked_fill(~(accepted if has_entropy_bonus is None else accepted & has_entropy_bonus), 0.0).sum()
-    total = algorithm.policy_cost * policy + algorithm.baseline_cost * value + algorithm.q_cost * q
-    if algorithm.ablation == "entropy":
+    total = settings.policy_cost * policy + settings.baseline_cost * value + settings.q_cost * q
+    if settings.ablation == "entropy":
         total = total - ENTROPY_ABLATION_COST * entropy
 
-    rhos = log_rhos.exp().clamp(max=algorithm.clip_rho_threshold)
+    rhos = log_rhos.exp().clamp(max=settings.clip_rho_threshold)
     rhos = rhos.masked_fill(~row_valid, 0.0)
     return DiceTerms(total, policy.detach(), value.detach(), q.detach(), entropy.detach(), rhos, vs, gated)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from herd.algorithms.scan import scan_back
+from herd.algorithms.returns import scan_back
 
 LARGEST_INTENSITY = 255.0
 """Intensities, and therefore pseudo-rewards, are in [0, 1], as in the authors' libraries trfl and rlax."""

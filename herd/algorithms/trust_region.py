@@ -11,15 +11,15 @@ all of them pass. If policies change so fast that they do not, their bias is the
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from herd.algorithms.distributions import Applied, AppliedCategorical
 
-TrustRegion = Literal["none", "implied", "behaviour"]
-"""Reference of the divergence: none, the implied policy (section 4.3), or the policy that acted (as printed in Algorithm 1)."""
+if TYPE_CHECKING:
+    from herd.components.losses import VTraceSettings
 
 
 class Gate(NamedTuple):
@@ -32,37 +32,26 @@ class Gate(NamedTuple):
 
 
 @torch.no_grad()
-def gate(
-    trust_region: TrustRegion,
-    *,
-    target: Applied,
-    behaviour: Applied,
-    row_valid: Tensor,
-    threshold: float,
-    clip_rho_threshold: float,
-) -> Gate:
-    """The steps whose ``KL(pi || implied)``, or ``KL(pi || mu)``, is below ``threshold``.
+def gate(settings: VTraceSettings, *, target: Applied, behaviour: Applied, row_valid: Tensor) -> Gate:
+    """The steps whose ``KL(pi || implied)``, or ``KL(pi || mu)``, is below ``trust_region_threshold``, b in the paper.
 
     Args:
-        trust_region: which divergence; ``none`` accepts every valid step.
+        settings: ``trust_region`` says which divergence, and ``none`` accepts every valid step. A divergence of exactly
+            ``trust_region_threshold`` is rejected.
         target: ``pi(.|x_t)``, ``[T, B]``, at the temperature of the row where there is one.
         behaviour: ``mu(.|x_t)``, ``[T, B]``, at the same temperature.
         row_valid: ``[T, B]`` bool; the contents of an invalid row may not be finite.
-        threshold: b, in nats; a divergence of exactly b is rejected.
-        clip_rho_threshold: rho-bar of eq. (3).
 
     Raises:
-        ValueError: ``trust_region`` is unknown, or ``implied`` without one categorical: only this has a closed form.
+        ValueError: ``implied`` without one categorical: only this has a closed form.
 
     """
-    if trust_region not in ("none", "implied", "behaviour"):
-        raise ValueError(f"trust_region must be none, implied or behaviour, got {trust_region!r}")
-    if trust_region == "none":
+    if settings.trust_region == "none":
         return Gate(row_valid, None)
     reference = behaviour
-    if trust_region == "implied":
+    if settings.trust_region == "implied":
         if not isinstance(target, AppliedCategorical) or not isinstance(behaviour, AppliedCategorical):
             raise ValueError("trust_region implied needs one discrete action")
-        reference = target.implied(behaviour, clip_rho_threshold)
+        reference = target.implied(behaviour, settings.clip_rho_threshold)
     divergence = target.kl(reference).masked_fill(~row_valid, 0.0)
-    return Gate(row_valid & (divergence < threshold), divergence)
+    return Gate(row_valid & (divergence < settings.trust_region_threshold), divergence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Literal
 
 import numpy as np
@@ -70,7 +70,7 @@ def loss_by_herd(
         terminated=torch.tensor(batch.terminated)[:, columns],
         row_valid=torch.tensor(batch.row_valid)[:, columns],
         discount=DISCOUNT,
-        algorithm=costs,
+        settings=ImpalaSettings.model_construct(**asdict(costs)),
         has_entropy_bonus=has_entropy_bonus,
         value_scale=value_scale,
     )
@@ -240,7 +240,7 @@ def test_the_loss_never_waits_for_the_device() -> None:
             terminated=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             row_valid=torch.zeros(8, 5, dtype=torch.bool, device="meta"),
             discount=DISCOUNT,
-            algorithm=ImpalaSettings(correction=correction),
+            settings=ImpalaSettings(correction=correction),
         )
         assert terms.total.dtype == torch.float32
         assert terms.total.requires_grad
@@ -254,7 +254,6 @@ def test_the_loss_never_waits_for_the_device() -> None:
         ("values", torch.zeros(9), "values must be"),
         ("rewards", torch.zeros(1, 5), "rewards must be"),
         ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
-        ("algorithm", Costs(correction="retrace"), "correction must be"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, message: str) -> None:
@@ -267,7 +266,7 @@ def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, m
         "terminated": torch.zeros(8, 5, dtype=torch.bool),
         "row_valid": torch.ones(8, 5, dtype=torch.bool),
         "discount": DISCOUNT,
-        "algorithm": Costs(),
+        "settings": ImpalaSettings(),
     }
     actor_critic_loss(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from herd.algorithms.corrections import CorrectedTargets, Correction, corrected_targets
+from herd.algorithms.returns import CorrectedTargets, corrected_targets
+from herd.components.losses import VTraceSettings
 from tests.oracles.vtrace import n_step_returns
 
 torch.set_num_threads(1)
@@ -19,28 +22,28 @@ TARGET_LOG_PROBS, BEHAVIOUR_LOG_PROBS = -RNG.exponential(size=SHAPE), -RNG.expon
 
 
 def targets_of(
-    correction: Correction, *, target: torch.Tensor | None = None, threshold: float = 0.6, log_epsilon: float = 1e-6
+    correction: Any, *, target: torch.Tensor | None = None, threshold: float = 0.6, log_epsilon: float = 1e-6
 ) -> CorrectedTargets:
     values = torch.tensor(VALUES)
     return corrected_targets(
-        correction,
+        VTraceSettings(
+            correction=correction,
+            clip_rho_threshold=threshold,
+            clip_c_threshold=threshold,
+            clip_pg_rho_threshold=threshold,
+            log_epsilon=log_epsilon,
+        ),
         behaviour_log_probs=torch.tensor(BEHAVIOUR_LOG_PROBS),
         target_log_probs=torch.tensor(TARGET_LOG_PROBS) if target is None else target,
         discounts=torch.tensor(DISCOUNTS),
         rewards=torch.tensor(REWARDS),
         values=values[:-1],
         bootstrap_value=values[-1],
-        clip_rho_threshold=threshold,
-        clip_c_threshold=threshold,
-        clip_pg_rho_threshold=threshold,
-        lambda_=1.0,
-        q_estimate="v_trace",
-        log_epsilon=log_epsilon,
     )
 
 
 @pytest.mark.parametrize("correction", ["none", "epsilon", "one_step"])
-def test_other_corrections_use_n_step_returns_as_value_targets(correction: Correction) -> None:
+def test_other_corrections_use_n_step_returns_as_value_targets(correction: Any) -> None:
     expected = n_step_returns(discounts=DISCOUNTS, rewards=REWARDS, values=VALUES)
     np.testing.assert_allclose(targets_of(correction).vs.numpy(), expected, rtol=1e-12, atol=1e-12)
     assert np.abs(targets_of("v_trace").vs.numpy() - expected).min() > 1e-6
@@ -66,7 +69,7 @@ def test_epsilon_bounds_the_logarithm_and_its_gradient() -> None:
 
 
 @pytest.mark.parametrize("correction", ["v_trace", "one_step", "none"])
-def test_other_corrections_use_log_pi_unchanged(correction: Correction) -> None:
+def test_other_corrections_use_log_pi_unchanged(correction: Any) -> None:
     log_probs = torch.tensor(TARGET_LOG_PROBS, requires_grad=True)
     targets = targets_of(correction, target=log_probs)
     assert targets.policy_log_probs is log_probs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from herd.algorithms.actor_critic import actor_critic_loss
 from herd.algorithms.dice import DiceTerms, dice_loss, policy_surrogate
 from herd.algorithms.distributions import AppliedCategorical, tempered
+from herd.components.losses.dice import DiceSettings
+from herd.components.losses.impala import ImpalaSettings
 from tests.oracles.dice import Batch, Costs, constants, gradients, importance_ratios, losses
 
 torch.set_num_threads(1)
@@ -95,7 +97,7 @@ def loss_by_herd(
         terminated=torch.tensor(batch.terminated)[:, columns],
         row_valid=torch.tensor(batch.row_valid)[:, columns],
         discount=DISCOUNT,
-        algorithm=costs,
+        settings=DiceSettings.model_construct(**asdict(costs)),
     )
     terms.total.backward()
     assert advantages.grad is not None
@@ -166,7 +168,7 @@ def test_at_tau_1_without_q_the_loss_equals_actor_critic() -> None:
         terminated=torch.tensor(batch.terminated),
         row_valid=torch.tensor(batch.row_valid),
         discount=DISCOUNT,
-        algorithm=costs,
+        settings=ImpalaSettings.model_construct(**asdict(costs)),
     )
     terms.total.backward()
     torch.testing.assert_close(found.by_advantages, logits.grad, rtol=1e-10, atol=1e-12)
@@ -342,7 +344,7 @@ def _arguments(device: str) -> dict[str, object]:
         "terminated": torch.zeros(by_row, dtype=torch.bool, device=device),
         "row_valid": torch.ones(by_row, dtype=torch.bool, device=device),
         "discount": DISCOUNT,
-        "algorithm": Costs(ablation="entropy", retrace_bootstrap="taken"),
+        "settings": DiceSettings(ablation="entropy", retrace_bootstrap="taken"),
     }
 
 
@@ -364,8 +366,6 @@ def test_the_loss_never_waits_for_the_device() -> None:
         ("rewards", torch.zeros(1, 5), "rewards must be"),
         ("terminated", torch.ones(8, 5), "terminated must be bool"),
         ("row_valid", torch.ones(8, 5, dtype=torch.uint8), "row_valid must be bool"),
-        ("algorithm", Costs(ablation="none"), "ablation must be"),  # type: ignore[arg-type]
-        ("algorithm", Costs(retrace_bootstrap="q"), "bootstrap must be"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, message: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herd.algorithms.retrace import retrace
+from herd.algorithms.returns import retrace
 from tests.oracles.retrace import Bootstrap, retrace_targets
 from tests.oracles.vtrace import Array, Mask, n_step_returns
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from herd.algorithms.scan import scan_back
+from herd.algorithms.returns import scan_back
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 5, 16, 17, 80])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
 from herd.algorithms.distributions import Applied, AppliedCategorical
+from herd.algorithms.returns import vtrace
 from herd.algorithms.trust_region import gate
-from herd.algorithms.vtrace import vtrace
+from herd.components.losses import VTraceSettings
 from herd.components.losses.impala import ImpalaSettings
 from tests.algorithms.test_actor_critic import BATCH, DISCOUNT, loss_by_herd
 from tests.algorithms.test_dice import BATCH as DICE_BATCH
@@ -72,12 +73,10 @@ def test_a_step_is_accepted_below_the_threshold(reference: Literal["implied", "b
     threshold = _median_threshold(reference, rho_bar)
     expected = laser.divergences(TARGET, BEHAVIOUR, rho_bar, reference)
     found = gate(
-        reference,
+        VTraceSettings.model_construct(trust_region=reference, trust_region_threshold=threshold, clip_rho_threshold=rho_bar),
         target=AppliedCategorical(torch.tensor(BATCH.target_logits)),
         behaviour=AppliedCategorical(torch.tensor(BATCH.behaviour_logits)),
         row_valid=torch.tensor(BATCH.row_valid),
-        threshold=threshold,
-        clip_rho_threshold=rho_bar,
     )
     assert found.divergence is not None
     np.testing.assert_allclose(found.divergence.numpy(), np.where(BATCH.row_valid, expected, 0.0), rtol=1e-10, atol=1e-14)
@@ -90,7 +89,7 @@ def test_a_divergence_equal_to_the_threshold_is_rejected() -> None:
     valid = torch.ones(1, 1, dtype=torch.bool)
     exact = float(pi.kl(mu))
     for threshold, is_accepted in ((exact, False), (exact * 1.0001, True)):
-        found = gate("behaviour", target=pi, behaviour=mu, row_valid=valid, threshold=threshold, clip_rho_threshold=1.0)
+        found = gate(VTraceSettings(trust_region="behaviour", trust_region_threshold=threshold), target=pi, behaviour=mu, row_valid=valid)
         assert bool(found.accepted) is is_accepted
 
 
@@ -220,7 +219,7 @@ def _preference(num_online: int, num_replayed: int, trust_region: Literal["none"
         terminated=torch.ones(1, len(is_replayed), dtype=torch.bool),
         row_valid=torch.ones(1, len(is_replayed), dtype=torch.bool),
         discount=1.0,
-        algorithm=ImpalaSettings(trust_region=trust_region, entropy_cost=0.0),
+        settings=ImpalaSettings(trust_region=trust_region, entropy_cost=0.0),
     )
     terms.policy.requires_grad_()
     (gradient,) = torch.autograd.grad(terms.total, logits)
@@ -258,12 +257,7 @@ def test_the_trust_region_rejects_the_harmful_steps(reference: Literal["implied"
     assert terms.gate.accepted.sum() == 2
 
 
-def test_an_unknown_trust_region_is_refused() -> None:
-    with pytest.raises(ValueError, match="trust_region must be"):
-        loss_by_herd(BATCH, ac.Costs(trust_region="target"))  # type: ignore[arg-type]
-
-
 def test_the_implied_policy_has_no_closed_form_for_other_distributions() -> None:
     policy = cast("Applied", object())
     with pytest.raises(ValueError, match="trust_region implied needs one discrete action"):
-        gate("implied", target=policy, behaviour=policy, row_valid=torch.ones(1, 1), threshold=1.0, clip_rho_threshold=1.0)
+        gate(VTraceSettings(trust_region="implied"), target=policy, behaviour=policy, row_valid=torch.ones(1, 1))

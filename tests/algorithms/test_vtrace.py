@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herd.algorithms.vtrace import VTraceReturns, vtrace
+from herd.algorithms.returns import VTraceReturns, vtrace
 from tests.oracles.vtrace import Array, Mask, lambda_returns, n_step_returns, policy_gradient_advantages, vtrace_targets
 
 torch.set_num_threads(1)

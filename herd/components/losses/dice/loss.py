@@ -40,7 +40,7 @@ def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
         terminated=forward.terminated,
         row_valid=forward.trained,
         discount=forward.discount,
-        algorithm=settings,
+        settings=settings,
         has_entropy_bonus=forward.has_entropy_bonus,
     )
     accepted = terms.gate.accepted

@@ -24,7 +24,7 @@ def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
         terminated=forward.terminated,
         row_valid=forward.trained,
         discount=forward.discount,
-        algorithm=settings,
+        settings=settings,
         has_entropy_bonus=forward.has_entropy_bonus,
     )
     accepted = terms.gate.accepted
