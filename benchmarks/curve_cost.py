@@ -29,10 +29,10 @@ from rich.table import Table
 
 from benchmarks.machine.transport import measure_transport
 from herd.cli.keys import make_keys
+from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings, SecuritySettings
-from herd.envs.make import environment_spec
 from herd.service.host import describe_hardware
 from herd.transport import Client, Limits
 from herd.transport.context import Context, Poller, Waker

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from herd.agent import agent_of
+from herd.components.suites import environment_spec, make_environments
 from herd.config.loading import load_settings
-from herd.envs.make import environment_spec, make_environments
 from herd.training.diagnostics import watched_layers
 
 SETTINGS = (

@@ -26,9 +26,9 @@ from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
 from herd.acting.temperatures import Temperatures
 from herd.agent import agent_of
+from herd.components.suites import environment_spec, make_environments
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
-from herd.envs.make import environment_spec, make_environments
 from herd.training.trainer import Trainer
 
 if TYPE_CHECKING:

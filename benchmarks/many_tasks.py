@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.machine.system import measure_system
+from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings, load_settings
-from herd.envs.make import environment_spec
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings

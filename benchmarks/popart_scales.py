@@ -26,9 +26,9 @@ from rich.table import Table
 
 from benchmarks.intervals import Estimate, estimate
 from benchmarks.popart_picture import draw
+from herd.components.suites import make_environments
+from herd.components.suites.api import Observation, Transition
 from herd.config.settings import RunSettings
-from herd.envs.api import Observation, Transition
-from herd.envs.make import make_environments
 from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.envs.api import BatchedEnvironment
+    from herd.components.suites.api import BatchedEnvironment
 
 SCALE = 1000.0
 COMMON: dict[str, Any] = {

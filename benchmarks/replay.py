@@ -29,9 +29,9 @@ from herd_actor.unroll import UnrollBuilder
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.suites import environment_spec, make_environments
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest, run_layout
-from herd.envs.make import environment_spec, make_environments
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.samples import SampledUnrolls

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from herd.acting.policy import LocalPolicy
+    from herd.components.suites.api import BatchedEnvironment, Transition
     from herd.config.settings import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.contract.unroll import Array, UnrollLayout
-    from herd.envs.api import BatchedEnvironment, Transition
 
 
 class SelfPlay:

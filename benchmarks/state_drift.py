@@ -20,10 +20,10 @@ import torch
 from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
 from herd.agent import agent_of
+from herd.components.suites import environment_spec, make_environments
 from herd.config.experiments import find_run_file
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
-from herd.envs.make import environment_spec, make_environments
 from herd.service.host import describe_hardware
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer

@@ -80,9 +80,9 @@ def serve(seconds: float) -> None:
 
     from benchmarks.machine.synthetic import synthetic_unrolls  # noqa: PLC0415
     from herd.components.optimizers import Rates  # noqa: PLC0415
+    from herd.components.suites import environment_spec  # noqa: PLC0415
     from herd.config.loading import load_settings  # noqa: PLC0415
     from herd.config.run_contract import run_layout  # noqa: PLC0415
-    from herd.envs.make import environment_spec  # noqa: PLC0415
     from herd.training.batch import BatchBuffer  # noqa: PLC0415
     from herd.training.trainer import Trainer  # noqa: PLC0415
 

@@ -28,11 +28,11 @@ import psutil
 
 from benchmarks.fuzz.siege import question
 from herd.cli.keys import make_keys
+from herd.components.suites import environment_spec
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
 from herd.config.run_contract import contract_digest
 from herd.config.settings import SecuritySettings
-from herd.envs.make import environment_spec
 from herd.protocols.weights.messages import GetWeights, PublishSlice
 from herd.rpc.codec import encode
 from herd.telemetry.scrape import scrape, total

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
+from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
 from herd.config.run_contract import contract_digest, run_layout
-from herd.envs.make import environment_spec
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
-from herd.envs.scores import human_normalised, interquartile_mean
+from herd.components.suites.scores import human_normalised, interquartile_mean
 from herd.sweeps.summary import final_return
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.envs.scores import ReferenceScores
+    from herd.components.suites.scores import ReferenceScores
 
     FloatArray = NDArray[np.float64]
 

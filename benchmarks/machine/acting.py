@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.machine.measurement import Measurement, measure
-from herd.envs.make import environment_spec, make_environments
+from herd.components.suites import environment_spec, make_environments
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings
@@ -51,7 +51,7 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
     from herd.acting.row_state import RowState  # noqa: PLC0415
     from herd.acting.temperatures import Temperatures  # noqa: PLC0415
     from herd.agent import agent_of  # noqa: PLC0415
-    from herd.envs.api import Observation  # noqa: PLC0415
+    from herd.components.suites.api import Observation  # noqa: PLC0415
 
     torch.set_num_threads(settings.actor.inference_threads)
     spec = environment_spec(settings.env)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest, run_layout
-from herd.envs.make import environment_spec
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, shards_of_agent
 from herd.service.signals import StopRequest

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from benchmarks.machine.measurement import Measurement
+from herd.components.suites import environment_spec, what_is_missing
 from herd.config.curve_keys import CURVE_VARIABLES, EVERY_ROLE, check_curve_keys
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.config.loading.sources import split_arguments
-from herd.envs.make import environment_spec, what_is_missing
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT, ensure_tuned_allocator
 from herd.service.signals import STOPPING
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine.measurement import Measurement, measure
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.suites import environment_spec
 from herd.config.run_contract import run_layout
-from herd.envs.make import environment_spec
 
 if TYPE_CHECKING:
     from herd.config.settings import RunSettings

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine.measurement import Measurement, measure
 from benchmarks.machine.synthetic import synthetic_unrolls
+from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest, run_layout
-from herd.envs.make import environment_spec
 from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
 from herd.config.run_contract import contract_digest
-from herd.envs.make import environment_spec
 from herd.launch.readings import metrics_url
 from herd.protocols.weights.client import WeightsClient
 from herd.run.journals import newest_point

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import PolicyStep
     from herd.acting.temperatures import Temperatures
+    from herd.components.suites.api import Observation, Transition
     from herd.config.settings import NetworkSettings
     from herd.contract.spaces import EnvSpec
     from herd.contract.unroll import Array
-    from herd.envs.api import Observation, Transition
 
 
 class RowState:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.envs.api import FinishedGame
+    from herd.components.suites.api import FinishedGame
 
 Bounds = tuple[float, float]
 """Lowest and highest 1/tau."""

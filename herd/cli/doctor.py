@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.options import OneLineParser
-from herd.config.suites import DEFAULT_SUITE, installed_suites
-from herd.envs.make import missing_packages
+from herd.components.suites import DEFAULT_SUITE, SUITES, missing_packages, suite_named
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.host import available_memory, cpu_gains_from_bfloat16, usable_cpus
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from herd.envs.suite import Suite
+    from herd.components.suites import Suite
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -179,10 +178,9 @@ def check_packages() -> list[Check]:
 
 def check_suites() -> list[Check]:
     """Every installed suite of environments with the packages that it needs, and the suites that cannot be loaded."""
-    suites = installed_suites()
-    usable = [_check_suite(name, suite) for name, suite in suites.usable.items()]
+    usable = [_check_suite(name, suite_named(name)) for name in SUITES.parts]
     return usable + [
-        Check(f"suite {name}", ok=False, found="broken", advice=reason, required=False) for name, reason in suites.broken.items()
+        Check(f"suite {name}", ok=False, found="broken", advice=reason, required=False) for name, reason in SUITES.broken.items()
     ]
 
 

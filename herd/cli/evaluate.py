@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
-    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
+    from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
     from herd.evaluation.protocols import EvaluationError, protocol_named  # noqa: PLC0415
     from herd.evaluation.report import print_report  # noqa: PLC0415
     from herd.view.terminal import table_console  # noqa: PLC0415

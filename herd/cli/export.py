@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError(f"--seed must be at least 0, not {options.seed}")
     run_with_checkpoint(options.run_dir)
     require("torch", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
-    from herd.envs.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
+    from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
     from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415
     from herd.evaluation.trained_run import load_trained_run  # noqa: PLC0415
 

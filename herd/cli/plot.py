@@ -87,7 +87,7 @@ def _objection(options: argparse.Namespace) -> str | None:
 
 
 def _curves(options: argparse.Namespace, run_dir: Path) -> Path:
-    from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.view.plots.curves import plot_runs  # noqa: PLC0415
 
     of_one, of_several = ("curve.png", "curves.png") if options.panels == "returns" else ("learning.png", "learning.png")

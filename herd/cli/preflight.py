@@ -74,8 +74,8 @@ def check_before_start(settings: RunSettings, *, plays_tasks: bool = True) -> li
 
 def check_installed(settings: RunSettings) -> None:
     """Check that the packages and data of all processes are installed; CommandError names what is missing."""
+    from herd.components.suites import what_is_missing  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.components.trackers.publishing import what_is_missing as viewers_lack  # noqa: PLC0415
-    from herd.envs.make import what_is_missing  # noqa: PLC0415  loads numpy; not needed for --help
 
     require("torch", *{"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression])
     missing = what_is_missing(settings.env) or viewers_lack(settings.logging)
@@ -90,7 +90,7 @@ def check_tasks(settings: RunSettings) -> Sequence[str]:
         CommandError: one of them raises an error, or returns something that cannot be learned from.
 
     """
-    from herd.envs.make import suite_of  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import suite_of  # noqa: PLC0415  loads numpy; not needed for --help
 
     try:
         return suite_of(settings.env).try_out(settings.env)
@@ -150,8 +150,8 @@ def check_memory(settings: RunSettings) -> None:
 
     Networks, activations and emulators need more, which is not known here.
     """
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.run_contract import run_layout  # noqa: PLC0415
-    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.service.host import available_memory  # noqa: PLC0415
 
     learner, actor = settings.learner, settings.actor
@@ -190,9 +190,9 @@ def check_user_code(settings: RunSettings) -> None:
         CommandError: they do not, or a population's fitness cannot be computed on these tasks.
 
     """
-    from herd.envs.make import environment_spec, fitness_objection  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
-    if (objection := fitness_objection(settings)) is not None:
+    if (objection := settings.population.objection(settings.env)) is not None:
         raise CommandError(objection)
     spec, network = environment_spec(settings.env), settings.network
     try:
@@ -212,7 +212,7 @@ def check_dealing(settings: RunSettings) -> str | None:
         CommandError: there are more tasks than environments.
 
     """
-    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     num_tasks, own = len(environment_spec(settings.env).task_names), settings.actor
     num_slots = settings.actors_per_agent * own.environments

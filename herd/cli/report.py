@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
     options = _parser().parse_args(argv)
     existing_run(options.run_dir)
-    from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.files import JournalError  # noqa: PLC0415  as above
     from herd.view.report.page import PAGE, write_page  # noqa: PLC0415  as above
 
@@ -59,7 +59,7 @@ def _play(run_dir: Path) -> tuple[Game | None, str | None]:
 
     best = read_facts(run_dir).agents[0]
     try:
-        from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415  as above
+        from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415  as above
         from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  as above
     except ImportError as error:
         return None, f"No game: playing needs {error.name}."

@@ -69,7 +69,7 @@ def check_resumable(settings: RunSettings) -> str:
         CommandError: there is no such run, or every checkpoint belongs to another network, environment or run.
 
     """
-    from herd.envs.make import environment_spec  # noqa: PLC0415  as above
+    from herd.components.suites import environment_spec  # noqa: PLC0415  as above
     from herd.run.provenance import Origin  # noqa: PLC0415  loads numpy with the spec; not needed for --help
 
     if not settings.directory.is_dir():

@@ -205,7 +205,7 @@ def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun
 
 def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object]) -> None:
     """Write and print the results."""
-    from herd.config.suites import installed_suites  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites import SUITES, suite_named  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.files import JournalError  # noqa: PLC0415
     from herd.sweeps.summary import RunScore, estimates, final_return, write_csv, write_json  # noqa: PLC0415
     from herd.view.plots.history import read_run  # noqa: PLC0415
@@ -219,8 +219,8 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
     try:
         histories = [read_run(cell.directory) for cell in cells]
         scores = [score(cell, history) for cell, history in zip(cells, histories, strict=True)]
-        suite = installed_suites().usable.get(histories[0].suite)
-        found = estimates(scores, {} if suite is None else suite.reference_scores())
+        suite = histories[0].suite
+        found = estimates(scores, suite_named(suite).reference_scores() if suite in SUITES.parts else {})
         files = [output / "sweep.json", output / "sweep.csv"]
         write_json(files[0], grid, scores, found, **about)
         write_csv(files[1], grid, scores)

@@ -112,8 +112,8 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.run_contract import objection_of_parts  # noqa: PLC0415  not needed for --help
-    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     try:
         spec = environment_spec(settings.env)
@@ -191,8 +191,8 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
 
 def _inputs(settings: RunSettings) -> str:
     """Return the line about what the learner trains on."""
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.run_contract import learner_inputs  # noqa: PLC0415  not needed for --help
-    from herd.envs.make import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
 
     return learner_inputs(settings, environment_spec(settings.env))
 

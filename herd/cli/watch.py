@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise CommandError(f"{output}: the name of a recording must end in .gif or .mp4")
     require("torch", "imageio")
-    from herd.envs.api import BrokenEnvironmentError  # noqa: PLC0415
+    from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415
     from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  not needed for --help
     from herd.evaluation.watch import record_episode  # noqa: PLC0415  loads torch
 

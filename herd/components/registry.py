@@ -67,7 +67,9 @@ class Part(Generic[SettingsT]):
 class Registry(Generic[SettingsT]):
     """The parts of one section."""
 
-    def __init__(self, section: str, package: str, base: type[SettingsT], *, first: Sequence[str] = ()) -> None:
+    def __init__(
+        self, section: str, package: str, base: type[SettingsT], *, first: Sequence[str] = (), discriminator: str = "kind"
+    ) -> None:
         """Herd's own parts are the folders of ``package``; others are entry points of the group that `group` names.
 
         Args:
@@ -75,11 +77,13 @@ class Registry(Generic[SettingsT]):
             package: dotted name of the package whose folders are parts.
             base: class that all settings of the section extend.
             first: kinds that come first, in this order, where choices are listed. The first one is the default.
+            discriminator: the key that chooses.
         """
         self._section = section
         self._package = package
         self._base = base
         self._first = tuple(first)
+        self._discriminator = discriminator
 
     @property
     def group(self) -> str:
@@ -97,9 +101,9 @@ class Registry(Generic[SettingsT]):
         return self._found[1]
 
     def union(self) -> Any:
-        """The annotation of the section: a union of the parts' settings, discriminated by ``kind``."""
+        """The annotation of the section: a union of the parts' settings, discriminated by the key that chooses."""
         models = tuple(part.settings for part in self.parts.values())
-        return Annotated[Union[models], Field(discriminator="kind")]  # noqa: UP007  the number of members is not known here
+        return Annotated[Union[models], Field(discriminator=self._discriminator)]  # noqa: UP007  the number of members is not known here
 
     def default(self) -> SettingsT:
         """The settings of the default part."""
@@ -107,7 +111,7 @@ class Registry(Generic[SettingsT]):
 
     def load(self, settings: SettingsT) -> Any:
         """Import the code of the part that has these settings; None if it has none."""
-        part = self.parts[settings.kind]
+        part = self.parts[getattr(settings, self._discriminator)]
         return part.load() if part.code else None
 
     def make(self, settings: SettingsT, *context: object) -> Any:
@@ -140,7 +144,8 @@ class Registry(Generic[SettingsT]):
             raise TypeError("it is not a Part")
         if not (isinstance(part.settings, type) and issubclass(part.settings, self._base)):
             raise TypeError(f"its settings are not a {self._base.__name__}")
-        field = part.settings.model_fields.get("kind")
+        key = self._discriminator
+        field = part.settings.model_fields.get(key)
         if field is None or get_origin(field.annotation) is not Literal or get_args(field.annotation) != (kind,) or field.default != kind:
-            raise TypeError(f"its settings need the field kind: Literal[{kind!r}] = {kind!r}")
+            raise TypeError(f"its settings need the field {key}: Literal[{kind!r}] = {kind!r}")
         return part

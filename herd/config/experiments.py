@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from herd.components.suites import SUITES, suite_named
 from herd.config.errors import SettingsError, close_match
-from herd.config.suites import installed_suites
 
 _FOLDER = Path(__file__).parents[1] / "experiments"
 
@@ -17,7 +17,7 @@ def shipped_experiments() -> dict[str, Path]:
 
 def suite_presets() -> dict[str, Path]:
     """Name -> run file that sets an evaluation protocol of a suite, to be given after an experiment; in alphabetical order."""
-    folders = ((name, suite.presets) for name, suite in installed_suites().usable.items())
+    folders = ((name, suite_named(name).presets) for name in SUITES.parts)
     files = ((name, file) for name, folder in folders if folder is not None for file in sorted(folder.glob("*.yaml")))
     return {f"{name}-{file.stem}": file for name, file in files}
 

@@ -6,12 +6,16 @@ Processes of a service read the same settings; who a process is, and whom it con
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from herd.components.settings import Fraction, NonNegativeFloat, NonNegativeInt, Port, PositiveFloat, PositiveInt, Section
+from herd.components.suites import environment_spec, suite_of
 from herd.config.addresses import ServerName, ServiceName
+
+if TYPE_CHECKING:
+    from herd.components.suites import SuiteSettings
 
 MAX_TILES = 400
 """Largest number of tiles of a bandit: ten times the default; 1/tau is then resolved to 1 %."""
@@ -253,6 +257,23 @@ class PopulationSettings(Section):
     """A perturbed setting is multiplied or divided by this, with equal probability."""
     report_interval_seconds: PositiveFloat = 1.0
     """Seconds between two reports of a learner. An order waits at most this long."""
+
+    def objection(self, env: SuiteSettings) -> str | None:
+        """Return why the fitness cannot be computed on the tasks of ``env``, in one sentence; None if it can.
+
+        Raises:
+            UnknownTaskError: a task does not exist or cannot be played.
+        """
+        if self.strategy == "none" or self.fitness != "human_normalised":
+            return None
+        references = suite_of(env).reference_scores()
+        missing = [name for name in environment_spec(env).task_names if name not in references]
+        if not missing:
+            return None
+        return (
+            f"population.fitness human_normalised: there are no human scores for {', '.join(missing[:5])}; use episode_return, or a number "
+            "of metrics.jsonl"
+        )
 
 
 class PlacementSettings(Section):

@@ -20,6 +20,7 @@ from herd.components.losses import LOSSES
 from herd.components.optimizers import OPTIMIZERS
 from herd.components.replay import REPLAYS
 from herd.components.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from herd.components.suites import SUITES, SuiteSettings, with_reward_shaping
 from herd.components.torsos import TORSOS
 from herd.components.trackers import logging_section
 from herd.components.value_scaling import VALUE_SCALINGS
@@ -34,7 +35,6 @@ from herd.config.services import (
     PopulationSettings,
     ReplayServiceSettings,
 )
-from herd.config.suites import SuiteSettings, default_suite, suite_union, with_reward_shaping
 from herd.config.sweep import SECTIONS, Sweep, check_keys, has_lists, num_combinations, swept_section, swept_values
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 else:
     ActionSettings = ACTIONS.union()
     CoreSettings = CORES.union()
-    EnvSettings = suite_union()
+    EnvSettings = SUITES.union()
     AuxiliarySettings = AUXILIARIES.union()
     LoggingSettings = logging_section()
     LossSettings = LOSSES.union()
@@ -209,7 +209,7 @@ class RunSettings(Section):
     [0.1, 0.001]}``. Only settings of ``loss`` and ``optimizer`` that actors do not read are allowed. ``population`` says whether the values
     change during the run."""
     population: PopulationSettings = PopulationSettings()
-    env: EnvSettings = default_suite()
+    env: EnvSettings = SUITES.default()
     network: NetworkSettings = NetworkSettings()
     action: ActionSettings = ACTIONS.default()
     algorithm: AlgorithmSettings = AlgorithmSettings()
@@ -328,7 +328,7 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")
-        if (objection := self.env.objection(self.network)) is not None:
+        if (objection := self.env.objection_to(self.network)) is not None:
             raise ValueError(objection)
         if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
             raise ValueError(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from herd.acting.policy import inference_precision
-from herd.envs.api import UnknownTaskError
-from herd.envs.make import environment_spec
+from herd.components.suites import environment_spec
+from herd.components.suites.api import UnknownTaskError
 from herd.evaluation.play import drawn_from, num_environments, play_tasks, task_groups
 from herd.evaluation.protocols import EvaluationError, protocol_named, training_scores
 from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Procedure, ScoredRun, TaskScore, make_report
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from herd.components.suites import SuiteSettings
     from herd.config.settings import RunSettings
-    from herd.config.suites import SuiteSettings
     from herd.contract.spaces import EnvSpec
     from herd.evaluation.protocols import Protocol
     from herd.evaluation.trained_run import TrainedRun

@@ -13,7 +13,7 @@ import numpy as np
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
-from herd.envs.make import environment_spec, make_environments
+from herd.components.suites import environment_spec, make_environments
 from herd.evaluation.protocols import EvaluationError
 from herd.service.host import usable_cpus
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from herd.acting.policy import Policy, PolicyStep
     from herd.acting.temperatures import Bounds
     from herd.agent import Agent
+    from herd.components.suites import SuiteSettings
+    from herd.components.suites.api import BatchedEnvironment, Observation, Transition
     from herd.config.settings import RunSettings
-    from herd.config.suites import SuiteSettings
-    from herd.envs.api import BatchedEnvironment, Observation, Transition
 
     TemperaturesOf = Callable[[NDArray[np.int32]], Temperatures]
     """Maps the tasks of environments, [E] by the run's numbers, to the temperatures of their games."""

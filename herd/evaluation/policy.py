@@ -11,9 +11,9 @@ import numpy as np
 
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
-from herd.envs.api import Observation, Transition
-from herd.envs.make import make_environments, make_reader
-from herd.envs.reading import FRAME, VECTOR, WORDS
+from herd.components.suites import make_environments, make_reader
+from herd.components.suites.api import Observation, Transition
+from herd.components.suites.reading import FRAME, VECTOR, WORDS
 from herd.evaluation.play import drawn_from
 from herd.service.host import usable_cpus
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import PolicyStep
     from herd.acting.temperatures import Bounds
+    from herd.components.suites.api import BatchedEnvironment
     from herd.config.settings import RunSettings
     from herd.contract.spaces import EnvSpec
-    from herd.envs.api import BatchedEnvironment
     from herd.evaluation.trained_run import TrainedRun
 
 
@@ -94,7 +94,7 @@ class TrainedPolicy:
         Two kinds of observations are accepted (see docs/python-api.md):
 
         - the observations of a plain environment, or of ``num_environments`` of them. For the suite gymnasium these are the results of
-          ``reset`` and ``step``, or those of a vector environment; for other suites the input of `herd.envs.reading.PlainReader`.
+          ``reset`` and ``step``, or those of a vector environment; for other suites the input of `PlainReader`.
         - the `Observation` of ``reset`` and the `Transition` of ``step`` of Herd's own environments (`make_environments`).
 
         Args:

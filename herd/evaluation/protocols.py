@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from herd.components.suites import environment_spec
 from herd.config.errors import close_match
-from herd.envs.make import environment_spec
 from herd.files import JournalError
 from herd.run.journals import read_points
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from herd.config.suites import SuiteSettings
+    from herd.components.suites import SuiteSettings
 
 
 class EvaluationError(Exception):

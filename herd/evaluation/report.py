@@ -13,8 +13,8 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from herd.envs.make import suite_named
-from herd.envs.scores import aggregates, human_normalised, record_normalised
+from herd.components.suites import suite_named
+from herd.components.suites.scores import aggregates, human_normalised, record_normalised
 from herd.evaluation.intervals import Interval, percentiles, resampled_run_scores, standard_error
 from herd.files import replace_file
 
@@ -140,7 +140,7 @@ class EvaluationReport:
     protocol: Procedure
     tasks: tuple[TaskResult, ...]
     summary: Mapping[str, Estimate] | None
-    """By the names of `herd.envs.scores.aggregates`; None for a single task, or if a task has no reference scores."""
+    """By the names of `herd.components.suites.scores.aggregates`; None for a single task, or if a task has no reference scores."""
 
     def write_json(self, path: Path) -> None:
         """Write the whole report; an existing file is replaced atomically. OSError if it cannot be written."""
@@ -224,7 +224,7 @@ AGGREGATES = {
     "saber_mean": "SABER, mean",
     "saber_median": "SABER, median",
 }
-"""Headings of `herd.envs.scores.aggregates`, in the printed order."""
+"""Headings of `herd.components.suites.scores.aggregates`, in the printed order."""
 
 
 def print_report(report: EvaluationReport, console: Console) -> None:

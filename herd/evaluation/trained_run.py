@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from herd.agent import Agent, agent_of
+from herd.components.suites import environment_spec, suite_of
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.sources import take_section
-from herd.envs.make import environment_spec, suite_of
 from herd.evaluation.protocols import EvaluationError
 from herd.files import read_json
 from herd.run.checkpoints.manifest import CheckpointError
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.acting.temperatures import Bounds
+    from herd.components.suites import SuiteSettings
     from herd.components.value_scaling.api import Statistics
     from herd.config.settings import RunSettings
-    from herd.config.suites import SuiteSettings
     from herd.contract.spaces import EnvSpec
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from herd.envs.api import UnknownTaskError
-from herd.envs.make import make_environments, suite_of
+from herd.components.suites import make_environments, suite_of
+from herd.components.suites.api import UnknownTaskError
 from herd.evaluation.play import drawn_from, start_play
 from herd.evaluation.protocols import EvaluationError
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from herd.acting.temperatures import Bounds
-    from herd.config.suites import SuiteSettings
-    from herd.envs.api import BatchedEnvironment, Observation
+    from herd.components.suites import SuiteSettings
+    from herd.components.suites.api import BatchedEnvironment, Observation
     from herd.evaluation.trained_run import TrainedRun
 
 View = Literal["screen", "network"]

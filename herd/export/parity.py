@@ -12,7 +12,7 @@ import torch
 from herd.acting.policy import LocalPolicy
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.envs.make import make_environments
+from herd.components.suites import make_environments
 from herd.export.network import NEXT_CORE_STATE, VALUES, tensors_of
 from herd.service.host import usable_cpus
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Self
 
+from herd.components.suites import environment_spec, suite_of
 from herd.config.run_contract import contract_digest, objection_of_parts
-from herd.envs.make import environment_spec, suite_of
 from herd.rpc.serving import ServedRun
 from herd.run.processes import announce_process
 from herd.service.startup import BadInputError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.envs.scores import human_normalised, interquartile_mean
+from herd.components.suites.scores import human_normalised, interquartile_mean
 from herd.evaluation.intervals import percentiles, resampled_run_scores
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.envs.scores import ReferenceScores
+    from herd.components.suites.scores import ReferenceScores
 
     FloatArray = NDArray[np.float64]
 

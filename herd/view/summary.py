@@ -26,7 +26,7 @@ _NAME_WIDTH = 16
 def draw_curve(run_dir: Path) -> str | None:
     """Draw RUN/curve.png and, if there was an update, RUN/learning.png; returns why there is no curve, or None."""
     try:
-        from herd.config.suites import reference_scores  # noqa: PLC0415  loads numpy
+        from herd.components.suites import reference_scores  # noqa: PLC0415  loads numpy
         from herd.files import JournalError  # noqa: PLC0415
         from herd.view.plots.curves import plot_runs  # noqa: PLC0415  matplotlib is optional and takes a second to load
     except ImportError as error:

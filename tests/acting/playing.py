@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from herd.acting.policy import Policy
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.suites import environment_spec, make_environments
+from herd.components.suites.api import BatchedEnvironment, Transition
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
-from herd.envs.api import BatchedEnvironment, Transition
-from herd.envs.make import environment_spec, make_environments
 from herd.telemetry import Telemetry
 
 Unroll = dict[str, NDArray[Any]]

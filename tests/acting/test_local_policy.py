@@ -8,8 +8,8 @@ from herd.acting.temperatures import Temperatures
 from herd.agent import Agent, agent_of
 from herd.algorithms.rewards import shape_rewards
 from herd.components.cores.lstm import LSTMSettings
+from herd.components.suites import environment_spec, make_environments
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec, make_environments
 from herd.evaluation.play import Play
 
 

@@ -11,11 +11,11 @@ from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.components.cores.lstm import LSTMSettings
+from herd.components.suites.api import FinishedGame, Observation, Transition
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.api import FinishedGame, Observation, Transition
 
 SPEC = EnvSpec(("game",), (1, 1, 1), 4, discrete(4), 1, 0)
 NETWORK = NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=3))

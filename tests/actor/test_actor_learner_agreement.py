@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.components.optimizers import Rates
+from herd.components.suites import environment_spec
+from herd.components.suites.api import BatchedEnvironment, Transition
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
-from herd.envs.api import BatchedEnvironment, Transition
-from herd.envs.make import environment_spec
 from herd.networks.frame_stack import restack
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer

@@ -13,12 +13,12 @@ from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.components.cores.lstm import LSTMSettings
+from herd.components.suites.api import Observation, Transition
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.contract.unroll import UnrollLayout
-from herd.envs.api import Observation, Transition
 
 LAYOUT = UnrollLayout(
     unroll_length=3,

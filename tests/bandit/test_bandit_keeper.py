@@ -13,9 +13,9 @@ from herd_bandit.population import TaskBandits, new_bandits
 from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.window import RequestWindow
 
+from herd.components.suites.atari.settings import AtariSettings
 from herd.config.services import BanditSettings
 from herd.config.settings import RunSettings
-from herd.envs.suites.atari.settings import AtariSettings
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import get_logger
 

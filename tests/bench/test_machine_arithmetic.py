@@ -24,13 +24,13 @@ from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
 from herd.components.cores.lstm import LSTMSettings
 from herd.components.replay.uniform import UniformReplay
+from herd.components.suites.catch.settings import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.loading import load_settings
 from herd.config.services import ActorSettings, LearnerSettings
 from herd.config.settings import NetworkSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.envs.suites.catch.settings import CatchSettings
 from herd.protocols.unrolls.arrays import pack_arrays, read_arrays
 from herd.telemetry.metric_names import PHASES
 from herd.training.batch import TrainBatch

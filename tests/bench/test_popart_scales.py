@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.popart_scales import SCALE, VARIANTS, BoardsApart, Run, _made, _run_of, _summary, settings_of
-from herd.envs.make import environment_spec, make_environments
+from herd.components.suites import environment_spec, make_environments
 
 FRAMES = 10_000
 

@@ -14,9 +14,9 @@ from typing import Any
 from unittest import mock
 
 from herd.cli.main import main
+from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.run.provenance import Origin
 from herd.service.startup import parse_command_line
 

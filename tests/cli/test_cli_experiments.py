@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from herd.cli.main import main
+from herd.components.suites.atari.settings import AtariSettings
 from herd.config.loading import SettingsError, load_settings
-from herd.envs.suites.atari.settings import AtariSettings
 
 SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
 

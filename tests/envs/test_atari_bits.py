@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from herd.envs.make import environment_spec
-from herd.envs.suites.atari.environments import AtariEnvironments
-from herd.envs.suites.atari.settings import AtariSettings
+from herd.components.suites import environment_spec
+from herd.components.suites.atari.environments import AtariEnvironments
+from herd.components.suites.atari.settings import AtariSettings
 from tests.envs.slow_atari import SlowAtari
 
 NUM_ENVIRONMENTS = 2

@@ -12,11 +12,10 @@ import pytest
 from ale_py import ALEInterface, LoggerMode, roms
 from numpy.typing import NDArray
 
-from herd.envs.api import BatchedEnvironment, Transition
-from herd.envs.make import make_environments
-from herd.envs.suites.atari import atari_scores
-from herd.envs.suites.atari.settings import AtariSettings
-from herd.envs.suites.atari.start import game_start
+from herd.components.suites import make_environments
+from herd.components.suites.api import BatchedEnvironment, Transition
+from herd.components.suites.atari.settings import AtariSettings, atari_scores
+from herd.components.suites.atari.start import game_start
 
 
 def make(
@@ -311,8 +310,8 @@ def test_the_requested_threads_are_started_and_end_with_close() -> None:
 def test_spaces_are_known_without_importing_the_emulator() -> None:
     code = (
         "import sys\n"
-        "from herd.envs.suites.atari.settings import AtariSettings\n"
-        "from herd.envs.make import environment_spec\n"
+        "from herd.components.suites.atari.settings import AtariSettings\n"
+        "from herd.components.suites import environment_spec\n"
         "assert environment_spec(AtariSettings(tasks=('pong',))).actions.num_actions == 6\n"
         "sys.exit(', '.join({'ale_py', 'gymnasium', 'torch'} & set(sys.modules)) or 0)"
     )

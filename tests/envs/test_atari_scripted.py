@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from herd.envs.make import environment_spec
-from herd.envs.suites.atari.environments import AtariEnvironments
-from herd.envs.suites.atari.settings import AtariSettings
+from herd.components.suites import environment_spec
+from herd.components.suites.atari.environments import AtariEnvironments
+from herd.components.suites.atari.settings import AtariSettings
 
 
 class ScriptedEmulators:

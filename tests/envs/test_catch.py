@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from herd.envs.api import BatchedEnvironment, Observation, Transition
-from herd.envs.make import make_environments
-from herd.envs.reading import hash_instruction
-from herd.envs.suites.catch.settings import CatchSettings
+from herd.components.suites import make_environments
+from herd.components.suites.api import BatchedEnvironment, Observation, Transition
+from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.reading import hash_instruction
 
 ROWS, COLUMNS = 6, 5
 CATCH, AVOID = hash_instruction("catch the ball"), hash_instruction("avoid the ball")

@@ -16,15 +16,15 @@ import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
+from herd.components.suites import environment_spec, make_environments, suite_named, what_is_missing
+from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
+from herd.components.suites.dmlab.cache import LevelCache
+from herd.components.suites.dmlab.levels import ACTIONS
+from herd.components.suites.dmlab.settings import DMLabSettings
+from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
-from herd.envs.make import environment_spec, make_environments, suite_named, what_is_missing
-from herd.envs.reading import hash_instruction
-from herd.envs.suites.dmlab.cache import LevelCache
-from herd.envs.suites.dmlab.levels import ACTIONS
-from herd.envs.suites.dmlab.settings import DMLabSettings
 
 STAND_IN = Path(__file__).parent / "stand_in"
 LANGUAGE = "language_execute_random_task"
@@ -36,12 +36,12 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(STAND_IN))
     monkeypatch.setenv("PYTHONPATH", str(STAND_IN))
     monkeypatch.delitem(sys.modules, "deepmind_lab", raising=False)
-    monkeypatch.delitem(sys.modules, "herd.envs.suites.dmlab.level", raising=False)
+    monkeypatch.delitem(sys.modules, "herd.components.suites.dmlab.level", raising=False)
     return import_module("deepmind_lab")
 
 
 def make_level(settings: DMLabSettings) -> Any:
-    module = import_module("herd.envs.suites.dmlab.level")  # this module imports the Lab
+    module = import_module("herd.components.suites.dmlab.level")  # this module imports the Lab
     return module.make_level(settings.model_dump_json(), settings.tasks[0])
 
 
@@ -50,7 +50,7 @@ def make(settings: DMLabSettings, num_environments: int = 1, first_slot: int = 0
 
 
 def rows_of_table() -> list[dict[str, str]]:
-    with (resources.files("herd.envs.suites.dmlab") / "scores.csv").open(encoding="utf-8") as lines:
+    with (resources.files("herd.components.suites.dmlab") / "scores.csv").open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
 
 
@@ -142,7 +142,7 @@ def test_test_levels_require_hold_out() -> None:
 
 def test_without_deepmind_lab_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepmind_lab", None)
-    monkeypatch.setattr("herd.envs.make.find_spec", lambda name: None if name == "deepmind_lab" else object())
+    monkeypatch.setattr("herd.components.suites.find_spec", lambda name: None if name == "deepmind_lab" else object())
     with pytest.raises(UnknownTaskError, match=r"env\.suite dmlab needs deepmind_lab: no wheel of it exists; .*docs/suites\.md") as raised:
         make(DMLabSettings(tasks=("rooms_watermaze",)))
     assert "\n" not in str(raised.value)

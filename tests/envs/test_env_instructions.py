@@ -1,4 +1,4 @@
-from herd.envs.reading import MAX_WORDS, NUM_BUCKETS, hash_instruction
+from herd.components.suites.reading import MAX_WORDS, NUM_BUCKETS, hash_instruction
 
 
 def test_words_are_hashed_in_order_and_padded() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from herd.components.suites import environment_spec, make_environments
+from herd.components.suites.api import UnknownTaskError
+from herd.components.suites.atari.settings import AtariSettings
+from herd.components.suites.catch.settings import CatchSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.api import UnknownTaskError
-from herd.envs.make import environment_spec, make_environments
-from herd.envs.suites.atari.settings import AtariSettings
-from herd.envs.suites.catch.settings import CatchSettings
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from herd.envs.scores import ReferenceScores, aggregates, human_normalised, interquartile_mean, record_normalised
-from herd.envs.suites.atari import atari_scores
-from herd.envs.suites.dmlab.levels import reference_scores
+from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.dmlab.levels import reference_scores
+from herd.components.suites.scores import ReferenceScores, aggregates, human_normalised, interquartile_mean, record_normalised
 
 
 def test_tables_are_complete() -> None:

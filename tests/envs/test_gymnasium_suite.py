@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from herd.components.suites import environment_spec, make_environments
+from herd.components.suites.api import BatchedEnvironment, Observation, UnknownTaskError
+from herd.components.suites.gymnasium import PART
+from herd.components.suites.gymnasium.settings import GymnasiumSettings
+from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
 from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
-from herd.envs.api import BatchedEnvironment, Observation, UnknownTaskError
-from herd.envs.make import environment_spec, make_environments
-from herd.envs.reading import hash_instruction
-from herd.envs.suites.gymnasium import SUITE
-from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 from herd.networks.frame_stack import restack
 
 MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
@@ -464,7 +464,7 @@ def test_a_trial_before_the_start_says_what_a_user_may_not_expect(
     env = GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings)
     found = [
         note.removeprefix(f"{odd}:{task}: ").removesuffix(" is not obeyed: actions that it forbids are played too")
-        for note in SUITE.try_out(env)
+        for note in PART.try_out(env)
     ]
     assert found == notes
     assert ("close() failed: AttributeError: 'Torn' object has no attribute 'window'" in caplog.text) == (task == "Torn")
@@ -502,7 +502,7 @@ def test_a_trial_before_the_start_refuses_in_one_line_what_cannot_be_learned_fro
     odd: str, task: str, settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UnknownTaskError) as raised:
-        SUITE.try_out(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings))
+        PART.try_out(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings))
     assert said in str(raised.value)
     assert f"env.tasks {odd}:{task}: " in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from herd.envs.api import UnknownTaskError
-from herd.envs.make import make_environments, missing_packages, suite_named
-from herd.envs.suites.atari.settings import AtariSettings
+from herd.components.suites import make_environments, missing_packages, suite_named
+from herd.components.suites.api import UnknownTaskError
+from herd.components.suites.atari.settings import AtariSettings
 from tests.patience import patient
 
 EXTENSION = Path(__file__).parents[1] / "extension_package"
@@ -37,7 +37,7 @@ def register(folder: Path, name: str, target: str) -> Path:
 BROKEN = {
     "absent": ("import there_is_no_such_module", "ModuleNotFoundError: No module named 'there_is_no_such_module'"),
     "failing": ("raise RuntimeError('two\\nlines')", "RuntimeError: two lines"),
-    "shapeless": ("SUITE = object()", "TypeError: its settings are not a SuiteSettings"),
+    "shapeless": ("SUITE = object()", "TypeError: it is not a Part"),
     "renamed": ("from corridor_suite import SUITE", "TypeError: its settings need the field suite: Literal['renamed'] = 'renamed'"),
     "empty": ("x = 1", "AttributeError: module 'empty_suite' has no attribute 'SUITE'"),
 }
@@ -50,7 +50,7 @@ def test_a_suite_of_another_package_can_be_played_and_scored() -> None:
         """
 import numpy as np
 from herd.config.loading import load_settings
-from herd.envs.make import environment_spec, make_environments, suite_of
+from herd.components.suites import environment_spec, make_environments, suite_of
 env = load_settings([], ["--env.suite", "corridor", "--env.length", "4"], {}).env
 environments = make_environments(env, num_environments=2, first_slot=0, seed=1, num_threads=1)
 environments.reset()
@@ -105,7 +105,7 @@ print(json.dumps([load([]), chosen, load([Path({str(file)!r})]), checks]))
     assert from_file == chosen["failing"].replace("command line", str(file))
     assert checks["suite atari"][3] is True
     assert "108 games" in checks["suite atari"][1]
-    assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is ignored: another suite has this name"
+    assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is ignored: another one has this name"
 
 
 def test_a_missing_package_is_named_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_a_missing_package_is_named_with_its_install_command(monkeypatch: pytest
     assert (
         missing_packages(dataclasses.replace(lacking, install="")) == "env.suite atari needs no_such_package: pip install no_such_package"
     )
-    monkeypatch.setattr("herd.envs.make.suite_named", lambda _: lacking)
+    monkeypatch.setattr("herd.components.suites.suite_named", lambda _: lacking)
     with pytest.raises(UnknownTaskError, match="needs no_such_package"):
         make_environments(AtariSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
 

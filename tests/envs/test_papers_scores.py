@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from herd.envs.scores import ReferenceScores, aggregates
-from herd.envs.suites.atari import atari_scores
-from herd.envs.suites.dmlab.levels import reference_scores
+from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.dmlab.levels import reference_scores
+from herd.components.suites.scores import ReferenceScores, aggregates
 
 PAPERS = Path(__file__).parent / "papers"
 DICE_REFERENCES: dict[str, dict[str, Any]] = {

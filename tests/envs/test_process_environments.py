@@ -20,12 +20,12 @@ import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from herd.config.suites import SuiteSettings
+from herd.components.suites import SuiteSettings
+from herd.components.suites.api import BrokenEnvironmentError
+from herd.components.suites.batch import ProcessSeat, SoloEnvironments
+from herd.components.suites.reading import hash_instruction
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.api import BrokenEnvironmentError
-from herd.envs.batch import ProcessSeat, SoloEnvironments
-from herd.envs.reading import hash_instruction
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes
@@ -38,8 +38,8 @@ import time
 
 import numpy as np
 
-from herd.envs.reading import FRAME, WORDS, hashed_words
-from herd.envs.solo import Played
+from herd.components.suites.reading import FRAME, WORDS, hashed_words
+from herd.components.suites.solo import Played
 
 WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE = range(1, 7)
 

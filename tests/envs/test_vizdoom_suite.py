@@ -17,15 +17,15 @@ import vizdoom
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
+from herd.components.suites import environment_spec, make_environments, suite_named
+from herd.components.suites.api import BatchedEnvironment, UnknownTaskError
+from herd.components.suites.solo import Played
+from herd.components.suites.vizdoom.game import Game
+from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
+from herd.components.suites.vizdoom.settings import ViZDoomSettings
 from herd.config.loading import SettingsError, load_settings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.api import BatchedEnvironment, UnknownTaskError
-from herd.envs.make import environment_spec, make_environments, suite_named
-from herd.envs.solo import Played
-from herd.envs.suites.vizdoom.game import Game
-from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
-from herd.envs.suites.vizdoom.settings import ViZDoomSettings
 
 NOTHING = 0
 
@@ -85,7 +85,7 @@ def test_unknown_scenarios_and_instructions_are_refused() -> None:
 
 
 def test_without_vizdoom_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("herd.envs.make.find_spec", lambda name: None if name == "vizdoom" else object())
+    monkeypatch.setattr("herd.components.suites.find_spec", lambda name: None if name == "vizdoom" else object())
     with pytest.raises(UnknownTaskError, match=r"env\.suite vizdoom needs vizdoom: pip install 'herd-rl\[vizdoom\]'"):
         make_environments(ViZDoomSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
 

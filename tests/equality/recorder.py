@@ -27,9 +27,9 @@ from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.agent import agent_of
+from herd.components.suites import environment_spec, make_environments
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
-from herd.envs.make import environment_spec, make_environments
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
 from herd.protocols.replay.samples import EpisodePart
 from herd.training.batch import BatchBuffer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from herd.envs.scores import ReferenceScores, aggregates
+from herd.components.suites.scores import ReferenceScores, aggregates
 from herd.evaluation.intervals import Interval, percentiles, resampled_run_scores, standard_error
 
 

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from herd.acting.policy import PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.suites import make_environments
+from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observation, Transition
+from herd.components.suites.catch.settings import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.settings import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition
-from herd.envs.make import make_environments
-from herd.envs.suites.catch.settings import CatchSettings
 from herd.evaluation.play import Game, Play, assigned_episodes, play_episodes
 
 CATCH = CatchSettings(tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1)

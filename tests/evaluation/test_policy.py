@@ -13,9 +13,9 @@ import torch
 from gymnasium import spaces
 
 import herd
-from herd.envs.api import Observation, Transition
-from herd.envs.make import make_environments
-from herd.envs.reading import hash_instruction
+from herd.components.suites import make_environments
+from herd.components.suites.api import Observation, Transition
+from herd.components.suites.reading import hash_instruction
 from herd.evaluation.play import start_play
 from herd.evaluation.trained_run import load_trained_run
 

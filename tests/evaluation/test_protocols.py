@@ -1,19 +1,19 @@
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
+from herd.components.suites import suite_named
+from herd.components.suites.dmlab.settings import DMLabSettings
 from herd.config.loading import load_settings
 from herd.config.services import EvaluationSettings
-from herd.config.suites import installed_suites
-from herd.envs.suites.dmlab.settings import DMLabSettings
 from herd.evaluation.protocols import PROTOCOLS, Protocol
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_every_setting_of_a_protocol_exists_in_its_suite(protocol: Protocol) -> None:
-    suite = installed_suites().usable[protocol.suite]
+    suite: Any = suite_named(protocol.suite)
     assert {*protocol.played, *protocol.trained, *protocol.needed, *protocol.unlike} <= set(suite.settings.model_fields)
     assert not set(protocol.played) & {*protocol.trained, *protocol.needed, *protocol.unlike}
     assert (protocol.episodes > 0) is (protocol.training is None)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from herd.components.suites import environment_spec
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer, UpdateStatistics
 from tests.training.small_runs import RUN, STEP, unrolls_of, values_of

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from herd.envs.make import environment_spec
+from herd.components.suites import environment_spec
 from herd.training.trainer import Trainer
 from tests.gpu.agreement import buffer_of, distance, on_cpu, settings_of
 from tests.training.small_runs import STEP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from herd.envs.make import environment_spec
+from herd.components.suites import environment_spec
 from herd.training.batch import BatchBuffer
 from herd.training.readback import MAX_UPDATES_AHEAD, Readback
 from herd.training.trainer import Trainer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from herd.envs.make import environment_spec
+from herd.components.suites import environment_spec
 from herd.training.trainer import Trainer
 from tests.gpu.agreement import RUNS, Updated, buffer_of, changes_of, distance, furthest, losses_of, on_cpu, settings_of, updated
 from tests.training.small_runs import STEP

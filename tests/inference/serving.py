@@ -18,9 +18,9 @@ from herd_inference.sessions import Sessions
 from herd.acting.policy import Policy
 from herd.acting.remote_policy import RemotePolicy
 from herd.agent import Agent
+from herd.components.suites import environment_spec
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.inference.rows import ActingLayout
 from herd.rpc.serving import ServedRun

@@ -12,9 +12,9 @@ from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.agent import Agent, agent_of
+from herd.components.suites import environment_spec
+from herd.components.suites.api import Observation, Transition
 from herd.config.settings import RunSettings
-from herd.envs.api import Observation, Transition
-from herd.envs.make import environment_spec
 from herd.transport.context import Context
 from tests.inference.serving import Served, remote_policy
 

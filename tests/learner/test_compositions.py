@@ -15,9 +15,9 @@ from herd_learner.batching import BatchAssembler
 from herd_learner.queue import QueuedUnroll
 
 from herd.acting.policy import LocalPolicy
+from herd.components.suites import environment_spec
 from herd.config.run_contract import run_layout
 from herd.config.settings import RunSettings
-from herd.envs.make import environment_spec
 from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd.training.batch import BatchBuffer
 from tests.acting.playing import Unroll, make_group, play_unroll

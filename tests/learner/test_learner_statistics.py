@@ -9,9 +9,9 @@ import pytest
 from herd_learner.ledger import MALFORMED, Ledger, LedgerSnapshot
 from herd_learner.statistics import RunStatistics
 
+from herd.components.suites.scores import ReferenceScores
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.scores import ReferenceScores
 from herd.training.diagnostics import Health, LayerUnits
 from herd.training.metrics import RESERVED_COLUMNS, Measured
 from herd.training.trainer import UpdateStatistics

@@ -10,10 +10,10 @@ import torch
 from herd_actor.loop import Group
 
 from herd.acting.policy import LocalPolicy
+from herd.components.suites import environment_spec
+from herd.components.suites.api import Transition
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
-from herd.envs.api import Transition
-from herd.envs.make import environment_spec
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.playing import make_group, play_unroll

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from herd.envs.api import dealt_task_ids
+from herd.components.suites.api import dealt_task_ids
 
 HOLDERS = st.sampled_from("abcdefgh")
 AGENTS = st.integers(0, 2)

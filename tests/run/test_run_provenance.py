@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
-from herd.envs.make import environment_spec
 from herd.run.provenance import Origin
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from herd.cli.sweep import _numbers
+from herd.components.suites.scores import ReferenceScores
 from herd.config.errors import SettingsError
-from herd.envs.scores import ReferenceScores
 from herd.sweeps.grid import combinations, directory_name, label, parse_values
 from herd.sweeps.summary import ALL_TASKS, Estimate, RunScore, estimates, final_return, write_csv, write_json
 from herd.view.plots.scores import Row, draw_sweep

@@ -11,9 +11,9 @@ import torch
 
 from herd.agent import agent_of
 from herd.components.losses.api import Forward
+from herd.components.suites import environment_spec
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.config.run_contract import contract_digest
-from herd.envs.make import environment_spec
 from herd.training.batch import BatchBuffer
 from herd.training.forward import run_forward
 from herd.training.trainer import Trainer

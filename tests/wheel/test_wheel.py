@@ -82,7 +82,7 @@ def test_the_wheel_contains_typed_packages_and_experiments(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     shipped = {name for name in names if name.endswith(".yaml")}
     assert shipped == {str(file.relative_to(ROOT)) for file in (ROOT / "herd").rglob("*.yaml")}
-    assert {"herd/experiments/pong.yaml", "herd/envs/suites/atari/presets/machado.yaml"} <= shipped
+    assert {"herd/experiments/pong.yaml", "herd/components/suites/atari/presets/machado.yaml"} <= shipped
 
 
 @pytest.mark.timeout(SECONDS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
+from herd.components.suites import SUITES
 from herd.components.trackers import TRACKERS
 from herd.components.user_code import USER_CODE
 from herd.config.errors import SettingsError, close_match
@@ -19,7 +20,6 @@ from herd.config.experiments import find_run_file
 from herd.config.loading.keys import close_setting, find_key, is_section, section_variants, setting_keys
 from herd.config.loading.sources import Source, read_arguments, read_environment, read_mapping, read_yaml_file
 from herd.config.settings import REGISTRIES, RunSettings
-from herd.config.suites import installed_suites
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ def _merge(merged: Source, source: Source) -> None:
 
 def _check_parts(sources: Sequence[Source]) -> None:
     """Refuse a suite or another part that cannot be loaded, whose settings are therefore unknown."""
-    broken = {("env", "suite"): installed_suites().broken, **{(name, "kind"): parts.broken for name, parts in REGISTRIES.items()}}
+    broken = {("env", "suite"): SUITES.broken, **{(name, "kind"): parts.broken for name, parts in REGISTRIES.items()}}
     for path, reasons in broken.items():
         chosen = next((source[key] for source in reversed(sources) for key in (path, path[:1]) if key in source), None)
         if chosen is not None and (reason := reasons.get(str(chosen.value))) is not None:

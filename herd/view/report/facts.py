@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
 from herd.config.loading.sources import parse_yaml
-from herd.config.suites import with_reward_shaping
 from herd.files import MAX_JSON_BYTES, parse_json, read_file, read_json
 from herd.run.journals import read_points
 from herd.run.paths import REPORT, STARTS, agent_directories, config_file, whole_run

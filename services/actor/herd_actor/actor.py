@@ -12,9 +12,9 @@ import torch
 from herd.acting.remote_policy import StoppedWaitingError
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.components.suites import make_environments
+from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
 from herd.config.run_contract import run_layout
-from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
-from herd.envs.make import make_environments
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.links import UnrollLinks, choose_shards, link_incarnations, shards_of_agent
 from herd.protocols.unrolls.messages import EpisodeReport
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from herd.acting.policy import Policy
+    from herd.components.suites.api import BatchedEnvironment, FinishedGame
     from herd.config.settings import RunSettings
-    from herd.envs.api import BatchedEnvironment, FinishedGame
     from herd.service.identity import Identity
     from herd.service.signals import Stop
     from herd_actor.policies import Policies

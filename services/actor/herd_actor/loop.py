@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import Policy
     from herd.acting.row_state import RowState
-    from herd.envs.api import BatchedEnvironment, Observation, Transition
+    from herd.components.suites.api import BatchedEnvironment, Observation, Transition
     from herd_actor.meters import Meters
     from herd_actor.unroll import UnrollBuilder
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from herd.envs.api import FinishedGame
+    from herd.components.suites.api import FinishedGame
     from herd.service.process import ServiceProcess
 
 DRAIN_SECONDS = 1.0

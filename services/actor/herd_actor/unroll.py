@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import PolicyStep
     from herd.acting.row_state import RowState
+    from herd.components.suites.api import Observation, Transition
     from herd.contract.unroll import UnrollLayout
-    from herd.envs.api import Observation, Transition
 
 
 class UnrollBuilder:

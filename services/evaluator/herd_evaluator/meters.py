@@ -35,7 +35,7 @@ class Meters:
         self._episodes.inc(finished - before)
 
     def evaluated(self, agent: int, updates: int, scores: Mapping[str, float], aggregates: Mapping[str, float]) -> None:
-        """Record the evaluation of a version. ``aggregates`` are those of `herd.envs.scores`."""
+        """Record the evaluation of a version. ``aggregates`` are those of `herd.components.suites.scores`."""
         self._evaluations.inc()
         label = str(agent)
         self._telemetry.gauge(names.EVALUATOR_UPDATES, agent=label).set(updates)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from herd.components.suites.api import FinishedGame
     from herd.config.settings import RunSettings
-    from herd.envs.api import FinishedGame
     from herd.transport.context import Context
 
 

@@ -6,12 +6,12 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from herd.envs.scores import human_normalised
+from herd.components.suites.scores import human_normalised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from herd.envs.scores import ReferenceScores
+    from herd.components.suites.scores import ReferenceScores
 
 
 class FitnessWindow:

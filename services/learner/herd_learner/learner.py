@@ -10,11 +10,11 @@ import torch
 
 from herd.acting.device import device_of, precision_of
 from herd.components.replay.shared import SharedReplay as SharedReplaySettings
+from herd.components.suites import suite_of
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
-from herd.envs.make import suite_of
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.components.suites.scores import ReferenceScores
     from herd.contract.spaces import EnvSpec
-    from herd.envs.scores import ReferenceScores
     from herd.protocols.bandit.tiling import Tiling
     from herd.run.provenance import Origin
     from herd.training.trainer import Trainer

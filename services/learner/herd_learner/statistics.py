@@ -7,14 +7,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from herd.envs.scores import human_normalised
+from herd.components.suites.scores import human_normalised
 from herd.protocols.bandit.tiling import inverse_temperature_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from herd.components.suites.scores import ReferenceScores
     from herd.contract.spaces import EnvSpec
-    from herd.envs.scores import ReferenceScores
     from herd.protocols.bandit.tiling import Tiling
     from herd.training.trainer import UpdateStatistics
     from herd_learner.fitness import FitnessWindow

@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from herd.envs.make import environment_spec
+from herd.components.suites import environment_spec
 from herd.protocols.weights.messages import WEIGHTS
 from herd.rpc.codec import encode
 from herd.rpc.serving import Received, Reply, ServedRun

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.config.sweep import swept_values
-from herd.envs.make import fitness_objection
 from herd.files import JournalError
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport
 from herd.rpc.envelope import MAX_HEADER_BYTES
@@ -78,7 +77,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
 
     """
     with ServiceProcess("population", settings, identity) as process:
-        if (objection_to_tasks := fitness_objection(settings)) is not None:
+        if (objection_to_tasks := settings.population.objection(settings.env)) is not None:
             raise BadInputError(objection_to_tasks)
         meters = Meters(process.telemetry)
         first = tuple(swept_values(settings.sweep, agent, settings.seed) for agent in range(settings.agents))

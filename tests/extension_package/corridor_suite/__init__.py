@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from herd.components.settings import PositiveInt
-from herd.config.suites import SuiteSettings
+from herd.components.suites import Suite, SuiteSettings, require_known
+from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
+from herd.components.suites.scores import ReferenceScores
 from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
-from herd.envs.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
-from herd.envs.scores import ReferenceScores
-from herd.envs.suite import Suite, require_known
 
 MAX_STEPS = 50
 
@@ -77,6 +76,7 @@ def _make(settings: CorridorSettings, spec: EnvSpec, *, num_environments: int, f
 
 
 SUITE = Suite(
+    kind="corridor",
     settings=CorridorSettings,
     spec=_spec,
     make=_make,

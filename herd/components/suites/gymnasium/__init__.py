@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from herd.components.suites import Suite
+from herd.components.suites.api import UnknownTaskError
+from herd.components.suites.gymnasium.settings import GymnasiumSettings
+from herd.components.suites.reading import FRAME, VECTOR, WORDS
 from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
-from herd.envs.api import UnknownTaskError
-from herd.envs.reading import FRAME, VECTOR, WORDS
-from herd.envs.suite import Suite
-from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.envs.api import BatchedEnvironment
-    from herd.envs.reading import Reader
+    from herd.components.suites.api import BatchedEnvironment
+    from herd.components.suites.reading import Reader
 
 
 def _spec(settings: GymnasiumSettings) -> EnvSpec:
@@ -28,7 +28,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
     """Return the spaces. Only environments know them, so each task's is created once in every process that calls this, and closed."""
     settings = GymnasiumSettings.model_validate_json(settings_json)
     try:
-        from herd.envs.suites.gymnasium.game import make_game  # noqa: PLC0415  settings alone do without gymnasium
+        from herd.components.suites.gymnasium.game import make_game  # noqa: PLC0415  settings alone do without gymnasium
     except ModuleNotFoundError as error:
         raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
 
@@ -67,7 +67,7 @@ def _told(shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> str:
 def _make(
     settings: GymnasiumSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
+    from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
     return SoloEnvironments(
         settings,
@@ -82,13 +82,13 @@ def _make(
 
 
 def _reader(settings: GymnasiumSettings, task: str) -> Reader:
-    from herd.envs.suites.gymnasium.game import GameReader  # noqa: PLC0415  as in _make
+    from herd.components.suites.gymnasium.game import GameReader  # noqa: PLC0415  as in _make
 
     return GameReader(settings, task)
 
 
 def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
-    from herd.envs.suites.gymnasium.game import try_out  # noqa: PLC0415  as in _make
+    from herd.components.suites.gymnasium.game import try_out  # noqa: PLC0415  as in _make
 
     return [note for task in settings.tasks for note in try_out(settings, task)]
 
@@ -99,7 +99,8 @@ def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
 
 
 _INSTALL = "pip install 'herd-rl[gymnasium]'"
-SUITE = Suite(
+PART = Suite(
+    kind="gymnasium",
     settings=GymnasiumSettings,
     spec=_spec,
     make=_make,

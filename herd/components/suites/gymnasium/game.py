@@ -17,11 +17,11 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
+from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
+from herd.components.suites.gymnasium.settings import GymnasiumSettings
+from herd.components.suites.reading import FRAME, MAX_WORDS, VECTOR, WORDS, hashed_words
+from herd.components.suites.solo import Played
 from herd.components.user_code import USER_CODE, UserCodeError, failure, load_user_code
-from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
-from herd.envs.reading import FRAME, MAX_WORDS, VECTOR, WORDS, hashed_words
-from herd.envs.solo import Played
-from herd.envs.suites.gymnasium.settings import GymnasiumSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from herd.envs.reading import FRAME, VECTOR, WORDS
+from herd.components.suites.reading import FRAME, VECTOR, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,17 +23,17 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from herd.envs.api import Observation, Transition, checked_actions, dealt_task_ids
-from herd.envs.games import FrameStacks, Games
-from herd.envs.suites.atari.start import GameStart, game_start
+from herd.components.suites.api import Observation, Transition, checked_actions, dealt_task_ids
+from herd.components.suites.atari.start import GameStart, game_start
+from herd.components.suites.games import FrameStacks, Games
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
+    from herd.components.suites.atari.settings import AtariSettings
     from herd.contract.spaces import EnvSpec
-    from herd.envs.suites.atari.settings import AtariSettings
 
 _NO_LIMIT = 2**30
 """Frame limit. The C++ counter starts one above its limit, so the largest int would overflow."""

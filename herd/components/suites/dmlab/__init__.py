@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from herd.components.suites import PROCESS_STEP_SECONDS, Suite, require_known
+from herd.components.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
+from herd.components.suites.dmlab.settings import DMLabSettings
+from herd.components.suites.reading import MAX_WORDS
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.reading import MAX_WORDS
-from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
-from herd.envs.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
-from herd.envs.suites.dmlab.settings import DMLabSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from herd.envs.api import BatchedEnvironment
+    from herd.components.suites.api import BatchedEnvironment
 
 
 def _spec(settings: DMLabSettings) -> EnvSpec:
@@ -35,7 +35,7 @@ def _spec(settings: DMLabSettings) -> EnvSpec:
 def _make(
     settings: DMLabSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
+    from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
     maker = f"{__name__}.level:make_level"
     return SoloEnvironments(
@@ -74,7 +74,8 @@ def _on_screen(settings: DMLabSettings) -> DMLabSettings:
     return settings.model_copy(update={"frame_height": 240, "frame_width": 320})
 
 
-SUITE = Suite(
+PART = Suite(
+    kind="dmlab",
     settings=DMLabSettings,
     spec=_spec,
     make=_make,

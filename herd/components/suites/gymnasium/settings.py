@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from herd.components.settings import PositiveInt
-from herd.config.suites import SuiteSettings
-
-if TYPE_CHECKING:
-    from herd.config.settings import NetworkSettings
+from herd.components.suites import Network, SuiteSettings
 
 
 class GymnasiumSettings(SuiteSettings):
@@ -70,8 +67,8 @@ class GymnasiumSettings(SuiteSettings):
 
     of_the_machine: ClassVar[tuple[str, ...]] = ("vectorization",)
 
-    def objection(self, network: NetworkSettings) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         if network.language and self.instruction_key is None:
             return "network.language needs env.instruction_key, the entry of the observations that is a text"
         return None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.components.suites import Suite, require_known
+from herd.components.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks
+from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.reading import MAX_WORDS
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.reading import MAX_WORDS
-from herd.envs.suite import Suite, require_known
-from herd.envs.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks
-from herd.envs.suites.catch.settings import CatchSettings
 
 if TYPE_CHECKING:
-    from herd.envs.api import BatchedEnvironment
+    from herd.components.suites.api import BatchedEnvironment
 
 
 def _spec(settings: CatchSettings) -> EnvSpec:
@@ -39,4 +39,4 @@ def _make(
     return CatchEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed)
 
 
-SUITE = Suite(settings=CatchSettings, spec=_spec, make=_make, frames_per_second=5.0)
+PART = Suite(kind="catch", settings=CatchSettings, spec=_spec, make=_make, frames_per_second=5.0)

@@ -1,4 +1,4 @@
-"""The process of one environment: ``python -m herd.envs.worker ORDER``, started by `SoloEnvironments` alone.
+"""The process of one environment: ``python -m herd.components.suites.worker ORDER``, started by `SoloEnvironments` alone.
 
 It receives single-byte commands over a socket, and answers each with the same byte when the shared memory contains the result. When the
 process at the other end ends for any reason, the socket is closed, and this process ends after the current call of its environment.
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
+from herd.components.suites.solo import Player, make_solo, rows_type
 from herd.components.user_code import failure
-from herd.envs.api import BrokenEnvironmentError, UnknownTaskError
-from herd.envs.solo import Player, make_solo, rows_type
 
 
 def main(order: dict[str, Any]) -> int:

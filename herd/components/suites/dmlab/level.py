@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import deepmind_lab
 import numpy as np
 
-from herd.envs.reading import FRAME, WORDS, hashed_words
-from herd.envs.solo import Played
-from herd.envs.suites.dmlab.cache import LevelCache
-from herd.envs.suites.dmlab.levels import ACTIONS, level_path
-from herd.envs.suites.dmlab.settings import DMLabSettings
+from herd.components.suites.dmlab.cache import LevelCache
+from herd.components.suites.dmlab.levels import ACTIONS, level_path
+from herd.components.suites.dmlab.settings import DMLabSettings
+from herd.components.suites.reading import FRAME, WORDS, hashed_words
+from herd.components.suites.solo import Played
 
 if TYPE_CHECKING:
     from typing import Any
 
     from numpy.typing import NDArray
 
-    from herd.envs.solo import SoloEnvironment
+    from herd.components.suites.solo import SoloEnvironment
 
 _FRAME, _INSTRUCTION = "RGB_INTERLEAVED", "INSTR"
 _HELD_OUT_MIXER_SEED = 0x600D5EED

@@ -13,15 +13,15 @@ import numpy as np
 import vizdoom
 from vizdoom import DoomGame, ScreenFormat, ScreenResolution
 
-from herd.envs.reading import FRAME
-from herd.envs.solo import Played
-from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
-from herd.envs.suites.vizdoom.settings import ViZDoomSettings
+from herd.components.suites.reading import FRAME
+from herd.components.suites.solo import Played
+from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
+from herd.components.suites.vizdoom.settings import ViZDoomSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.envs.solo import SoloEnvironment
+    from herd.components.suites.solo import SoloEnvironment
 
 _SCREENS = ((ScreenResolution.RES_160X120, 160, 120), (ScreenResolution.RES_320X240, 320, 240), (ScreenResolution.RES_640X480, 640, 480))
 """Resolutions. The first one that is large enough is rendered and then resized."""

@@ -9,7 +9,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from herd.envs.scores import ReferenceScores
+from herd.components.suites.scores import ReferenceScores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

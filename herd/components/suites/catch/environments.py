@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from herd.envs.api import Observation, Transition, checked_actions, dealt_task_ids
-from herd.envs.games import FrameStacks, Games
-from herd.envs.reading import hash_instruction
+from herd.components.suites.api import Observation, Transition, checked_actions, dealt_task_ids
+from herd.components.suites.games import FrameStacks, Games
+from herd.components.suites.reading import hash_instruction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from herd.components.suites.catch.settings import CatchSettings
     from herd.contract.spaces import EnvSpec
-    from herd.envs.suites.catch.settings import CatchSettings
 
 INSTRUCTED = "catch_instructed"
 DECEPTIVE = "catch_deceptive"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from herd.components.settings import PositiveInt
-from herd.config.suites import SuiteSettings
-
-if TYPE_CHECKING:
-    from herd.config.settings import NetworkSettings
+from herd.components.suites import Network, SuiteSettings
 
 
 class ViZDoomSettings(SuiteSettings):
@@ -32,6 +29,6 @@ class ViZDoomSettings(SuiteSettings):
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
 
-    def objection(self, network: NetworkSettings) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         return "network.language needs a suite with instructions; vizdoom has none" if network.language else None

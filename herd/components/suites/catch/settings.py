@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from herd.components.settings import PositiveFloat, PositiveInt
-from herd.config.suites import SuiteSettings
-
-if TYPE_CHECKING:
-    from herd.config.settings import NetworkSettings
+from herd.components.suites import Network, SuiteSettings
 
 
 class CatchSettings(SuiteSettings):
@@ -43,8 +40,8 @@ class CatchSettings(SuiteSettings):
             raise ValueError("should be different factors")
         return scales
 
-    def objection(self, network: NetworkSettings) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         if network.torso.has_convolutions:
             return f"network.torso must be mlp for the catch suite, not {network.torso.kind}: the board is too small for convolutions"
         return None

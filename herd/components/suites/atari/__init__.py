@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from herd.components.suites import Suite, require_known
+from herd.components.suites.atari.settings import AtariSettings, atari_scores
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.scores import ReferenceScores, read_reference_scores
-from herd.envs.suite import Suite, require_known
-from herd.envs.suites.atari.settings import AtariSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.envs.api import BatchedEnvironment
+    from herd.components.suites.api import BatchedEnvironment
 
 NUM_FULL_ACTIONS = 18
 """Number of actions of the console: nine joystick positions, with and without the button."""
 SCREEN_HEIGHT, SCREEN_WIDTH = 210, 160
-
-
-@cache
-def atari_scores() -> Mapping[str, ReferenceScores]:
-    """The 57 games."""
-    return read_reference_scores(resources.files(__package__) / "scores.csv")
 
 
 def _spec(settings: AtariSettings) -> EnvSpec:
@@ -49,7 +40,7 @@ def _spec(settings: AtariSettings) -> EnvSpec:
 def _make(
     settings: AtariSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.suites.atari.environments import AtariEnvironments  # noqa: PLC0415  only processes that play need the emulator
+    from herd.components.suites.atari.environments import AtariEnvironments  # noqa: PLC0415  only processes that play need the emulator
 
     return AtariEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads)
 
@@ -75,7 +66,7 @@ def _protocol(env: Mapping[str, Any]) -> Sequence[str]:
 def _action_names(settings: AtariSettings) -> Sequence[str] | None:
     if settings.action_set == "full" or find_spec("ale_py") is None:
         return None
-    from herd.envs.suites.atari.start import minimal_actions  # noqa: PLC0415  as in _make
+    from herd.components.suites.atari.start import minimal_actions  # noqa: PLC0415  as in _make
 
     return minimal_actions(settings.tasks[0])
 
@@ -86,7 +77,8 @@ def _on_screen(settings: AtariSettings) -> AtariSettings:
     return settings.model_copy(update=screen)
 
 
-SUITE = Suite(
+PART = Suite(
+    kind="atari",
     settings=AtariSettings,
     spec=_spec,
     make=_make,

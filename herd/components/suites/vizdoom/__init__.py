@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.components.suites import PROCESS_STEP_SECONDS, Suite, require_known
+from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
+from herd.components.suites.vizdoom.settings import ViZDoomSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
-from herd.envs.suite import PROCESS_STEP_SECONDS, Suite, require_known
-from herd.envs.suites.vizdoom.scenarios import SCENARIOS, actions_of
-from herd.envs.suites.vizdoom.settings import ViZDoomSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.envs.api import BatchedEnvironment
+    from herd.components.suites.api import BatchedEnvironment
 
 
 def _spec(settings: ViZDoomSettings) -> EnvSpec:
@@ -31,7 +31,7 @@ def _spec(settings: ViZDoomSettings) -> EnvSpec:
 def _make(
     settings: ViZDoomSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
 ) -> BatchedEnvironment:
-    from herd.envs.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
+    from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
     maker = f"{__name__}.game:make_game"
     return SoloEnvironments(
@@ -47,7 +47,8 @@ def _on_screen(settings: ViZDoomSettings) -> ViZDoomSettings:
     return settings.model_copy(update={"frame_stack": 1, "frame_height": 240, "frame_width": 320})
 
 
-SUITE = Suite(
+PART = Suite(
+    kind="vizdoom",
     settings=ViZDoomSettings,
     spec=_spec,
     make=_make,

@@ -28,16 +28,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.envs.api import BrokenEnvironmentError, Observation, Transition, checked_actions, dealt_task_ids
-from herd.envs.games import FrameStacks, Games
-from herd.envs.reading import FRAME, VECTOR, WORDS
-from herd.envs.solo import PREPARE, RESET, Player, make_solo, rows_type
-from herd.envs.suite import PROCESS_STEP_SECONDS
+from herd.components.suites import PROCESS_STEP_SECONDS
+from herd.components.suites.api import BrokenEnvironmentError, Observation, Transition, checked_actions, dealt_task_ids
+from herd.components.suites.games import FrameStacks, Games
+from herd.components.suites.reading import FRAME, VECTOR, WORDS
+from herd.components.suites.solo import PREPARE, RESET, Player, make_solo, rows_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.config.suites import SuiteSettings
+    from herd.components.suites import SuiteSettings
     from herd.contract.spaces import EnvSpec
 
 CLOSE_SECONDS = 10.0
@@ -237,7 +237,7 @@ class ProcessSeat(Seat):
         self._problem = ""
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "herd.envs.worker", json.dumps(order | {"control": theirs.fileno()})],
+                [sys.executable, "-m", "herd.components.suites.worker", json.dumps(order | {"control": theirs.fileno()})],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(order["memory"], theirs.fileno()),
                 # The game may be a child process of this one; together they form a group that can be killed.

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from herd.components.settings import Fraction, NonNegativeInt, PositiveInt
-from herd.config.suites import SuiteSettings
+from herd.components.suites import Network, SuiteSettings
+from herd.components.suites.scores import ReferenceScores, read_reference_scores
 
 if TYPE_CHECKING:
-    from herd.config.settings import NetworkSettings
+    from collections.abc import Mapping
 
 
 ALL_GAMES = "atari57"
+
+
+@cache
+def atari_scores() -> Mapping[str, ReferenceScores]:
+    """The 57 games."""
+    return read_reference_scores(resources.files(__package__) / "scores.csv")
 
 
 class AtariSettings(SuiteSettings):
@@ -60,8 +69,6 @@ class AtariSettings(SuiteSettings):
     def _all_games(cls, tasks: Any) -> Any:
         if not isinstance(tasks, list | tuple) or ALL_GAMES not in tasks:
             return tasks
-        from herd.envs.suites.atari import atari_scores  # noqa: PLC0415  it loads numpy, which settings do not need
-
         return tuple(game for task in tasks for game in (atari_scores() if task == ALL_GAMES else [task]))
 
     @model_validator(mode="after")
@@ -70,6 +77,6 @@ class AtariSettings(SuiteSettings):
             raise ValueError("action_set must be full if tasks has several games, because one policy head plays all of them")
         return self
 
-    def objection(self, network: NetworkSettings) -> str | None:
-        """See `SuiteSettings.objection`."""
+    def objection_to(self, network: Network) -> str | None:
+        """See `SuiteSettings.objection_to`."""
         return "network.language needs a suite with instructions; atari has none" if network.language else None

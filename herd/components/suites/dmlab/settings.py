@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from herd.components.settings import TRUE_WORDS, PositiveInt
-from herd.config.suites import SuiteSettings
-from herd.envs.suites.dmlab.levels import ALL_LEVELS, dmlab30, spelled_out
+from herd.components.suites import SuiteSettings
+from herd.components.suites.dmlab.levels import ALL_LEVELS, dmlab30, spelled_out
 
 
 class DMLabSettings(SuiteSettings):

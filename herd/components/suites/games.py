@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.envs.api import FinishedGame
+from herd.components.suites.api import FinishedGame
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
