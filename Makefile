@@ -15,7 +15,7 @@ WORKERS := -n 3 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev train check test test-slow test-cluster test-containers lint typecheck imports bench doctor docs docs-site diagrams helm helm-security mutants
+.PHONY: help install dev train check test test-slow test-cluster test-containers lint typecheck imports bench gpu doctor docs docs-site diagrams helm helm-security mutants
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ imports: $(VENV)/.dev  ## Check which package may import which: import-linter.
 
 bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the whole system.
 	$(BIN)/python -m benchmarks.machine $(FILE)
+
+gpu: $(VENV)/.dev  ## Test and measure on this machine's GPU; a quarter of an hour; an interrupted run goes on where it was.
+	$(BIN)/python -m benchmarks.gpu
 
 doctor: $(VENV)/.installed  ## Check whether this machine has what training needs.
 	$(BIN)/herd doctor

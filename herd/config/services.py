@@ -94,9 +94,10 @@ class LearnerSettings(Section):
     """Precision of convolutions and matrix products. Parameters, losses and statistics stay float32. ``auto``: bfloat16 if the processor is
     faster with it."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
-    """Mode of ``torch.compile`` for network and losses. On a CPU it needs a C++ compiler. The first update then takes a minute.
-    ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU; neither has been measured on one. A compiled LSTM runs row by row
-    instead of by the library's fused kernel."""
+    """Mode of ``torch.compile`` for network and losses. It needs a C++ compiler, and the first update then takes up to a minute.
+    ``reduce-overhead`` and ``max-autotune`` replay CUDA graphs on a GPU. On an H100 ``reduce-overhead`` makes updates of small networks and
+    batches 2.2 times as fast, and those of the deep network 1.25 times. A compiled LSTM runs row by row instead of by the library's fused
+    kernel."""
     work_ahead: Literal["auto", "on", "off"] = "auto"
     """Assemble the next batch and copy it to the device while the device computes. Such a batch is one update older. ``auto``: on a GPU,
     unless the policy lag is bounded (``max_policy_lag``, ``actor.credit``, ``actor.lockstep``)."""

@@ -29,6 +29,8 @@ def restack(history: Tensor, frames: Tensor, game_reset: Tensor) -> Tensor:
     # Element-wise operations keep the memory order of their inputs. It must be time-major, or the agent would copy to fold time.
     planes = torch.cat([history, frames]).contiguous()
     known = _known_planes(game_reset, stack=len(history) + 1)
+    if torch.compiler.is_compiling():
+        return _restack_compiled(planes, known)
     if len(history) == 3 and frames.shape[4] == 1 and sys.byteorder == "little":
         return _restack_words(planes.squeeze(-1), known)
     return _restack_planes(planes, known)
@@ -129,6 +131,17 @@ def _restack_planes(planes: Tensor, known: Tensor) -> Tensor:
     for s in range(stack):
         of_this_game = (known >= stack - s)[:, :, None, None, None]
         torch.mul(planes[s : s + num_rows], of_this_game, out=stacked[..., s, :])
+    return stacked.flatten(4).permute(0, 1, 4, 2, 3)
+
+
+def _restack_compiled(planes: Tensor, known: Tensor) -> Tensor:
+    """Any S and C: uint8 planes [T+S, B, H, W, C], as one expression that torch.compile turns into one kernel.
+
+    It can neither view words as bytes after a permutation, nor write into parts of a tensor without copying it.
+    """
+    num_rows, stack = len(known), len(planes) - len(known) + 1
+    of_this_game = [(known >= stack - s)[:, :, None, None, None] for s in range(stack)]
+    stacked = torch.stack([planes[s : s + num_rows] * of_this_game[s] for s in range(stack)], dim=4)
     return stacked.flatten(4).permute(0, 1, 4, 2, 3)
 
 

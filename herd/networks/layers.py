@@ -97,14 +97,28 @@ class PixelConvolution(Convolution):
         assert bias is not None
         if self.centering == "mean":
             images = self.average.centred(pixels_last(frames), dtype)
-            return F.conv2d(images, (weight / self.average.deviation).to(dtype), bias.to(dtype), self.stride, self.padding)
+            return self._convolve(images, (weight / self.average.deviation).to(dtype), bias.to(dtype))
         if self.centering == "filters":
             weight = weight - weight.mean(dim=(1, 2, 3), keepdim=True)
         elif self.centering == "half":
             # Folded into the bias, so that pixels stay whole numbers, which are exact in bfloat16.
             bias = bias - 0.5 * weight.sum(dim=(1, 2, 3))
-        weight = (weight * PIXEL_SCALE).to(dtype)
-        return F.conv2d(pixels_last(frames).to(dtype), weight, bias.to(dtype), self.stride, self.padding)
+        return self._convolve(pixels_last(frames).to(dtype), (weight * PIXEL_SCALE).to(dtype), bias.to(dtype))
+
+    def _convolve(self, images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if images.is_cuda and images.dtype == torch.bfloat16 and self.stride == (1, 1):
+            images, weight = pad_channels(images), pad_channels(weight)
+        return F.conv2d(images, weight, bias, self.stride, self.padding)
+
+
+def pad_channels(images: Tensor) -> Tensor:
+    """Append channels of zeros to [N, C, H, W] until C is a multiple of 8, which changes no convolution.
+
+    cuDNN has kernels on matrix units only for such C. On an H100 the deep torso's first convolution of 2,688 images with C = 4 takes
+    14.7 ms without padding, a quarter of the whole forward and backward pass, and 2.3 ms with it (bfloat16; float32 has no such gap).
+    """
+    missing = -images.shape[1] % 8
+    return F.pad(images, (0, 0, 0, 0, 0, missing)) if missing else images
 
 
 class Deconvolution(nn.ConvTranspose2d):

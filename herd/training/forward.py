@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 
+from herd.agent import AgentOutput
 from herd.algorithms.rewards import clip_last_rewards, shape_rewards
 from herd.components.losses.api import Forward
 from herd.networks.frame_stack import restack
@@ -17,7 +18,7 @@ from herd.networks.frame_stack import restack
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.agent import Agent, AgentOutput
+    from herd.agent import Agent
     from herd.components.value_scaling.api import Statistics, ValueScaling
     from herd.config.settings import AlgorithmSettings
     from herd.training.batch import TrainBatch
@@ -131,5 +132,6 @@ class WithAuxiliary(nn.Module):
         output: AgentOutput
         output, core_state = self.agent(*inputs)
         if torch.is_grad_enabled():
-            output = output._replace(auxiliary=self.head(output.features))
+            # Not `_replace`, whose result torch.compile cannot return in every release.
+            output = AgentOutput(output.parameters, output.values, output.features, self.head(output.features))
         return output, core_state

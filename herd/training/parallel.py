@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.nn.parallel import DistributedDataParallel
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
 
     import torch
     from torch import Tensor, nn
+
+
+# Newer releases of torch warn about the name that 2.11 has.
+_NO_BUFFERS: Any = {
+    "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers": False
+}
 
 
 class Shards(Protocol):
@@ -57,7 +64,7 @@ class ParallelModel:
         if shards.size > 1:
             # Gradients live in the buckets that are reduced, without copies.
             self._ddp = DistributedDataParallel(
-                network, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, forward_sync_buffers=False
+                network, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True, **_NO_BUFFERS
             )
 
     def __call__(self, *inputs: Any) -> Any:

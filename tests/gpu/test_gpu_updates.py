@@ -19,12 +19,14 @@ from tests.training.small_runs import STEP
 pytestmark = pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")  # as in recurrent.py
 gpu = pytest.mark.gpu
 FLOAT32 = 1e-3
-"""Largest relative distance of gradients. Sums in another order differ by 1e-6; a max-pooling whose two largest inputs differ by less may
-choose the other one."""
-UPDATED = 1e-2
-"""Largest relative distance of what three updates changed: each makes the difference of the one before larger."""
-BFLOAT16 = 0.05
-"""As above, for convolutions and products of 8 significant bits, against float32."""
+"""Largest relative distance of gradients. Sums in another order differ by 1e-6."""
+CONVOLUTIONS = 1e-2
+"""As above, with ReLUs and max-poolings over images: the few that are at a kink go the other way. On the CPU alone, weights that differ by
+1e-7 change the gradients of such small batches by up to 0.7 %."""
+UPDATED = 3.0
+"""What three updates changed may differ by this many times as much as a gradient."""
+BFLOAT16 = 0.2
+"""As above, for convolutions and products of 8 significant bits, against float32. Gradients that miss a layer are further away."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,18 +44,23 @@ def assert_agree(run: str, device: str, **learner: Any) -> None:
     mine = updated(settings_of(run, **learner), device)
     assert distance(mine.initial, expected.initial) == 0.0
     assert [update.is_finite for update in mine.told] == [True] * len(expected.told)
-    assert distance(mine.gradients, expected.gradients) < FLOAT32
-    assert_same_end(mine, expected)
+    assert distance(mine.gradients, expected.gradients) < tolerance_of(run)
+    assert_same_end(mine, expected, UPDATED * tolerance_of(run))
     healths = [[update.health for update in some.told] for some in (mine, expected)]
     assert [health is None for health in healths[0]] == [health is None for health in healths[1]] == [True, False, True]
 
 
-def assert_same_end(mine: Updated, expected: Updated) -> None:
+def assert_same_end(mine: Updated, expected: Updated, tolerance: float) -> None:
     """Compare what the updates left and told."""
-    assert distance(changes_of(mine), changes_of(expected)) < UPDATED
-    assert furthest(mine.state, expected.state) < 2 * UPDATED
+    assert distance(changes_of(mine), changes_of(expected)) < tolerance
+    assert furthest(mine.state, expected.state) < 2 * tolerance
     for own, theirs in zip(losses_of(mine), losses_of(expected), strict=True):
-        assert own == pytest.approx(theirs, rel=UPDATED, abs=1e-3)
+        assert own == pytest.approx(theirs, rel=tolerance, abs=1e-3)
+
+
+def tolerance_of(run: str) -> float:
+    """Return how far gradients may be apart."""
+    return FLOAT32 if settings_of(run).network.torso == "mlp" else CONVOLUTIONS
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, marks=gpu) for run in RUNS])
@@ -83,7 +90,7 @@ def test_compiled_updates_and_cuda_graphs_agree(mode: str, run: str) -> None:
     torch._dynamo.reset()
     expected = updated(settings_of(run), "cpu", num_updates=5)
     mine = updated(settings_of(run, compile=mode), "cuda", num_updates=5)
-    assert_same_end(mine, expected)
+    assert_same_end(mine, expected, UPDATED * tolerance_of(run))
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, marks=gpu) for run in ("deep", "nature, layer norm", "shallow, lstm")])
@@ -153,4 +160,4 @@ def test_a_checkpoint_of_one_device_continues_on_another(first: str, then: str, 
     told = [trainer(buffer_of(settings, 1, pinned=device == "cuda"), STEP) for trainer, device in ((written, first), (read, then))]
     assert told[1].gradient_norm == pytest.approx(told[0].gradient_norm, rel=FLOAT32)
     assert distance(on_cpu(read.weights()), on_cpu(written.weights())) < FLOAT32
-    assert furthest(read.parts["optimizer"].tensors(), written.parts["optimizer"].tensors()) < UPDATED
+    assert furthest(read.parts["optimizer"].tensors(), written.parts["optimizer"].tensors()) < UPDATED * FLOAT32

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,10 @@ def test_restacked_unrolls_equal_the_actors_stacks(seed: int, batch: int, steps:
         history = np.stack([wire_history(f, r, first, stack) for f, r in zip(frames, game_reset, strict=True)])
         stacked = _restack(history, frames[:, rows], game_reset[:, rows])
         np.testing.assert_array_equal(stacked.numpy(), seen[:, rows].swapaxes(0, 1))
+        with mock.patch("torch.compiler.is_compiling", return_value=True):
+            compiled = _restack(history, frames[:, rows], game_reset[:, rows])
+        assert torch.equal(compiled, stacked)
+        assert compiled.stride() == stacked.stride()  # the memory order that the first convolution reads
 
 
 @pytest.mark.parametrize("reset_row", range(4))

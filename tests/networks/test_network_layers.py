@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor
 
-from herd.networks.layers import PixelConvolution, halve, pixels_last
+from herd.networks.layers import PixelConvolution, halve, pad_channels, pixels_last
 from tests.oracles.networks_layers import max_pool
 
 torch.set_num_threads(1)
@@ -49,3 +49,17 @@ def test_pixels_last_keeps_all_values(channels: int) -> None:
     frames = _frames(3, channels, 6, 5)
     assert torch.equal(pixels_last(frames), frames)
     assert pixels_last(frames).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(("channels", "padded"), [(4, 8), (8, 8), (9, 16)])
+def test_channels_of_zeros_change_no_convolution(channels: int, padded: int) -> None:
+    images = torch.randn(2, channels, 6, 5, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(3, channels, 3, 3, dtype=torch.float64, requires_grad=True)
+    wide = pad_channels(images)
+    assert wide.shape[1] == padded
+    assert wide.is_contiguous(memory_format=torch.channels_last)
+    expected = torch.nn.functional.conv2d(images, weight, padding=1)
+    found = torch.nn.functional.conv2d(wide, pad_channels(weight), padding=1)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(output.square().sum(), weight)[0] for output in (expected, found)]
+    torch.testing.assert_close(gradients[1], gradients[0])

@@ -7,9 +7,15 @@ import shutil
 import pytest
 import torch
 
-from tests.training.small_runs import STEP, batch_of, run_of, trainer_of, values_of
+from tests.training.small_runs import RUN, STEP, batch_of, run_of, trainer_of, values_of
 
-CHANGES = {"network": {"torso": "mlp", "core": "none"}, "algorithm": {"unroll_length": 2}}
+CHANGES = {
+    "env": {**RUN["env"], "frame_height": 8, "frame_width": 8},
+    "network": {"torso": "mlp", "core": "none"},
+    "algorithm": {"unroll_length": 2},
+    "value_scaling": {"kind": "popart"},
+    "auxiliary": {"kind": "pixel_control", "cell_size": 1},
+}
 
 
 def step(mode: str) -> tuple[dict[str, torch.Tensor], dict[str, float]]:

@@ -45,4 +45,5 @@ class PixelControl:
             "loss_pixel_control": Metric(terms.loss, rows, cost=self._settings.cost),
             "pixel_control_reward": Metric(terms.reward, rows),
         }
-        return output._replace(total=output.total + self._settings.cost * terms.loss, metrics=metrics)
+        # Not `_replace`, whose result torch.compile cannot return in every release.
+        return LossOutput(output.total + self._settings.cost * terms.loss, metrics, output.targets, output.accepted)
