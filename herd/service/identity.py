@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from herd.config.addresses import LOOPBACK, bare, checked, with_port
 from herd.config.errors import SettingsError
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
-from herd.topology import COMPONENTS
+from herd.topology import ACTOR, COMPONENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,14 +74,16 @@ class Identity:
 
 def identity_options(service: Service) -> dict[str, str]:
     """Return the options of a service's identity, without dashes, with their help."""
+    leased = service is ACTOR
     options = {
-        "agent": "agent that it trains or plays for; default: 0, for an actor leased from the parameter server",
-        "index": "number among the processes of the service; default: 0, for an actor leased from the parameter server",
-        "listen": "HOST:PORT of its socket; port 0 takes a free one",
-        "metrics": "HOST:PORT of metrics and probes; port 0 takes a free one",
+        "agent": "agent that it plays for; default: leased together with the index" if leased else "agent that it trains; default: 0",
+        "index": "number among the processes of its service; default: " + ("leased from the parameter server" if leased else "0"),
+        "listen": "HOST:PORT of its socket; port 0 takes a free one, which is the default",
+        "metrics": "HOST:PORT of metrics and probes; port 0 takes a free one, which is the default",
     }
     has = {"agent": service.has_agent, "index": service.has_index, "listen": service.port is not None, "metrics": True}
-    asked = {other: f"tcp://HOST:PORT of {'each' if of_all else 'a'} {other}" for other, of_all in _asked(service).items()}
+    one, several = "address, tcp://HOST:PORT", "addresses of all its processes, tcp://HOST:PORT,tcp://HOST:PORT"
+    asked = {other: several if of_all else one for other, of_all in _asked(service).items()}
     return {name: text for name, text in options.items() if has[name]} | asked
 
 

@@ -77,7 +77,7 @@ def test_call_arguments_override_environment_and_files(tmp_path: Path, monkeypat
     assert (settings.learner.batch_size, settings.seed, settings.actor.environments) == (40, 4, 8)
     assert (settings.stop.env_frames, settings.optimizer.kind, settings.env.tasks) == (20_000, "adamw", ("catch",))
     # Values that are already resolved are not read from the environment again.
-    again = resolve_settings(settings.model_copy(update={"seed": 9}), {"learner": {"port": 0}})
+    again = resolve_settings(settings.model_copy(update={"seed": 9}), {"placement": {"host": "127.0.0.1"}})
     assert again == settings.model_copy(update={"seed": 9})
     mapping = resolve_settings({"env": {"suite": "catch"}, "network.torso": "mlp", "learner.batch_size": 16}, {})
     assert (mapping.env.suite, mapping.learner.batch_size, mapping.seed) == ("catch", 40, 3)

@@ -21,6 +21,7 @@ from herd.config.settings import RunSettings, SecuritySettings
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
 from herd.run.tensors import encode_weights
+from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import probe
 from herd.transport.context import Context
 from tests.inference.serving import remote_policy
@@ -64,9 +65,9 @@ class Run:
 
         until(is_confirmed)
 
-    def service_settings(self, port: int = 0, **own: object) -> RunSettings:
-        values = {"port": port, "paramserver": self.root.endpoint} | own
-        return self.settings.model_copy(update={"inference": self.settings.inference.model_copy(update=values)})
+    def service(self, port: int = 0, settings: RunSettings | None = None) -> ServerProcess:
+        identity = Identity(listen=Endpoint(port=port), addresses={"paramserver": (self.root.endpoint,)})
+        return ServerProcess("inference", self.settings if settings is None else settings, identity)
 
 
 @contextmanager
@@ -105,25 +106,24 @@ def test_games_continue_across_kills_and_stops_of_the_service(tmp_path: Path) ->
     with Context() as context, a_run(tmp_path, context) as run:
         run.publish(7)
         with (
-            ServerProcess("inference", run.service_settings()) as server,
+            run.service() as server,
             closing(client_of(context, server, 3)) as client,
         ):
             answers: list[Answer] = []
             group = Both(run.settings, run.agent, remote_policy(client, answers), range(3))
             play(group, 5)
             assert answers[-1].version == (1, 7)
-            again = run.service_settings(server.port)
             server.process.send_signal(signal.SIGSTOP)
             group.ask()  # the service is killed before it answers
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
-            with ServerProcess("inference", again) as second:
+            with run.service(server.port) as second:
                 group.step()
                 play(group, 5)
                 assert client.num_states_sent == 2
                 until(lambda: second.total("herd_inference_agent_steps_total") == 18)  # a batch is counted after its answers are sent
                 assert second.end(signal.SIGTERM) == 0
-            with ServerProcess("inference", again) as third:
+            with run.service(server.port) as third:
                 play(group, 5)
                 run.publish(8)
                 until(lambda: third.total("herd_weights_updates") == 8)
@@ -138,7 +138,7 @@ def test_games_continue_across_kills_and_stops_of_the_service(tmp_path: Path) ->
 
 def test_requests_wait_until_weights_arrive(tmp_path: Path) -> None:
     with Context() as context, a_run(tmp_path, context) as run, ExitStack() as stack:
-        server = stack.enter_context(ServerProcess("inference", run.service_settings()))
+        server = stack.enter_context(run.service())
         client = stack.enter_context(closing(client_of(context, server, 2)))
         readiness = f"http://127.0.0.1:{server.metrics_port}/readyz"
         group = Both(run.settings, run.agent, remote_policy(client), range(2))
@@ -164,8 +164,8 @@ def test_only_keys_of_actors_may_request_actions(tmp_path: Path) -> None:
         )
         with a_run(tmp_path / "run", publishing, security=security) as run:
             run.publish(1)
-            secured = run.service_settings().model_copy(update={"security": SecuritySettings(curve_keys=keys, curve_client="inference")})
-            with ServerProcess("inference", secured) as server:
+            secured = run.settings.model_copy(update={"security": SecuritySettings(curve_keys=keys, curve_client="inference")})
+            with run.service(settings=secured) as server:
                 with closing(client_of(acting, server, 2)) as client:
                     play(Both(run.settings, run.agent, remote_policy(client), range(2)), 3)
                 with closing(client_of(viewing, server, 2)) as client:
@@ -204,6 +204,7 @@ def test_a_missing_gpu_gives_one_line_and_exit_code_2(tmp_path: Path, monkeypatc
     config = tmp_path / "config.yaml"
     config.write_text("env: {suite: catch}\nnetwork: {torso: mlp}\nactor: {inference: remote, count: 1}\n")
     command = [sys.executable, "-m", "herd_inference", "--config", str(config), "--run_dir", str(tmp_path / "run")]
+    command += ["--paramserver", "tcp://127.0.0.1:1"]
     command += ["--inference.device", "cuda"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     assert done.returncode == 2

@@ -27,6 +27,7 @@ from herd.protocols.unrolls.messages import Ack
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
 from herd.service.exit_codes import EXIT_LOST
+from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import total
 from herd.transport.context import Context
 from tests.failing_disks import no_space_beyond
@@ -44,7 +45,7 @@ class Asking(AskingClient):
     conversation = REPLAY
 
 
-def settings_of(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **sections: object) -> RunSettings:
+def settings_of(run_dir: Path, *, snapshots: float = SLOW_SECONDS, **sections: object) -> RunSettings:
     return RunSettings.model_validate(
         {
             "name": "replayed",
@@ -55,14 +56,15 @@ def settings_of(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS
             "algorithm": {"unroll_length": 7},
             "actor": {"environments": 4},
             "replay": {"kind": "shared", "minimum_fill_agent_steps": 0},
-            "replay_service": {"port": port, "snapshot_interval_seconds": snapshots},
+            "replay_service": {"snapshot_interval_seconds": snapshots},
         }
         | sections
     )
 
 
 def running(run_dir: Path, *, port: int = 0, snapshots: float = SLOW_SECONDS, **sections: object) -> ServerProcess:
-    return ServerProcess("replay", settings_of(run_dir, port=port, snapshots=snapshots, **sections))
+    settings = settings_of(run_dir, snapshots=snapshots, **sections)
+    return ServerProcess("replay", settings, Identity(listen=Endpoint(port=port)))
 
 
 class Learner:

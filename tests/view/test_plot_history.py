@@ -69,12 +69,16 @@ def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: P
         (tmp_path / folder).mkdir()
         return read_run(run_directory(tmp_path / folder, [point(40, 2)], **config)).settings
 
-    sections = {"optimizer": {"learning_rate": 1e-3}, "value_scaling": {"kind": "none"}, "learner": {"batch_size": 4, "port": 7100}}
-    sections["bandit"] = {"ucb_scale": 1.0, "port": 7300}
+    sections = {
+        "optimizer": {"learning_rate": 1e-3},
+        "value_scaling": {"kind": "none"},
+        "learner": {"batch_size": 4, "log_interval_seconds": 5.0},
+    }
+    sections["bandit"] = {"ucb_scale": 1.0, "history_interval_seconds": 60.0}
     first = settings("a", **sections)
     assert {"optimizer.learning_rate": "0.001", "value_scaling.kind": "none", "learner.batch_size": "4"}.items() <= first.items()
     assert first == settings("b", **sections, seed=8, name="other", actor={"count": 9})
-    elsewhere = {"learner": {"batch_size": 4, "port": 9}, "bandit": {"ucb_scale": 1.0, "port": 9}}
+    elsewhere = {"learner": {"batch_size": 4, "log_interval_seconds": 9.0}, "bandit": {"ucb_scale": 1.0, "history_interval_seconds": 9.0}}
     assert first == settings("c", **{**sections, **elsewhere})
     others: dict[str, dict[str, object]] = {
         "optimizer": {"learning_rate": 2e-3},

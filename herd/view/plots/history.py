@@ -29,8 +29,8 @@ _EXPERIMENT_SECTIONS = (
     "population", "env", "network", "action", "algorithm", "loss", "value_scaling", "auxiliary", "optimizer", "replay", "bandit",
 )  # fmt: skip
 _EXPERIMENT_LEARNER = ("batch_size", "sample_reuse")
-_MACHINE_SETTINGS = ("host", "port", "interval_seconds")
-"""Ends of the names of settings that say where a service listens and how often it writes."""
+_MACHINE_SETTINGS = ("interval_seconds",)
+"""Ends of the names of settings that say how often a service writes."""
 # "pong-seed3", "pong_s3": one experiment named by seed, because a run's name is also its directory.
 _SEED_SUFFIX = re.compile(r"[-_.](?:s|seed)[-_]?\d+$")
 
