@@ -154,7 +154,7 @@ class Agent(nn.Module):
         images = None if frames is None else _fold_time(frames)
         numbers = None if vectors is None else vectors.flatten(0, 1)
         features = self.torso(images, numbers, self.compute_dtype).float().unflatten(0, core_reset.shape)
-        features = self._with_side_inputs(features, last_actions, ~core_reset, last_rewards, instructions)
+        features = self._with_side_inputs(features, core_reset, last_actions, last_rewards, instructions)
         features, core_state = self.core(features, core_reset, core_state, num_tail_rows=num_tail_rows, reset_rows=reset_rows)
         action_head = self.policy_head if self.policy_head is not None else self.advantage_head
         assert action_head is not None
@@ -174,12 +174,12 @@ class Agent(nn.Module):
         return inference
 
     def _with_side_inputs(
-        self, features: Tensor, last_actions: Tensor, has_previous: Tensor, last_rewards: Tensor, instructions: Tensor | None
+        self, features: Tensor, core_reset: Tensor, last_actions: Tensor, last_rewards: Tensor, instructions: Tensor | None
     ) -> Tensor:
         """Return features [T, B, F] with the reward, the action and the instruction appended, if the network uses them."""
         parts = [features]
         if self.last_action_and_reward:
-            parts += [last_rewards.unsqueeze(-1), self.distribution.encode(last_actions, has_previous)]
+            parts += [last_rewards.unsqueeze(-1), self.distribution.encode(last_actions, ~core_reset)]
         if self.language is not None:
             if instructions is None:
                 raise ValueError("this network needs instructions, but none were given")
