@@ -317,7 +317,7 @@ def parameter_server_bases(run_id: str, contract: str) -> list[Callable[[Random]
         ]
 
     def lease(random: Random) -> list[bytes]:
-        return [header(LeaseIndex(id=1, run=OTHER_RUN, client=f"{random.getrandbits(64):x}", place=(0, random.choice([None, 5]))))]
+        return [header(LeaseIndex(id=1, run=OTHER_RUN, client=f"{random.getrandbits(64):x}", place=random.choice([None, (0, 5)])))]
 
     def get(run: str, made_with: str) -> Callable[[Random], list[bytes]]:
         return lambda random: [header(GetWeights(id=random.getrandbits(30), run=run, agent=0, contract=made_with, have=None))]
