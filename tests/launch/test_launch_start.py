@@ -52,6 +52,9 @@ class ScriptedWatcher:
     def most_work(self, _pid: int) -> float:
         return 0.0
 
+    def close(self) -> None:
+        pass
+
 
 def test_a_stop_request_is_checked_between_process_starts(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
