@@ -133,6 +133,8 @@ def test_a_missing_key_is_reported_before_anything_starts(tmp_path: Path, comman
     missing = "client-default.secret" if command == "actor" else "server.secret"
     (keys / missing).unlink()
     words = ["--run_dir", str(run_dir), "--security.curve_keys", str(keys)]
+    asked = {"learner": ["paramserver"], "actor": ["learner", "paramserver"]}.get(command, [])
+    words += [word for name in asked for word in (f"--{name}", "tcp://127.0.0.1:1")]
     start = ["herd.cli.main", "train", CATCH] if command == "train" else [f"herd_{command}", "--config", CATCH]
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", *start, *words],
