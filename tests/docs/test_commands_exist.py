@@ -45,7 +45,11 @@ def chart_values() -> dict[str, object]:
 
 
 def is_chart_value(path: tuple[str, ...]) -> bool:
-    value: object = chart_values()
+    """Whether the chart has the value, possibly among the defaults of all components."""
+    return any(_stands_in(values, path) for values in (chart_values(), {path[0]: chart_values()["defaults"]}))
+
+
+def _stands_in(value: object, path: tuple[str, ...]) -> bool:
     for name in path:
         if not isinstance(value, dict) or (value and name not in value):
             return False
