@@ -62,10 +62,6 @@ def counted(name: str, samples: Samples) -> Counter[Outcome]:
             result["malformed", dict(labels)["reason"]] = int(value)
         elif metric == "herd_wire_refused_messages_total":
             result["refused", dict(labels)["reason"]] = int(value)
-    if name in {"bandit", "replay", "inference"}:
-        result["refused", "run"] = int(total(samples, f"herd_{name}_requests_total", outcome="refused"))
-    if name == "population":
-        result["refused", "run"] = int(total(samples, "herd_population_reports_total", outcome="refused"))
     if name == "learner":
         result["rejected", "malformed"] = int(total(samples, "herd_learner_unrolls_dropped_total", reason="malformed"))
     if name == "paramserver":
