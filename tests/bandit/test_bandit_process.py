@@ -105,7 +105,6 @@ def test_the_process_answers_and_exports_metrics(server: Server, connect: Connec
     assert total(samples, "herd_bandit_requests_total", outcome="repeated") == 1
     assert total(samples, "herd_bandit_inverse_temperature_count", **where) == 1
     assert total(samples, "herd_bandit_inverse_temperature_sum", **where) == pytest.approx(handed.inverse_temperature)
-    assert total(samples, "herd_bandit_votes_total", **where) == 49
     tile = "17"  # log(1 + 5) = 1.79
     assert total(samples, "herd_bandit_tile_reports_total", tile=tile, **where) == 3 == total(samples, "herd_bandit_tile_reports_total")
     assert 0 < total(samples, "herd_bandit_tile_value", tile=tile, **where) < 2.0

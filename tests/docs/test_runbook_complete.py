@@ -16,6 +16,7 @@ LOGGING = frozenset({"warning", "error", "exception", "critical", "warn", "warn_
 """Functions and methods that log at warning level or above; in the limited ones the event follows the key."""
 LIMITED = frozenset({"warn", "warn_limited"})
 PASSED_THROUGH = {
+    "herd/components/suites/gymnasium/game.py": 1,  # close() failed, with the error
     "herd/telemetry/logs.py": 2,  # the limited warnings themselves
     "herd/transport/refusals.py": 2,  # lines by reason, which the runbook lists
     "herd/transport/tcp.py": 1,  # events about a client's connection, defined in herd/transport/handshakes.py

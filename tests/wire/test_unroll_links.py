@@ -122,5 +122,5 @@ def test_addresses_are_divided_evenly_among_agents() -> None:
     assert shards_of_agent(endpoints, 2, 1) == ["b0", "b1"]
     assert shards_of_agent(endpoints, 1, 0) == endpoints
     for num_agents in (3, 5):
-        with pytest.raises(ValueError, match=rf"actor\.learner has 4 addresses, .* agents, {num_agents}"):
+        with pytest.raises(ValueError, match=rf"--learner has 4 addresses, .* agents, {num_agents}"):
             shards_of_agent(endpoints, num_agents, 0)
