@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -179,15 +180,16 @@ class Insider:
     def _absurd_shape(self) -> list[bytes]:
         arrays = self._valid()
         name = self._random.choice(sorted(arrays))
-        arrays[name] = np.zeros(self._random.choice([(0,), (1,) * 8, (1, 10_000), (2**16, 1)]), arrays[name].dtype)
+        # A frame is bytes of a layout that both sides know, so what is wrong about it is its length.
+        shapes = [shape for shape in ((0,), (1,) * 8, (1, 10_000), (2**16, 1)) if math.prod(shape) != arrays[name].size]
+        arrays[name] = np.zeros(self._random.choice(shapes), arrays[name].dtype)
         return self._message(arrays)
 
     def _mistyped(self) -> list[bytes]:
         arrays = self._valid()
         name = self._random.choice(sorted(arrays))
-        arrays[name] = arrays[name].astype(
-            self._random.choice([code for code in ("<i2", "<i4", "<i8", "<f4") if code != arrays[name].dtype.str])
-        )
+        codes = [code for code in ("<i2", "<i4", "<i8", "<f4") if np.dtype(code).itemsize != arrays[name].dtype.itemsize]
+        arrays[name] = arrays[name].astype(self._random.choice(codes))
         return self._message(arrays)
 
     def _truncated(self) -> list[bytes]:
