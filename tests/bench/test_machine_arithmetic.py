@@ -104,7 +104,7 @@ def test_every_round_runs_all_stages_and_the_report_gives_the_share_of_the_ceili
     for stage, cost in COSTS.items():
         assert report["stages"][stage]["core_microseconds_per_agent_step"] == pytest.approx(cost)
     assert report["stages"]["system"]["frames_per_second"] == pytest.approx(12_000.0)
-    assert report["settings"]["network"]["torso"] == "deep"
+    assert report["settings"]["network"]["torso"] == {"kind": "deep"}
     out = io.StringIO()
     machine.print_table(report, Console(file=out, width=80))
     for text in (*COSTS, "system", "-10% +10%", "reaches 75% of it", "16,000 env frames/s"):

@@ -230,6 +230,7 @@ def test_an_experiment_as_text_or_map_gives_the_same_settings(file: str, tmp_pat
     path = ROOT / "experiments" / file
     laptop = load_settings([path], [], {})
     shared = with_values("learner.persistence.existingClaim=runs") if laptop.population.strategy == "pbt" else []
+    shared += with_values(f"actor.replicas={max(4, laptop.agents)}")
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"experiment": yaml.safe_load(path.read_text())}, sort_keys=False))
     for engine in ENGINES:

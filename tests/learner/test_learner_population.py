@@ -144,7 +144,7 @@ def test_a_whole_batch_loss_is_copied_with_the_settings(tmp_path: Path) -> None:
         "network": {"torso": "mlp", "core": "none"},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("herd.training.trainer.recommended_micro_batch", lambda *_: 2)
+        patch.setattr("herd.components.torsos.TorsoSettings.micro_batch", lambda *_: 2)
         donor, receiver = _pair(tmp_path, run)
         assert receiver.carry_out(_order(donor, donor.settings.own_values))
         assert receiver.settings.own_values == {"loss.advantage_normalization": "batch"}

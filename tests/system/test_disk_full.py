@@ -15,7 +15,7 @@ from tests.system.three_services import assert_nobody_left, left_in_order, linea
 from tests.system.whole_runs import Run, free_ports, newest_checkpoint_name, pid_of, read_points
 
 WORDS = ("--learner.log_interval_seconds", "0.2", "--learner.checkpoint_interval_seconds", "0.5")
-DISK_BYTES = 24 << 20
+DISK_BYTES = 40 << 20
 """What the check before the start requires, plus a margin. A checkpoint of Catch takes 160 kB; logs and other files some 20 kB."""
 
 

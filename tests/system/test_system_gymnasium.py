@@ -70,7 +70,7 @@ def test_a_suite_of_another_package_can_be_trained(tmp_path: Path, monkeypatch: 
         (["cartpole", "--env.tasks", "mine:make"], "env.tasks mine:make: module mine is neither in"),
         (["cartpole", "--network.torso", "shallow"], "network.torso shallow needs frames, but these observations have none: use mlp"),
         (["cartpole", "--network.torso", "mine:Torso"], "network.torso mine:Torso: module mine is neither in"),
-        (["cartpole", "--network.torso", "shalow"], "network.torso: should be shallow, nature, deep, mlp or module:Class of your own"),
+        (["cartpole", "--network.torso", "shalow"], "network.torso.kind: should be shallow, nature, deep, mlp or custom"),
         (
             ["minigrid-empty", "--env.image_key", "image", "--network.torso", "deep", "--env.vector_keys", "mission"],
             "cannot be converted to a vector",

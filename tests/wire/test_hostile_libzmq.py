@@ -18,7 +18,7 @@ import socket, struct, sys, time, zmq
 from herd.transport import tcp as sockets
 # Servers send no heartbeats, and only the last attack aborts without them. With them the queues alone must protect.
 sockets.KEEP_ALIVE = {**sockets.KEEP_ALIVE, zmq.HEARTBEAT_IVL: 200, zmq.HEARTBEAT_TIMEOUT: 30_000}
-from herd.transport import Client, Server
+from herd.transport import Limits
 from herd.transport.context import Context, Poller
 
 GREETING = b"\\xff" + bytes(8) + b"\\x7f\\x03\\x01" + b"NULL".ljust(20, b"\\0") + bytes(32)
@@ -49,10 +49,10 @@ def serve(seconds):
         while (received := router.receive()) is not None:
             router.send(received[0], [b"answer"])
 
-with Context() as context, Server(context, "tcp://127.0.0.1:*", max_frame_bytes=1 << 20) as router:
+with Context() as context, context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1 << 20)) as router:
     exec(sys.argv[1])
     serve(1.0)
-    with Client(context, router.endpoint, routing_id="honest", max_frame_bytes=1 << 20) as dealer:
+    with context.client(router.endpoint, "honest", Limits(max_frame_bytes=1 << 20)) as dealer:
         while not dealer.send([b"question"]):
             serve(0.05)
             dealer.receive()

@@ -159,18 +159,25 @@ def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
     if not key.variants:
         return True
     variants = section_variants()[key.section]
-    return _mapping(config.get(key.section)).get(variants.discriminator, variants.default) in key.variants
+    section: Any = config
+    for name in key.section.split("."):
+        section = _mapping(_mapping(section).get(name))
+    return section.get(variants.discriminator, variants.default) in key.variants
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by dotted key. A mapping that is itself a setting counts as one value."""
-    mappings = {key.dotted for key in keys_by_variant() if "mapping" in key.kinds}
+    sections = {".".join(key.path[:depth]) for key in keys_by_variant() for depth in range(1, len(key.path))}
     found: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, dict) and name not in mappings:
-            found.update({f"{name}.{inner}": content for inner, content in value.items()})
-        else:
-            found[name] = value
+
+    def descend(settings: Mapping[str, Any], prefix: str) -> None:
+        for name, value in settings.items():
+            if isinstance(value, dict) and prefix + name in sections:
+                descend(value, f"{prefix}{name}.")
+            else:
+                found[prefix + name] = value
+
+    descend(config, "")
     return found
 
 
