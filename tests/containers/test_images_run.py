@@ -126,23 +126,23 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
     settings = [
         "--config=/etc/herd/experiment.yaml",
         "--stop.env_frames=null",
-        "--actor.learner=tcp://the-learner:7100",
-        "--actor.paramserver=tcp://the-paramserver:7200",
-        "--actor.bandit=tcp://the-bandit:7300",
-        "--learner.paramserver=tcp://the-paramserver:7200",
-        "--learner.replay=tcp://the-replay:7400",
         "--learner.queue_batches=4",
         "--replay.kind=shared",
         "--replay.fraction=0.5",
         "--replay.minimum_fill_agent_steps=1000",
     ]
+    paramserver = "--paramserver=tcp://the-paramserver:7200"
+    asked = {
+        "actor": ["--learner=tcp://the-learner:7100", paramserver, "--bandit=tcp://the-bandit:7300"],
+        "learner": [paramserver, "--replay=tcp://the-replay:7400"],
+    }
     started = {}
     for service in RUNNING:
         started[service] = time.monotonic()
         podman(
             *("run", "--detach", "--name", service, *HARDENED, "--network", "herd-test", "--ip", addresses[service], *hosts),
             *("--cpus", CPUS[service], "--memory", "2g", "--volume", f"{service}-run:/var/lib/herd"),
-            *("--volume", f"{EXPERIMENT}:/etc/herd/experiment.yaml:ro", images[service], *settings),
+            *("--volume", f"{EXPERIMENT}:/etc/herd/experiment.yaml:ro", images[service], *settings, *asked.get(service, [])),
         )
     seconds: dict[str, float] = {}
     for service in RUNNING:
