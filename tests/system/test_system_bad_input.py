@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, environment, herd, train
@@ -41,9 +42,10 @@ def test_resuming_with_another_network_is_refused(catch_run: Path) -> None:
 def test_evaluating_with_another_network_is_refused(catch_run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    config = (catch_run / "config.yaml").read_text()
-    assert "core: none" in config
-    (other / "config.yaml").write_text(config.replace("core: none", "core: lstm"))
+    config = yaml.safe_load((catch_run / "config.yaml").read_text())
+    assert config["network"]["core"] == {"kind": "none"}
+    config["network"]["core"] = "lstm"
+    (other / "config.yaml").write_text(yaml.safe_dump(config))
     (other / "checkpoints").symlink_to(catch_run / "checkpoints")
     for command in ("evaluate", "watch"):
         done = herd(command, other)
