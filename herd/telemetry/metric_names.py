@@ -52,8 +52,6 @@ REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "malform
 """What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; broken."""
 DISCARDED_EPISODES_BY = ("hole", "open")
 """Reasons for discarding an episode: an unroll is missing, or open episodes took too much memory."""
-DROPPED_PIECES_BY = ("duplicate", "late")
-"""Reasons for dropping a piece of an episode: replay already has it, or the episode is over."""
 EVICTED_EPISODES_BY = ("capacity", "memory")
 """Limits for which an episode was evicted."""
 REPORT_ANSWERS = ("noted", "ordered")

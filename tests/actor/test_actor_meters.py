@@ -16,7 +16,6 @@ class Client:
     num_unacked: int = 2
     num_rejected: int = 3
     blocked_seconds: float = 0.0
-    credit_unrolls: int = 0
     num_unrolls_resent: int = 0
     bytes_in: int = 0
     bytes_out: int = 0

@@ -152,11 +152,6 @@ class UnrollClient:
         return self._outbox.acked_sequence
 
     @property
-    def credit_unrolls(self) -> int:
-        """Unrolls that may still be sent in this session."""
-        return self._outbox.credit_unrolls
-
-    @property
     def num_unrolls_resent(self) -> int:
         """Number of unrolls sent again after a reconnection."""
         return self._outbox.num_unrolls_resent

@@ -89,11 +89,6 @@ class UnrollLinks:
         return sum(client.num_unacked for client in self._clients)
 
     @property
-    def credit_unrolls(self) -> int:
-        """Unrolls that may still be sent, on all links together."""
-        return sum(client.credit_unrolls for client in self._clients)
-
-    @property
     def num_unrolls_resent(self) -> int:
         """Number of unrolls sent again after a reconnection."""
         return sum(client.num_unrolls_resent for client in self._clients)

@@ -45,10 +45,6 @@ class Answer(Reply):
     """The reply to one request, and what it counted."""
 
     outcome: Outcome = "sampled"
-    agent: int = 0
-    """The requesting client."""
-    num_unrolls: int = 0
-    """Inserted."""
     ages: list[int] = field(default_factory=list)
     """For each sampled unroll or episode: number of agent steps inserted since its episode."""
     sampled_steps: int = 0
@@ -120,14 +116,13 @@ class ReplayHandler:
         return self._sample_episode(message)
 
     def _insert(self, message: InsertUnrolls, payload: Sequence[Frame]) -> Answer:
-        answer = Answer(outcome="inserted", agent=message.agent)
+        answer = Answer(outcome="inserted")
         writer = message.client or ""
         novelty = self._writers.judge(writer, message.id, message.oldest)
         if novelty == "new":
             self._writers.answered(writer, message.id)
             try:
                 self._take(message, payload)
-                answer.num_unrolls = message.num_unrolls
             except MalformedMessage as error:
                 answer.outcome, answer.malformed = "malformed", error
         else:
@@ -172,7 +167,7 @@ class ReplayHandler:
         return Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), self._pieces.pack(arrays, unroll, segment))
 
     def _sample_unrolls(self, message: SampleUnrolls) -> Answer:
-        answer = Answer(agent=message.agent)
+        answer = Answer()
         parts: list[_Part] = []
         num_bytes = 0
         while self._store.num_episodes and len(parts) < message.num_unrolls and num_bytes < MAX_ANSWER_BYTES:
@@ -184,7 +179,7 @@ class ReplayHandler:
         return self._answer(message.id, answer, parts)
 
     def _sample_episode(self, message: SampleEpisode | SamplePart) -> Answer:
-        answer = Answer(agent=message.agent, is_episode=True)
+        answer = Answer(is_episode=True)
         first_step = 0
         if isinstance(message, SamplePart):
             stored, first_step = self._store.find(EpisodeKey(*message.episode)), message.first_step
