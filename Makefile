@@ -30,8 +30,10 @@ train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=
 check: lint typecheck imports  ## Run after every change: style, types, imports, and tests without processes; about two minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "not processes and $(ORDINARY)"
 
+# A test that fails beside others runs once more alone, so that a busy machine is not taken for a defect. Both results are printed.
 test: lint typecheck imports  ## Run all checks and tests; about twenty minutes on two cores.
-	$(BIN)/python -m pytest $(WORKERS) -m "$(ORDINARY)"
+	$(BIN)/python -m pytest $(WORKERS) -m "$(ORDINARY)" || \
+		{ test $$? = 1 && $(BIN)/python -m pytest -x --last-failed -m "$(ORDINARY)"; }
 
 test-slow: $(VENV)/.dev  ## Run the tests with half a core for each worker, as on a slow machine (TESTS=tests/wire, SLOW_CORES=0.5; needs root).
 	$(BIN)/python -m pytest -p tests.slow_machine $(WORKERS) -m "$(ORDINARY)" $(TESTS)

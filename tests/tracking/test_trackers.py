@@ -4,6 +4,7 @@ import io
 import json
 import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,16 @@ def test_two_sessions_form_one_offline_wandb_run(tmp_path: Path, monkeypatch: py
     write(settings, tmp_path)
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # noqa: PLC0415  warns as it loads
 
+    def recorded() -> list[list[Any]]:
+        files = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+        return [[Record.FromString(data) for data in records_of(file.read_bytes())] for file in files]
+
+    # wandb's own process writes the files, and may still be writing when it has answered that the session has ended.
+    limit = time.monotonic() + patient(60)
+    while not all(records and records[-1].WhichOneof("record_type") == "exit" for records in recorded()) and time.monotonic() < limit:
+        time.sleep(0.1)
     runs, curves = set(), []
-    for file in (tmp_path / "wandb").glob("offline-run-*/*.wandb"):
-        records = [Record.FromString(data) for data in records_of(file.read_bytes())]
+    for records in recorded():
         [begun] = [record.run for record in records if record.WhichOneof("record_type") == "run"][:1]
         runs.add((begun.project, begun.display_name, begun.run_id))
         rows = [history_of(record) for record in records if record.WhichOneof("record_type") == "history"]
