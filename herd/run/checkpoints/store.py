@@ -15,7 +15,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, TypeVar
 
-from herd.files import flush_directory
+from herd.files import flush_directory, make_folder
 from herd.run.checkpoints.manifest import (
     FORMAT_VERSION,
     MANIFEST,
@@ -50,7 +50,7 @@ def write_checkpoint(directory: Path, learner_updates: int, files: Mapping[str, 
     listed = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
     manifest = {"format": "herd-checkpoint", "version": FORMAT_VERSION, "learner_updates": learner_updates, "files": listed}
     try:
-        _make_durably(directory)
+        make_folder(directory)
         _remove_leftovers(directory)
         writing.mkdir()
         for name, data in {**files, MANIFEST: json.dumps(manifest, indent=1).encode()}.items():
@@ -108,13 +108,6 @@ def _checkpoints(directory: Path) -> list[Path]:
     except OSError as error:
         raise CheckpointError(f"{directory}: cannot be read: {error.strerror or error}") from error
     return [directory / match[0] for match in sorted(names, key=lambda match: (-int(match[1]), match[2] is not None))]
-
-
-def _make_durably(directory: Path) -> None:
-    """Create a folder, and make its name in the parent folder survive a power cut."""
-    if not directory.is_dir():
-        directory.mkdir(parents=True, exist_ok=True)
-        flush_directory(directory.parent)
 
 
 def _write_durably(path: Path, data: bytes) -> None:

@@ -66,7 +66,7 @@ def save(
     content = file_text(state_text(run=run, tiling=tiling, groups=groups, bandits=bandits, clients=clients))
     newest, previous = directory / STATE, directory / PREVIOUS
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         with suppress(FileNotFoundError):
             newest.replace(previous)
         replace_file(newest, content)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from herd.files import MAX_JSON_BYTES, TEMPORARY, open_file, read_file, replace_file
+from herd.files import MAX_JSON_BYTES, TEMPORARY, make_folder, open_file, read_file, replace_file
 from herd.protocols.replay.pieces import EpisodeKey
 from herd.protocols.replay.samples import PART, PIECE
 from herd.rpc.envelope import Identifier
@@ -142,7 +142,7 @@ class SnapshotFolder:
 
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_folder(self.directory)
             blocks = tuple(map(self._save_block, captured.blocks))
             digest = None
             if captured.open is not None:
