@@ -120,16 +120,8 @@ class Podman:
         self.command(
             [
                 *("buildah", "build", "--isolation", "chroot", "--pull-never", "--timestamp", str(EPOCH)),
-                *(
-                    "--secret",
-                    f"id=pip.conf,src={secret}",
-                    *mounts,
-                    *options,
-                    "--build-arg",
-                    f"BASE={base}",
-                    "--build-arg",
-                    f"SERVICE={service}",
-                ),
+                *("--secret", f"id=pip.conf,src={secret}", *mounts, *options),
+                *("--build-arg", f"BASE={base}", "--build-arg", f"SERVICE={service}"),
                 *("--file", str(DOCKERFILE), "--tag", tag, str(ROOT)),
             ],
             seconds=BUILD_SECONDS,
