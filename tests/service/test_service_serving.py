@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.replay.messages import REPLAY, Inserted, SampleEpisode, StoredEpisodes
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Message
