@@ -23,7 +23,7 @@ from herd_learner.loop import Learner, Prepared
 from herd_learner.population.link import CarriedOut
 from numpy.typing import NDArray
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage
 from herd.training.batch import BatchBuffer

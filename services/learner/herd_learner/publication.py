@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.telemetry.telemetry import Telemetry
     from herd.training.trainer import Trainer
     from herd_learner.group.collectives import ShardGroup

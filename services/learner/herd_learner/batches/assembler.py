@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.protocols.replay.client import ReplayClient
     from herd.protocols.unrolls.arrays import MessagePlan

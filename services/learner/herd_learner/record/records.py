@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.components.trackers.publishing import Trackers
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.run.provenance import Origin
     from herd.training.trainer import Trainer
     from herd_learner.batches.assembler import BatchAssembler
