@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from herd_learner.fitness import FitnessWindow
-from herd_learner.ingest import Ingest, Reply
-from herd_learner.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot, frames_by_task
-from herd_learner.lineage import LineageError, is_stale, keep_lineage, open_lineage
-from herd_learner.member import Member, Membership
-from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.intake.ingest import Ingest, Reply
+from herd_learner.intake.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot, frames_by_task
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
+from herd_learner.population.member import Member, Membership
+from herd_learner.record.lineage import LineageError, is_stale, keep_lineage, open_lineage
 
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
@@ -424,9 +424,7 @@ class Learner:
                 self.member.decline(order, str(error))
                 return
             donor.copies.append(order.number)
-        after = self.member.membership.after(
-            order, theirs, agent=self.agent, learner_updates=self.updates, env_frames=len(self.consumed)
-        )
+        after = self.member.membership.after(order, theirs, agent=self.agent, learner_updates=self.updates, env_frames=len(self.consumed))
         if not self._save(donor, after):
             self.member.decline(order, "its checkpoint could not be written")
             return
