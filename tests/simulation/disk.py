@@ -62,14 +62,18 @@ class Disk:
     """``before`` is called before each operation that changes something, with its name and path; it may raise `Killed` or OSError."""
 
     def __init__(self, before: Callable[[str, str], None], random: Random) -> None:
-        self.names: Names = {"/": None}
-        self._durable: Names = {"/": None}
+        self.names: Names = {"/run": None}
+        self._durable: Names = {"/run": None}
         self._pending: list[tuple[Any, ...]] = []
         """Changes of names that are not durable yet, in order."""
         self._descriptors: dict[int, str | Inode] = {}
         self._next_descriptor = 1000
         self._before = before
         self._random = random
+
+    def exists_already(self, folder: str) -> None:
+        """Begin with a folder that no power failure removes."""
+        self.names[folder] = self._durable[folder] = None
 
     def change(self, what: str, path: str, *rest: Any) -> None:
         self._before(what, path)

@@ -275,7 +275,6 @@ class Learner:
         first = dict(FIRST_SETTINGS[self.agent])
         self.member = Member(Membership(settings=first), window, fitness="episode_return")
         self.settings = first
-        self.run_dir.mkdir(parents=True, exist_ok=True)
         found = newest_accepted(self.run_dir / "checkpoints", self._load)
         serial, snapshot, least = 0, None, 1
         if found is not None:

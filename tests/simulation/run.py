@@ -56,6 +56,8 @@ class Cluster:
         addresses = [REPLICA, REPLICA, ROOT]
         self.actors = [Actor(world, number, addresses[number], self.learners, num_games) for number in range(NUM_ACTORS)]
         self.num_games = num_games
+        for folder in sorted({process.folder for process in world.processes}):
+            world.disk.exists_already(folder)
         for process in [self.root, self.replica, self.bandit, self.replay, self.population, *self.actors]:
             if process is not None:
                 process.start()
@@ -104,8 +106,6 @@ def run(plan: Plan, trace: Callable[[str], None] | None = None) -> Result:
     world.trace = trace
     failure = None
     with _silence(), world.disk.in_use():
-        world.disk.names["/run"] = None
-        world.disk._durable["/run"] = None
         try:
             _run(world)
         except Exception as error:  # noqa: BLE001  whatever a decision raises is a finding

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
-from herd.files import MAX_JSON_BYTES, read_file, replace_file
+from herd.files import MAX_JSON_BYTES, make_folder, read_file, replace_file
 from herd_bandit.saved_state import SavedState, state_text
 from herd_bandit.task_bandit import CENTRAL
 

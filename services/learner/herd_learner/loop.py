@@ -14,6 +14,7 @@ from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
+from herd.files import make_folder
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
@@ -196,7 +197,7 @@ class Learner:
         agent = process.identity.agent or 0
         self._run_dir: Path = agent_directory(settings, agent)
         try:
-            self._run_dir.mkdir(parents=True, exist_ok=True)
+            make_folder(self._run_dir)
         except OSError as error:
             raise BadInputError(f"{self._run_dir}: cannot be created: {error.strerror or error}") from error
         # Shards on one machine share its CPUs.
