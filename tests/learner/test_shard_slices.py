@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
-from herd_learner.group.collectives import share
+from herd_learner.group.collectives import Turn, share
+from herd_learner.loop import Learner
 from herd_learner.publication import deal_tensors
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,3 +35,18 @@ def test_tensors_are_dealt_once_in_slices_of_similar_size(num_bytes: dict[str, i
 def test_dealing_does_not_depend_on_the_order_of_tensors() -> None:
     num_bytes = {"a": 3, "b": 3, "c": 3, "d": 1}
     assert deal_tensors(num_bytes, 2) == deal_tensors(dict(reversed(num_bytes.items())), 2) == [["a", "c"], ["b", "d"]]
+
+
+def test_a_version_that_waited_for_the_one_before_needs_no_further_update() -> None:
+    """While the parameter server is away, updates go on; then all unrolls may be too old, and only a new version brings fresh ones."""
+    learner = mock.MagicMock(_population=None)
+    learner._io.failure = learner._batches.shared = None
+    learner._settings.learner.log_interval_seconds = learner._settings.learner.checkpoint_interval_seconds = 1e9
+    learner._settings.population.report_interval_seconds = 1e9
+    learner._enter_lineage = lambda turn: turn
+    learner._agree.side_effect = [Turn(is_ready=False, may_publish=False), Turn(is_ready=False, may_publish=True), Turn(stop=True)]
+    published: list[int] = []
+    learner._publish.side_effect = lambda: published.append(learner._agree.call_count)
+    learner._publication.is_due = True
+    Learner.train(learner, mock.MagicMock())
+    assert published == [0, 2]

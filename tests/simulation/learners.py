@@ -9,11 +9,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from herd_learner.fitness import FitnessWindow
 from herd_learner.intake.ingest import Ingest, Reply
 from herd_learner.intake.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot, frames_by_task
 from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
-from herd_learner.population.member import Member, Membership
+from herd_learner.population.member import FitnessWindow, Member, Membership
 from herd_learner.record.lineage import LineageError, is_stale, keep_lineage, open_lineage
 
 from herd.protocols.population.client import PopulationClient
@@ -331,6 +330,8 @@ class Learner:
             self._publish()
         if all(shard.unrolls for shard in self.shards):
             self._update()
+        elif self._is_due and self._may_publish:
+            self._publish()
         if self.member.is_new(order):
             assert order is not None
             self._carry_out(order)
@@ -356,8 +357,13 @@ class Learner:
         self.updates += 1
         self.num_updates_ever += 1
         self._is_due |= self.updates % self.world.plan.publish_interval == 0
-        if self._is_due and all(shard.publisher.confirmed or shard.publisher.superseded for shard in self.shards):
+        if self._is_due and self._may_publish:
             self._publish()
+
+    @property
+    def _may_publish(self) -> bool:
+        """Whether all shards' slices of the version before have arrived, or never will."""
+        return len(self.shards) == 1 or all(shard.publisher.confirmed or shard.publisher.superseded for shard in self.shards)
 
     def _publish(self) -> None:
         version, digest = (self.lineage, self.updates), self.model.digest
@@ -409,7 +415,7 @@ class Learner:
         )
 
     def _carry_out(self, order: Order) -> None:
-        """Carry out an order as `herd_learner.population.PopulationLink` does: it is done when its checkpoint is on disk."""
+        """Carry out an order as the product does: it is done when its checkpoint is on disk."""
         world, donor, theirs = self.world, None, None
         if order.copied is not None:
             path = SimPath(f"/run/learner-{order.copied.donor}") / "checkpoints" / f"{order.copied.learner_updates:012d}"

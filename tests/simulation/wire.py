@@ -30,7 +30,7 @@ class Connection:
 class Network:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.delay_seconds = 0.01
+        self.delay_seconds = world.plan.delay_seconds
         self.servers: dict[str, Server] = {}
         self.connections: list[Connection] = []
         self.cut_off: dict[Process, float] = {}

@@ -60,6 +60,8 @@ class Plan:
     max_policy_lag: int | None
     publish_interval: int
     whole_episodes: bool
+    delay_seconds: float
+    """Mean time of a message on the wire."""
     faults: tuple[Fault, ...]
     fault_seconds: float
 
@@ -68,9 +70,9 @@ class Plan:
         """Return the plan of a seed; ``only``: the numbers of the faults that happen."""
         random = Random(f"plan {seed}")
         num_agents, num_shards = random.choice([(1, 2), (1, 2), (2, 1), (2, 2)])
-        seconds = random.choice([10.0, 15.0, 20.0, 20.0, 30.0, 30.0, 40.0, 100.0])
+        seconds = random.choice([6.0, 8.0, 10.0, 10.0, 15.0, 15.0, 20.0, 30.0, 80.0])
         kinds = random.sample(FAULTS, random.randint(0, 6))
-        count = random.randint(1, 14) if kinds else 0
+        count = random.randint(1, 16) if kinds else 0
         faults = sorted((random.uniform(2.0, seconds), random.choice(kinds), random.getrandbits(32)) for _ in range(count))
         return cls(
             seed=seed,
@@ -80,6 +82,7 @@ class Plan:
             max_policy_lag=random.choice([None, None, 4]),
             publish_interval=random.choice([1, 1, 2]),
             whole_episodes=random.random() < 0.5,
+            delay_seconds=random.choice([0.01, 0.05, 0.3]),
             faults=tuple(Fault(*fault) for number, fault in enumerate(faults) if only is None or number in only),
             fault_seconds=seconds,
         )
@@ -249,7 +252,7 @@ class World:
         self._fuses.clear()
         self._full_until = 0.0
         self.network.cut_off.clear()
-        self.network.delay_seconds = 0.01
+        self.network.delay_seconds = self.plan.delay_seconds
         for process in self.processes:
             if process.paused_until > self.now:
                 process.paused_until = self.now
@@ -277,7 +280,7 @@ class World:
                     network.break_(connection)
             case "slow wire":
                 network.delay_seconds = random.choice([0.1, 0.5, 2.0])
-                self.at(self.now + random.uniform(2.0, 20.0), lambda: setattr(network, "delay_seconds", 0.01))
+                self.at(self.now + random.uniform(2.0, 20.0), lambda: setattr(network, "delay_seconds", self.plan.delay_seconds))
             case "kill":
                 process.end()
             case "kill in a write":

@@ -344,6 +344,8 @@ class Learner:
                 self._env_frames += turn.num_frames
                 self._meters.run_env_frames(self._env_frames)
                 unrolls = self._step(unrolls, has_replayed=turn.has_replayed, may_publish=turn.may_publish)
+            elif turn.may_publish and self._publication.is_due:
+                self._publish()  # it waited for the version before; if all unrolls are too old, no update follows without it
             now = time.monotonic()
             if turn.log_due:
                 self._log_point(now - started)
