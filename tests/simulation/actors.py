@@ -102,7 +102,7 @@ class Stint:
                     client.request_credit(count)
             return
         self._play()
-        self._plays_at = self._waits_since = now + actor.world.random.uniform(0.5, 1.5) * UNROLL_SECONDS
+        self._plays_at = self._waits_since = now + actor.world.random.choice([0.1, 1.0, 1.9]) * UNROLL_SECONDS
 
     def close(self) -> None:
         self.links.close()
@@ -123,7 +123,6 @@ class Stint:
         self.actor.newest[self.place.agent] = max(version, self.actor.newest.get(self.place.agent, version))
 
     def _play(self) -> None:
-        world = self.actor.world
         arrays = LAYOUT.allocate(len(self.games))
         episodes: list[EpisodeReport] = []
         marks: list[Mark] = []
@@ -147,12 +146,12 @@ class Stint:
                 num_steps += 1
                 if game.step == game.length:
                     fields["terminated"][step] = True
-                    episodes.append(self._finish(row, game, world))
+                    episodes.append(self._finish(row, game))
             fields["game_reset"][-1] = fields["core_reset"][-1] = game.step == 0
         sent = self.links.send_unrolls(arrays, num_frames=num_steps * ACTION_REPEAT, episodes=episodes)
         self.sent.append((sent.link, sent.sequence, marks))
 
-    def _finish(self, environment: int, game: Game, world: World) -> EpisodeReport:
+    def _finish(self, environment: int, game: Game) -> EpisodeReport:
         actor = self.actor
         actor.num_games[0] += 1
         episode_return = float(actor.num_games[0])

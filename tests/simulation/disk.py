@@ -105,9 +105,9 @@ class Disk:
                 continue
             inode = self.names[name] = self._durable[name]
             if inode is not None:
-                whole, common = inode.data, os.path.commonprefix([inode.data, inode.durable])
-                length = len(common) if len(common) == len(inode.durable) else 0
-                length = self._random.randint(length, max(length, len(whole)))
+                whole = inode.data
+                length = len(inode.durable) if whole.startswith(inode.durable) else 0
+                length = self._random.randint(length, len(whole))
                 lost += len(whole) - length
                 inode.data = inode.durable = whole[:length]
         return lost
@@ -158,7 +158,7 @@ class Disk:
         file.descriptor = descriptor
         return file
 
-    def rmtree(self, path: SimPath, ignore_errors: bool = False) -> None:
+    def rmtree(self, path: SimPath, ignore_errors: bool = False) -> None:  # noqa: ARG002  as in `shutil`
         for name in sorted(_under(self.names, str(path)), reverse=True):
             self.change("unlink", name)
 

@@ -102,6 +102,6 @@ class Invariants:
         if now - root.disturbed_at < 2 * LEASE_SECONDS:
             return  # a restarted root learns from renewals who has which place; a clock that jumps ends leases early
         for other in self._cluster.actors:
-            if other is not actor and other.stint is not None and other.stint.place == stint.place:
-                if min(actor.holds_until, other.holds_until) > now:
-                    raise Violation(f"{actor.name} and {other.name} are both {stint.place}")
+            is_same = other is not actor and other.stint is not None and other.stint.place == stint.place
+            if is_same and min(actor.holds_until, other.holds_until) > now:
+                raise Violation(f"{actor.name} and {other.name} are both {stint.place}")

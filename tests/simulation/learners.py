@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 CAPACITY = 5
 CREDIT_EXPIRES_SECONDS = 20.0
 CHECKPOINT_SECONDS = 5.0
+DRAW_SECONDS = 4.0
 Mark = tuple[int, int, int, int, int]
 """(actor_index, process, environment_slot, episode_id, index_in_episode): which unroll it is."""
 
@@ -90,6 +91,7 @@ class Shard(Process):
 
     def boot(self) -> None:
         """The learner starts all of its shards together, see `begin`."""
+        self._has_begun = False
 
     def restart(self) -> None: ...
 
@@ -97,7 +99,7 @@ class Shard(Process):
         self.learner.ended()
 
     def leave(self) -> None:
-        self.learner.leave(self)
+        self.learner.leave()
 
     def begin(self, ledger: Ledger) -> None:
         world, learner = self.world, self.learner
@@ -126,11 +128,12 @@ class Shard(Process):
         )
         self.inbox = Inbox(self.server, self._on_message, NULL, max_burst=64, clock=self.clock)
         self._answers: list[Reply] = []
+        self._has_begun = True
         self._expires_at = self._draws_at = 0.0
         self._last_part: EpisodePart | None = None
 
     def turn(self) -> None:
-        if self.learner.is_restarting:
+        if not self._has_begun:
             return
         self.inbox.serve_waiting()
         answers, self._answers = self._answers, []
@@ -169,16 +172,16 @@ class Shard(Process):
             self.replay.insert(arrays, 1, np.array([unroll.actor], np.int64))
 
     def _draw(self, now: float) -> None:
-        """Draw from replay now and then; whole games part by part."""
+        """Draw from replay now and then, once it has something; whole games part by part."""
         for sample in self.replay.poll(0.0):
             parts = [sample.part] if isinstance(sample, SampledEpisode) else [unroll.part for unroll in sample.unrolls]
             for part in parts:
                 if part is not None:
                     self._check(part)
             self._last_part = parts[0] if isinstance(sample, SampledEpisode) else None
-        if now < self._draws_at or self.replay.num_requests:
+        if now < self._draws_at or self.replay.num_requests or not self.replay.num_steps_stored:
             return
-        self._draws_at = now + 2.0
+        self._draws_at = now + DRAW_SECONDS
         part = self._last_part
         if part is not None and part.stop_step < part.episode_steps:
             self.replay.request_next(part)
@@ -218,7 +221,10 @@ class Learner:
         self.num_starts = 0
         self.num_updates_ever = 0
         self._serial = 0
-        self.is_restarting = False
+        self.is_restarting = True
+        """Whether its shards are not all there, or have nothing in memory yet."""
+        self._is_expected = False
+        """Whether the supervisor is about to start it again."""
 
     @property
     def run_dir(self) -> Any:
@@ -230,18 +236,19 @@ class Learner:
 
     def start(self) -> None:
         """Start all shards from the newest checkpoint."""
-        self.is_restarting = False
+        self._is_expected = False
         self.num_starts += 1
         for shard in self.shards:
             Process.start(shard)
         if self.world.step(self.shards[0], self._restore):
+            self.is_restarting = False
             self.world.sometimes("a learner continued from its checkpoint", self.updates > 0)
 
     def ended(self) -> None:
         """A shard has ended: the others notice, and the supervisor starts all again."""
-        if self.is_restarting:
+        if self._is_expected:
             return
-        self.is_restarting = True
+        self.is_restarting = self._is_expected = True
         world, random = self.world, self.world.random
 
         def end_others() -> None:
@@ -253,7 +260,7 @@ class Learner:
 
         world.at(world.now + random.choice([0.0, 0.5, 5.0]), end_others)
 
-    def leave(self, first: Shard) -> None:
+    def leave(self) -> None:
         """Write the last checkpoint, when nothing can be acknowledged any more."""
         if self.is_restarting or not self.is_running:
             return
@@ -423,7 +430,7 @@ class Learner:
                 state, donor = self._load(path)
                 theirs = Membership.model_validate(state["population"]["membership"])
                 if order.copied.applied != (0 if theirs.applied is None else theirs.applied.number):
-                    raise CheckpointError("replaced by a checkpoint with other orders")
+                    raise CheckpointError("replaced by a checkpoint with other orders")  # noqa: TRY301  as the product does
             except CheckpointError as error:
                 world.sometimes("an order could not be carried out")
                 self.member.decline(order, str(error))

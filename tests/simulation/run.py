@@ -108,7 +108,7 @@ def run(plan: Plan, trace: Callable[[str], None] | None = None) -> Result:
     with _silence(), world.disk.in_use():
         try:
             _run(world)
-        except Exception as error:  # noqa: BLE001  whatever a decision raises is a finding
+        except Exception as error:  # whatever a decision raises is a finding
             failure = f"at {world.now:.2f} s: {type(error).__name__}: {error}"
             if trace is not None:
                 raise

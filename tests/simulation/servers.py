@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,9 +175,7 @@ class ReplayProcess(Process):
         world = self.world
         replica = Replica(0, 1)
         self.assembler = Assembler(1 << 20)
-        self.store = EpisodeStore(
-            capacity_steps=40, max_bytes=lambda: 1 << 20, unroll_length=LAYOUT.new_steps, log=SegmentLog(4096)
-        )
+        self.store = EpisodeStore(capacity_steps=40, max_bytes=lambda: 1 << 20, unroll_length=LAYOUT.new_steps, log=SegmentLog(4096))
         self.writers: AtMostOnce[None] = AtMostOnce(64, in_order=True)
         self.snapshots = SnapshotFolder(SimPath(self.folder), run=RUN, contract=CONTRACT, replica=replica)
         restored = self.snapshots.load(self.store, self.assembler, self.writers)
@@ -252,7 +251,7 @@ class PopulationProcess(Process):
         if len(events) < self.promised:
             raise Violation(f"the journal has {len(events)} events, and had {self.promised}")
         numbers = [event.number for event in events if isinstance(event, Decided)]
-        if any(a >= b for a, b in zip(numbers, numbers[1:], strict=False)):
+        if any(a >= b for a, b in pairwise(numbers)):
             raise Violation(f"order numbers are not increasing: {numbers}")
         self.world.sometimes("the population continued from its journal", len(events) > 1)
         self.promised = len(events)

@@ -25,6 +25,10 @@ class Connection:
         self.lost_after = [math.inf, math.inf]
         self.newest = [0.0, 0.0]
         self.in_flight = [0, 0]
+        self.late_by = 0.0
+        """Seconds by which messages to the server that were on their way at the end of the connection are late."""
+        self.breaks_after: int | None = None
+        """Messages until it breaks."""
 
 
 class Network:
@@ -61,13 +65,24 @@ class Network:
         world.note("send", connection.number, way, *map(len, copied))
         if not connection.is_silent:
             world.at(arrives, lambda: self._arrive(connection, way, copied))
+        if connection.breaks_after is not None:
+            connection.breaks_after -= 1
+            if connection.breaks_after == 0:
+                when = world.now + world.random.choice([0.5, 1.0, 2.0]) * (arrives - world.now)
+                world.at(when, lambda: self.break_(connection, world.random.choice([0.0, 1.0, 4.0])))
         return True
 
     def _arrive(self, connection: Connection, way: int, frames: list[memoryview]) -> None:
-        world = self.world
         connection.in_flight[way] -= 1
-        if world.now > connection.lost_after[way] or connection.is_silent:
+        if self.world.now > connection.lost_after[way] or connection.is_silent:
             return
+        if way == TO_SERVER and connection.late_by > 0.0:
+            self.world.at(self.world.now + connection.late_by, lambda: self._deliver(connection, way, frames))
+        else:
+            self._deliver(connection, way, frames)
+
+    def _deliver(self, connection: Connection, way: int, frames: list[memoryview]) -> None:
+        world = self.world
         if way == TO_CLIENT:
             if not connection.client.is_closed:
                 connection.client.inbox.append(frames)
@@ -91,6 +106,7 @@ class Network:
         world = self.world
         self.connections.remove(connection)
         connection.lost_after = [min(connection.lost_after[TO_SERVER], world.now + straggling_seconds), world.now]
+        connection.late_by = world.random.uniform(0.0, straggling_seconds)
         connection.server.departed.append(Peer(connection.client.name))
         client = connection.client
         if client.connection is connection:

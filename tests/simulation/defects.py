@@ -1,0 +1,157 @@
+"""Defects planted to show that the world can fail: mistakes of the past, and those that such protocols are known for."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any
+from unittest.mock import patch
+
+import herd_learner.record.lineage
+from herd_bandit.keeper import Keeper
+from herd_learner.intake.ingest import Ingest
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot
+from herd_learner.population.member import Member, Membership
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.store import WeightsStore
+from herd_population.journal import Journal
+
+import herd.files
+import herd.run.checkpoints.store
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.outbox import UnrollOutbox
+from herd.rpc.request import RetryingRequest
+from herd.rpc.serving import AtMostOnce
+from tests.simulation.learners import Learner
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A few words of one function of the product, replaced by others."""
+
+    name: str
+    owner: Any
+    function: str
+    right: str
+    wrong: str
+    seed: int
+    """One that shows it."""
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Let the product have it."""
+        function = inspect.unwrap(getattr(self.owner, self.function))
+        source = dedent(inspect.getsource(function))
+        assert source.count(self.right) == 1, f"{self.function} no longer has {self.right!r}: plant {self.name!r} elsewhere"
+        code = compile("from __future__ import annotations\n" + source.replace(self.right, self.wrong), "<defect>", "exec")
+        names: dict[str, Any] = {}
+        exec(code, function.__globals__, names)
+        wrong = names[self.function]
+        modules = [module for name, module in list(sys.modules.items()) if name.startswith(("herd", "tests.simulation"))]
+        users = [self.owner, *(module for module in modules if vars(module).get(self.function) is function)]
+        patches = [patch.object(user, self.function, wrong) for user in users]
+        for each in patches:
+            each.start()
+        try:
+            yield
+        finally:
+            for each in reversed(patches):
+                each.stop()
+
+
+DEFECTS = (
+    Defect("a message sent again is taken as a new one", Ledger, "judge", "Verdict.DUPLICATE", "Verdict.NEXT", 0),
+    Defect(
+        "a message that is dropped is acknowledged",
+        Ingest,
+        "_on_unrolls_message",
+        'return self._hello_required(peer, "sequence", f"message {message.sequence} is out of sequence")',
+        "return [self._ack(peer, message.sequence)]",
+        0,
+    ),
+    Defect(
+        "messages under way when a session ends are not sent again",
+        UnrollOutbox,
+        "begin_hello",
+        "self._used = self._num_sent = 0",
+        "self._used = 0",
+        0,
+    ),
+    Defect(
+        "unused credit of a session that ended is not granted again",
+        CreditPool,
+        "_forget",
+        "self._granted_unused -= known.unused",
+        "pass",
+        0,
+    ),
+    Defect("a lost request is never repeated", RetryingRequest, "advance", "is_overdue = self._timer.due", "is_overdue = False", 0),
+    Defect("a repeated request takes effect again", AtMostOnce, "judge", "if id <= last:", "if id < last:", 0),
+    Defect(
+        "each shard continues the totals of the whole ledger",
+        LedgerSnapshot,
+        "without_totals",
+        "LedgerSnapshot(accounts=self.accounts)",
+        "self",
+        0,
+    ),
+    Defect(
+        "a holder gets its place back after its lease has expired",
+        PlaceLeases,
+        "_take",
+        " and wanted[1] not in self._indices[wanted[0]]",
+        "",
+        0,
+    ),
+    Defect(
+        "a version gets a slice of another lineage",
+        WeightsStore,
+        "publish",
+        "elif assembly is None or version > assembly.version:",
+        "elif assembly is None or version.updates > assembly.version.updates:",
+        0,
+    ),
+    Defect(
+        "a replica follows a parent that restarted with older weights",
+        WeightsStore,
+        "adopt",
+        "weights.version <= self._visible.version",
+        "weights.version == self._visible.version",
+        0,
+    ),
+    Defect(
+        "a restarted learner goes on in its lineage",
+        herd_learner.record.lineage,
+        "open_lineage",
+        "max((last or 0) + 1, at_least)",
+        "max(last or 0, at_least)",
+        0,
+    ),
+    Defect(
+        "a version that had to wait is only published with a further update",
+        Learner,
+        "train",
+        "elif self._is_due and self._may_publish:",
+        "elif False:",
+        0,
+    ),
+    Defect("the table of counted games is not in the bandit's state", Keeper, "save", "clients=self._window.remembered()", "clients=()", 0),
+    Defect("a file is renamed before its contents are on disk", herd.files, "replace_file", "os.fsync(file.fileno())", "pass", 0),
+    Defect("the name of a new file is not flushed", herd.files, "replace_file", "flush_directory(path.parent)", "pass", 0),
+    Defect("the name of a new folder is not flushed", herd.files, "make_folder", "flush_directory(path.parent)", "pass", 0),
+    Defect(
+        "a checkpoint is renamed before its files are on disk",
+        herd.run.checkpoints.store,
+        "_write_durably",
+        "os.fsync(file.fileno())",
+        "pass",
+        0,
+    ),
+    Defect("an order goes out before it is on disk", Journal, "append", "os.fsync(descriptor)", "pass", 0),
+    Defect("a copy has the ancestors of its receiver", Membership, "after", "(*donor.ancestry, copy)", "(*ancestry, copy)", 0),
+    Defect("an order that was carried out is carried out again", Member, "is_new", "order.number > self", "order.number >= self", 0),
+)
