@@ -42,7 +42,7 @@ class Stint:
         self.actor, self.place, self.learner = actor, place, actor.learners[place.agent]
         self.process_number = world.random.getrandbits(40)
         seams: dict[str, Any] = {"clock": actor.clock, "random": world.random}
-        names = {"run_id": RUN, "agent": place.agent, "contract": CONTRACT}
+        names: dict[str, Any] = {"run_id": RUN, "agent": place.agent, "contract": CONTRACT}
         shards = self.learner.shards
         self.clients = [
             UnrollClient(

@@ -140,8 +140,9 @@ class Disk:
 
     def fstat(self, descriptor: int) -> Any:
         what = self._descriptors[descriptor]
-        is_file = isinstance(what, Inode)
-        return SimpleNamespace(st_mode=stat.S_IFREG if is_file else stat.S_IFDIR, st_size=len(what.data) if is_file else 0)
+        if isinstance(what, Inode):
+            return SimpleNamespace(st_mode=stat.S_IFREG, st_size=len(what.data))
+        return SimpleNamespace(st_mode=stat.S_IFDIR, st_size=0)
 
     def ftruncate(self, descriptor: int, length: int) -> None:
         inode = self._descriptors[descriptor]

@@ -61,16 +61,17 @@ class Invariants:
         for agent, store in enumerate(process.stores):
             if store.visible is None:
                 continue
-            key, version = (process, process.num_starts, agent), tuple(store.visible.version)
+            key = (process, process.num_starts, agent)
+            version = (store.visible.version.lineage, store.visible.version.updates)
             if self._visible.get(key, (0, 0)) > version:
                 raise Violation(f"{process.name} went from {self._visible[key]} back to {version}")
             if self._visible.get(key) == version:
                 continue
-            self._visible[key] = version  # type: ignore[assignment]
+            self._visible[key] = version
             learner = self._cluster.learners[agent]
             contents = [bytes(payload).decode() for payload in store.visible.payloads]
             count = len(learner.shards)
-            expected = [f"{agent} {version} {learner.published.get(version)} {rank}/{count}" for rank in range(count)]  # type: ignore[call-overload]
+            expected = [f"{agent} {version} {learner.published.get(version)} {rank}/{count}" for rank in range(count)]
             if contents != expected:
                 raise Violation(f"{process.name} serves {contents} instead of {expected}")
 

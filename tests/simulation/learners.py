@@ -16,6 +16,7 @@ from herd_learner.population.member import FitnessWindow, Member, Membership
 from herd_learner.record.lineage import LineageError, is_stale, keep_lineage, open_lineage
 
 from herd.protocols.population.client import PopulationClient
+from herd.protocols.population.journal import Settings
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.samples import EpisodePart, SampledEpisode
 from herd.protocols.unrolls.credit import CreditPool
@@ -105,7 +106,7 @@ class Shard(Process):
         world, learner = self.world, self.learner
         self.ledger, self.queue, self.unrolls = ledger, UnrollQueue(), []
         self.server = self.context.server(self.address, Limits())
-        names = {"run_id": RUN, "agent": learner.agent, "contract": CONTRACT}
+        names: dict[str, Any] = {"run_id": RUN, "agent": learner.agent, "contract": CONTRACT}
         seams: dict[str, Any] = {"clock": self.clock, "random": world.random}
         self.publisher = WeightsPublisher(self.context, ROOT, **names, **seams)
         self.replay = ReplayClient(
@@ -278,7 +279,7 @@ class Learner:
     def _restore(self) -> None:
         self.model, self.games, self.consumed, self.updates = Model(), [], [], 0
         window = FitnessWindow(["game"], {}, num_games=2)
-        first = dict(FIRST_SETTINGS[self.agent])
+        first: Settings = {**FIRST_SETTINGS[self.agent]}
         self.member = Member(Membership(settings=first), window, fitness="episode_return")
         self.settings = first
         found = newest_accepted(self.run_dir / "checkpoints", self._load)
@@ -289,7 +290,7 @@ class Learner:
             self.model, self.updates = model, state["updates"]
             self.games, self.consumed = state["games"], [tuple(mark) for mark in state["consumed"]]
             self.member.restore(state["population"], learner_updates=self.updates, env_frames=len(self.consumed))
-            self.settings = dict(self.member.membership.settings)
+            self.settings = self.member.membership.settings
         if serial < self.promised:
             raise Violation(f"agent {self.agent} continued from checkpoint {serial}, and had written {self.promised}")
         try:
@@ -440,7 +441,7 @@ class Learner:
         if not self._save(donor, after):
             self.member.decline(order, "its checkpoint could not be written")
             return
-        self.settings = {setting.key: setting.value for setting in order.settings}  # type: ignore[misc]
+        self.settings = {setting.key: setting.value for setting in order.settings}
         if donor is not None:
             world.sometimes("a member was copied")
             self.model = donor

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import structlog
@@ -170,4 +170,4 @@ def command(plan: Plan) -> str:
     if len(every) == len(plan.faults):
         return words
     chosen = [str(number) for number, fault in enumerate(every) if fault in plan.faults]
-    return f"{words} --only {cast('str', ','.join(chosen)) or 'none'}"
+    return f"{words} --only {','.join(chosen) or 'none'}"

@@ -177,7 +177,8 @@ class ReplayProcess(Process):
         self.assembler = Assembler(1 << 20)
         self.store = EpisodeStore(capacity_steps=40, max_bytes=lambda: 1 << 20, unroll_length=LAYOUT.new_steps, log=SegmentLog(4096))
         self.writers: AtMostOnce[None] = AtMostOnce(64, in_order=True)
-        self.snapshots = SnapshotFolder(SimPath(self.folder), run=RUN, contract=CONTRACT, replica=replica)
+        folder: Any = SimPath(self.folder)
+        self.snapshots = SnapshotFolder(folder, run=RUN, contract=CONTRACT, replica=replica)
         restored = self.snapshots.load(self.store, self.assembler, self.writers)
         if restored.lost:
             raise Violation(f"replay lost a part of its snapshot: {restored.lost}")

@@ -155,7 +155,9 @@ class Server(Socket):
 
     def send(self, peer: Peer, frames: Sequence[Frame]) -> bool:
         connection = self.routes.get(peer)
-        return connection in self.network.connections and self.network.carry(connection, TO_CLIENT, frames, self._limit)  # type: ignore[arg-type]
+        if connection is None or connection not in self.network.connections:
+            return False
+        return self.network.carry(connection, TO_CLIENT, frames, self._limit)
 
     def trust(self, peer: Peer) -> None: ...
 
