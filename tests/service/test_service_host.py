@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from herd.service import host as hardware
@@ -81,7 +82,7 @@ def test_actors_are_pinned_to_their_allowed_cpus_in_turn(monkeypatch: pytest.Mon
 
 def test_other_programs_are_named_if_they_use_a_quarter_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([(10.0, 100.0, 40.0), (20.0, 120.0, 56.0), (30.0, 140.0, 71.0), (40.0, 141.0, 73.0), (40.0, 141.0, 73.0)])
-    monkeypatch.setattr(hardware.psutil, "cpu_count", lambda: 2)
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
     monkeypatch.setattr(hardware.OtherPrograms, "_read", lambda _: next(looks))
     programs = hardware.OtherPrograms()
     assert [programs.line() for _ in range(4)] == ["", "other programs use 0.5 of 2 cores", "", ""]
