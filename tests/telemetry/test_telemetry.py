@@ -8,10 +8,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from herd.protocols.catalogue import render_reference
 
 from herd.protocols import catalogue
 from herd.protocols.bandit import metrics as bandit_metrics
+from herd.protocols.catalogue import render_reference
 from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.telemetry import MetricsEndpointError, Telemetry, metrics
 from herd.telemetry import training as training_metrics
