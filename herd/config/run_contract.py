@@ -37,6 +37,8 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
 
 def objection_of_parts(settings: RunSettings, spec: EnvSpec) -> str | None:
     """Say why the parts of a run cannot play environments of ``spec``, in one sentence that names the setting; None if they can."""
+    if settings.network.language and not spec.instruction_length:
+        return "network.language needs environments with instructions, and these have none"
     parts = (settings.auxiliary, settings.network.torso, settings.network.core, settings.action, settings.loss)
     return next((objection for part in parts if (objection := part.objection(spec)) is not None), None)
 

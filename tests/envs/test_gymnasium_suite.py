@@ -259,7 +259,7 @@ def test_max_episode_steps_truncates_a_users_environment(folder: str) -> None:
         ("floats", {}, None, np.full(4, 0.5)),
         ("tuple", {"flatten": True}, None, np.concatenate([np.eye(50)[1], [0.5, 0.5]])),
         ("text", {"vector_keys": ("near",)}, None, np.arange(3) / 9),
-        ("text", {"vector_keys": ("near",), "scale_integers": False}, None, np.arange(3)),
+        ("text", {"vector_keys": ("near",), "scale_by_bounds": False}, None, np.arange(3)),
         ("board", {}, None, np.full(6, 0.5)),
         ("scores", {}, None, np.array([0.75, 0.5, -7])),
         ("plane", {"flatten": True}, None, np.full(24, 1 / 255)),
