@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.rpc.codec import MalformedMessage
 from herd.service import serving
 from herd.service.identity import Endpoint, Identity
