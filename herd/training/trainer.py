@@ -153,16 +153,19 @@ class Trainer:
     def begin(self, batch: TrainBatch, num_replayed: int) -> None:
         """Prepare a batch; call this only before the first update on it.
 
-        Replayed episodes continue from the previous batch, and the average image is updated with this batch.
+        Replayed episodes continue from the previous batch, and the averages of observations are updated with this batch.
         """
         self._num_replayed = num_replayed
-        if self._replayer is None and self._average is None:
+        moments = self.agent.moments
+        if self._replayer is None and self._average is None and moments is None:
             return
         self._wait_for_copy(batch)
         if self._replayer is not None:
             self._replayer.begin(batch, num_replayed)
         if self._average is not None and batch.frames is not None:
             self._average.update(batch.frames, self._shards.all_reduce_sum)
+        if moments is not None and batch.observations is not None:
+            moments.update(batch.observations, self._shards.all_reduce_sum)
 
     def launch(self, batch: TrainBatch) -> Launched:
         """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
