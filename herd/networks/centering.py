@@ -105,12 +105,11 @@ class RunningMoments(nn.Module):
         """Update with this shard's part of a batch, float32 [R, B, D]; weights of batches as in `AverageImage`."""
         rows = vectors.flatten(0, 1).double()
         total = all_reduce_sum(torch.cat([rows.sum(0), rows.new_full((1,), len(rows))]))
-        rate = (1.0 / (self.num_batches + 1)).clamp(min=SLOWEST_RATE)
+        rate = (1.0 / (self.num_batches.double() + 1)).clamp(min=SLOWEST_RATE)
         before = self.mean.clone()
-        mean_of_batch = total[:-1] / total[-1]
-        self.mean.lerp_(mean_of_batch, rate.double())
+        self.mean.lerp_(total[:-1] / total[-1], rate)
         # Exact for a weighted mean: the old mass around the new mean is its variance plus the square of the shift.
         around = all_reduce_sum((rows - self.mean).square().sum(0)) / total[-1]
-        variance = (self.deviation.square() + (before - self.mean).square()).lerp(around, rate.double())
+        variance = (self.deviation.square() + (before - self.mean).square()).lerp(around, rate)
         self.deviation.copy_(variance.sqrt().clamp(min=_LEAST_VECTOR_DEVIATION))
         self.num_batches.add_(1)

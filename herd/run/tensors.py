@@ -69,8 +69,8 @@ _HEADER = TypeAdapter(dict[str, _Entry])
 def encode_weights(tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> bytes:
     """Return named tensors, on any device and with any strides, as safetensors bytes.
 
-    ``dtype``: floating-point tensors are converted to it, except float64, whose digits are needed; None: no conversion. Raises ``TypeError`` for a tensor with a dtype other than
-    float64, float32, float16, bfloat16, int64, int32 and uint8.
+    ``dtype``: floating-point tensors are converted to it, except float64, whose digits are needed; None: no conversion. Raises
+    ``TypeError`` for a tensor with a dtype other than float64, float32, float16, bfloat16, int64, int32 and uint8.
     """
     header: dict[str, object] = {}
     parts: list[memoryview] = []
