@@ -26,7 +26,7 @@ each_service = pytest.mark.parametrize("service", SERVICES, ids=SERVICE_NAMES)
 def test_hadolint_reports_no_problem() -> None:
     program = Path(sys.executable).with_name("hadolint")
     assert program.exists(), "hadolint is missing: make dev"
-    command = [program, "--no-color", "--failure-threshold", "style", DOCKERFILE]
+    command: list[str | Path] = [program, "--no-color", "--failure-threshold", "style", DOCKERFILE]
     found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=patient(60))
     assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
 
