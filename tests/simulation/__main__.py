@@ -9,8 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
+from tests.simulation.defects import DEFECTS
 from tests.simulation.run import Result, command, run, shrink
 from tests.simulation.world import Plan
 
@@ -23,13 +25,21 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seed", type=int, nargs="?", help="the seed of one history")
     parser.add_argument("--only", help="numbers of the faults that happen, such as 0,3; none: no faults")
+    parser.add_argument("--defect", type=int, help="plant a defect by its number, and end at the first seed that shows it")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--seeds", default="1..200", help="first..last seed of a campaign (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end the campaign after this time")
     options = parser.parse_args(arguments)
-    if options.seed is None:
-        first, last = map(int, options.seeds.split(".."))
-        return _campaign(range(first, last + 1), 60.0 * options.minutes)
+    with nullcontext() if options.defect is None else DEFECTS[options.defect - 1].planted():
+        return _one(options) if options.seed is not None else _many(options)
+
+
+def _many(options: argparse.Namespace) -> int:
+    first, last = map(int, options.seeds.split(".."))
+    return _campaign(range(first, last + 1), 60.0 * options.minutes, ends_at_first=options.defect is not None)
+
+
+def _one(options: argparse.Namespace) -> int:
     only = None
     if options.only is not None:
         only = frozenset() if options.only == "none" else frozenset(map(int, options.only.split(",")))
@@ -46,7 +56,7 @@ def _shrunk(result: Result) -> str:
     return f"with fewest faults: {command(shrink(result.plan, lambda plan: run(plan).failure is not None))}"
 
 
-def _campaign(seeds: range, seconds: float) -> int:
+def _campaign(seeds: range, seconds: float, *, ends_at_first: bool) -> int:
     deadline = time.monotonic() + seconds
     marks: Counter[str] = Counter()
     num_seeds = num_events = num_failures = 0
@@ -56,6 +66,8 @@ def _campaign(seeds: range, seconds: float) -> int:
         if result.failure is not None:
             num_failures += 1
             print(f"violated {result.failure}\n    {command(result.plan)}\n    {_shrunk(result)}", flush=True)
+            if ends_at_first:
+                break
     print(f"{num_seeds} seeds, {num_events} events, {num_failures} violations")
     for mark, number in sorted(marks.items()):
         print(f"{number:10}  {mark}")

@@ -25,7 +25,6 @@ import herd.run.checkpoints.store
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.outbox import UnrollOutbox
 from herd.rpc.request import RetryingRequest
-from herd.rpc.serving import AtMostOnce
 from tests.simulation.learners import Learner
 
 
@@ -90,7 +89,14 @@ DEFECTS = (
         0,
     ),
     Defect("a lost request is never repeated", RetryingRequest, "advance", "is_overdue = self._timer.due", "is_overdue = False", 0),
-    Defect("a repeated request takes effect again", AtMostOnce, "judge", "if id <= last:", "if id < last:", 0),
+    Defect(
+        "an answer to an older request is taken",
+        RetryingRequest,
+        "is_answer",
+        "self.is_pending and message.id == self.request_id",
+        "self.is_pending",
+        0,
+    ),
     Defect(
         "each shard continues the totals of the whole ledger",
         LedgerSnapshot,
@@ -113,14 +119,6 @@ DEFECTS = (
         "publish",
         "elif assembly is None or version > assembly.version:",
         "elif assembly is None or version.updates > assembly.version.updates:",
-        0,
-    ),
-    Defect(
-        "a replica follows a parent that restarted with older weights",
-        WeightsStore,
-        "adopt",
-        "weights.version <= self._visible.version",
-        "weights.version == self._visible.version",
         0,
     ),
     Defect(

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def break_connections(world: World, process: Process, random: Random) -> None:
-    """Some connections break soon, around one of their next messages."""
+    """Some connections break soon, around one of their next messages, and perhaps those that follow them too."""
+    world.network.flaky_until = world.now + random.choice([0.0, 4.0, 10.0])
     connections = world.network.connections
     for connection in random.sample(connections, min(len(connections), random.choice([1, 10, 100]))):
         connection.breaks_after = random.randint(1, 4)
@@ -40,7 +41,10 @@ def slow_wire(world: World, process: Process, random: Random) -> None:
 
 
 def kill(world: World, process: Process, random: Random) -> None:
-    process.end()
+    """A process is killed, or several at once."""
+    for each in [process, *random.sample(world.processes, random.choice([0, 0, 2, len(world.processes)]))]:
+        if each.is_alive:
+            each.end()
 
 
 def kill_in_a_write(world: World, process: Process, random: Random) -> None:
@@ -62,7 +66,7 @@ def stop(world: World, process: Process, random: Random) -> None:
 
 def pause(world: World, process: Process, random: Random) -> None:
     """A process does nothing for a while, perhaps longer than every lease and timeout."""
-    process.paused_until = world.now + random.choice([0.3, 3.0, 16.0, 40.0, 150.0])
+    process.paused_until = world.now + random.choice([0.3, 3.0, 10.0, 25.0, 150.0])
     process.disturbed_at = process.paused_until
 
 

@@ -46,7 +46,7 @@ from tests.simulation.world import NULL, EndedItself, Process, Violation, World
 
 RUN, CONTRACT = "run", "contract"
 ACTION_REPEAT = 4
-LEASE_SECONDS = 12.0
+LEASE_SECONDS = 8.0
 SNAPSHOT_SECONDS = 6.0
 LAYOUT = UnrollLayout(unroll_length=2, frame_stack=1, frame_shape=(1, 1, 1), actions=discrete(2), num_parameters=2, num_tasks=1)
 ROOT, REPLICA, BANDIT_ADDRESS, REPLAY_ADDRESS, POPULATION_ADDRESS = (

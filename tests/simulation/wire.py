@@ -39,6 +39,8 @@ class Network:
         self.connections: list[Connection] = []
         self.cut_off: dict[Process, float] = {}
         """Until when a process can be reached by nobody."""
+        self.flaky_until = 0.0
+        """Until when new connections break after a few messages."""
         self._num_connections = 0
 
     def connect(self, client: Client) -> None:
@@ -52,6 +54,8 @@ class Network:
         self._num_connections += 1
         client.connection = Connection(client, server, self._num_connections)
         client.num_connections += 1
+        if self.flaky_until > world.now:
+            client.connection.breaks_after = world.random.randint(2, 8)
         self.connections.append(client.connection)
         world.wake(client.process)
 
@@ -111,7 +115,7 @@ class Network:
         client = connection.client
         if client.connection is connection:
             client.connection = None
-            world.at(world.now + world.random.uniform(0.02, 0.5), lambda: self.connect(client))
+            world.at(world.now + world.random.uniform(0.02, 0.2), lambda: self.connect(client))
 
     def drop(self, process: Process) -> None:
         """Break all connections of a process, which ends."""

@@ -252,6 +252,7 @@ class World:
         self.fuses.clear()
         self.full_until = 0.0
         self.network.cut_off.clear()
+        self.network.flaky_until = 0.0
         self.network.delay_seconds = self.plan.delay_seconds
         for process in self.processes:
             if process.paused_until > self.now:
