@@ -31,7 +31,7 @@ from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner.batches.assembler import BatchAssembler
 from herd_learner.group.collectives import ShardGroup, Turn, join_group
-from herd_learner.group.rendezvous import NotGatheredError
+from herd_learner.group.rendezvous import NotGatheredError, shared_settings
 from herd_learner.intake.io_thread import IoThread
 from herd_learner.intake.ledger import STALE, frames_by_task
 from herd_learner.intake.meters import IntakeMeters
@@ -105,7 +105,13 @@ def _learn(
 
     telemetry.set_ready(False, "waiting for the other shards" if learner.shards > 1 else "starting")
     try:
-        group = join_group(learner.shards, device=device, timeout_seconds=learner.shard_timeout_seconds, go_on=go_on)
+        group = join_group(
+            learner.shards,
+            device=device,
+            settings=shared_settings(process.settings),
+            timeout_seconds=learner.shard_timeout_seconds,
+            go_on=go_on,
+        )
     except NotGatheredError:
         return  # nothing was begun
     try:
