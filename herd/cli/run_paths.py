@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,25 @@ def check_resumable(settings: RunSettings) -> str:
         return f"{settings.directory} contains no checkpoint: training starts at 0 updates"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"resumes from {found[0]} ({int(found[0].name):,} updates){more}"
+
+
+def finished(settings: RunSettings) -> str | None:
+    """Return a line if the run in ``settings.directory`` has reached ``stop.env_frames``, so that nothing is left to train; else None."""
+    limit = settings.stop.env_frames
+    if limit is None:
+        return None
+    frames = [_trained_frames(directory) for directory in planned_agent_directories(settings)]
+    if min(frames) < limit:
+        return None
+    return f"{settings.directory}: finished at {min(frames):,} of {limit:,} frames: raise --stop.env_frames to train it further"
+
+
+def _trained_frames(directory: Path) -> int:
+    """Return the env frames of an agent's newest checkpoint; 0 if there is none that can be read."""
+    for checkpoint in reversed(checkpoint_folders(directory)):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return int(read_json(checkpoint / "state.json")["statistics"]["env_frames"])
+    return 0
 
 
 def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:
