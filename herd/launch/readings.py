@@ -8,10 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from herd.files import read_json
+from herd.protocols import catalogue
+from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.run.journals import newest_point
 from herd.run.paths import PROCESSES
 from herd.run.processes import metrics_address
-from herd.telemetry import metric_names
+from herd.service.host import OtherPrograms
+from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
 if TYPE_CHECKING:
@@ -20,28 +24,31 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 1.0
 """Seconds between scrapes. A scrape of `_READ` costs a child about a millisecond, a thousandth of one core."""
+_MACHINE_SECONDS = 10.0
+"""Seconds over which the load by other programs is averaged. Reading it takes some milliseconds, as it looks at every process."""
 _TIMEOUT_SECONDS = 0.5
 """Timeout. Localhost answers in milliseconds, but a learner in a long operation may hold the interpreter for tenths of a second."""
 
-_WORK = {str(service): metric.name for service, metric in metric_names.WORK_DONE.items()}
+_WORK = {str(service): metric.name for service, metric in catalogue.WORK_DONE.items()}
 _READ = (
-    *metric_names.WORK_DONE.values(),
-    metric_names.ACTOR_BLOCKED,
-    metric_names.ACTOR_WEIGHTS_WAIT,
-    metric_names.CHECKPOINT_FAILURES,
-    metric_names.EPISODES,
-    metric_names.EPISODE_RETURN,
-    metric_names.HUMAN_NORMALISED,
-    metric_names.LEARNER_ENV_FRAMES,
-    metric_names.LEARNER_STARVED,
-    metric_names.POLICY_LAG,
-    metric_names.PROCESS_CPU,
-    metric_names.PROCESS_RESIDENT_MEMORY,
-    metric_names.QUEUE_CAPACITY,
-    metric_names.QUEUE_DEPTH,
-    metric_names.TASK_ENV_FRAMES,
-    metric_names.WEIGHTS_UPDATES,
-    metric_names.WRITE_FAILURES,
+    *catalogue.WORK_DONE.values(),
+    unroll_metrics.ACTOR_BLOCKED,
+    unroll_metrics.ACTOR_WEIGHTS_WAIT,
+    training_metrics.CHECKPOINT_FAILURES,
+    training_metrics.EPISODES,
+    training_metrics.EPISODE_RETURN,
+    metrics.HEARTBEAT_AGE,
+    training_metrics.HUMAN_NORMALISED,
+    training_metrics.LEARNER_ENV_FRAMES,
+    training_metrics.LEARNER_STARVED,
+    unroll_metrics.POLICY_LAG,
+    metrics.PROCESS_CPU,
+    metrics.PROCESS_RESIDENT_MEMORY,
+    unroll_metrics.QUEUE_CAPACITY,
+    unroll_metrics.QUEUE_DEPTH,
+    training_metrics.TASK_ENV_FRAMES,
+    metrics.WEIGHTS_UPDATES,
+    training_metrics.WRITE_FAILURES,
 )
 """What restarts and views need. The 7,642 series of a bandit with 57 tasks would take 44 ms of its only thread at every scrape."""
 
@@ -52,7 +59,7 @@ class ChildState:
 
     name: str
     state: str
-    """running, restarting, stopping, stopped; or ended, for a shard whose agent's run is over."""
+    """running, restarting, stopping, stopped, given up; or ended, for a shard whose agent's run is over."""
     pid: int | None
     restarts: int
 
@@ -69,6 +76,8 @@ class Readings:
     """Newest line of the first agent's metrics.jsonl; empty before the first line."""
     other_points: tuple[Mapping[str, Any], ...] = ()
     """Newest lines of the other agents; empty before anything was read."""
+    other_programs: str = ""
+    """A line about other programs that keep the machine busy; empty if they do not."""
 
     def of_agent(self, agent: int) -> Readings:
         """Return the readings with the point of another agent."""
@@ -83,13 +92,13 @@ def work_done(child: str, samples: Samples) -> float:
 
 def trains(readings: Readings, child: str) -> bool:
     """Return whether a learner has trained since its process started."""
-    return total(readings.samples.get(child, {}), metric_names.LEARNER_ENV_FRAMES.name) > 0
+    return total(readings.samples.get(child, {}), training_metrics.LEARNER_ENV_FRAMES.name) > 0
 
 
 def read(
     run_dir: Path,
     pids: Mapping[str, int],
-    scrape_endpoint: Callable[[str, float, Sequence[metric_names.Metric]], Samples] = scrape,
+    scrape_endpoint: Callable[[str, float, Sequence[metrics.Metric]], Samples] = scrape,
     agent_directories: Sequence[Path] | None = None,
 ) -> Readings:
     """Scrape every child in ``pids`` that announced itself with this process id, and read the newest point of each agent.
@@ -154,10 +163,13 @@ class Watcher:
         self._thread.join(timeout=2 * _TIMEOUT_SECONDS)
 
     def _run(self) -> None:
+        machine, line, read_at = OtherPrograms(), "", time.monotonic()
         while not self._closed.wait(self._interval_seconds):
+            if time.monotonic() - read_at >= _MACHINE_SECONDS:
+                line, read_at = machine.line(), time.monotonic()
             pids = self._pids
             latest = read(self._run_dir, pids, agent_directories=self._agent_directories)
             # By process, because a child may have been replaced while its answer was on the way.
             work = {pids[name]: work_done(name, samples) for name, samples in latest.samples.items()}
             self._work = {pid: max(self.most_work(pid), work.get(pid, 0.0)) for pid in pids.values()}
-            self._latest = latest
+            self._latest = replace(latest, other_programs=line)

@@ -13,8 +13,8 @@ import pytest
 from herd.config.run import StopSettings
 from herd.launch import readings as launch_readings
 from herd.launch.readings import ChildState, Readings, Watcher, metrics_url, read, work_done
-from herd.telemetry import Telemetry
-from herd.telemetry import metric_names as names
+from herd.protocols import catalogue
+from herd.telemetry import Telemetry, metrics
 from herd.telemetry.scrape import Samples, ScrapeError, parse
 from herd.view.series import Rate
 from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot, SnapshotMaker
@@ -22,11 +22,11 @@ from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot, SnapshotMaker
 CHILDREN = [ChildState("learner-0", "running", 1, 0), ChildState("actor-0", "running", 2, 1), ChildState("actor-1", "running", 3, 0)]
 
 READ_FROM_THE_PROCESS = {
-    names.PROCESS_INFO,
-    names.PROCESS_RESIDENT_MEMORY,
-    names.PROCESS_CPU,
-    names.HEARTBEAT_AGE,
-    names.WEIGHTS_AGE,
+    metrics.PROCESS_INFO,
+    metrics.PROCESS_RESIDENT_MEMORY,
+    metrics.PROCESS_CPU,
+    metrics.HEARTBEAT_AGE,
+    metrics.WEIGHTS_AGE,
 }
 
 
@@ -209,15 +209,15 @@ def test_a_view_needs_no_metrics_that_are_not_read() -> None:
     """The same picture from all metrics of a learner and an actor, and from those that are scraped."""
     for service in ("learner", "actor"):
         telemetry = Telemetry(service, "run")
-        for metric in names.CATALOGUE:
+        for metric in catalogue.CATALOGUE:
             if service in metric.services and metric not in READ_FROM_THE_PROCESS:
                 labels = dict.fromkeys(metric.labels, metric.values[0] if metric.values else "pong")
                 match metric:
-                    case names.CounterMetric():
+                    case metrics.CounterMetric():
                         telemetry.counter(metric, **labels).inc(3)
-                    case names.GaugeMetric():
+                    case metrics.GaugeMetric():
                         telemetry.gauge(metric, **labels).set(4)
-                    case names.HistogramMetric():
+                    case metrics.HistogramMetric():
                         telemetry.histogram(metric, **labels).observe(5)
         every = parse(telemetry.exposition(), service)
         read_only = parse(telemetry.exposition([metric.name for metric in launch_readings._READ]), service)
@@ -230,6 +230,29 @@ def test_a_view_needs_no_metrics_that_are_not_read() -> None:
                 grown = {key: value * growth for key, value in found.items()}
                 pictures.append(maker.make(Readings(at, {f"{service}-0": grown}), child, at))
             assert pictures[0] == pictures[1]
+
+
+def test_a_hanging_process_and_a_busy_machine_are_named() -> None:
+    maker = SnapshotMaker(StopSettings())
+    names = [child.name for child in CHILDREN]
+
+    def look(at: float, *answering: str, **ages: float) -> tuple[tuple[str, ...], list[str]]:
+        found = {name: samples(herd_process_heartbeat_age_ratio=ages.get(name.replace("-", "_"), 0.1)) for name in answering}
+        picture = maker.make(Readings(at, found, other_programs="other programs use 1.9 of 2 cores" if at > 90.0 else ""), CHILDREN, at)
+        return picture.troubles, [child.state for child in picture.children]
+
+    assert look(1.0, "learner-0", "actor-0") == ((), ["running"] * 3)  # actor-1 has not answered yet: it is loading
+    assert look(40.0, "learner-0", "actor-0", actor_0=1.0) == ((), ["running"] * 3)
+    hangs = "actor-0 hangs: its main loop has been silent for longer than it may be"
+    assert look(41.0, "learner-0", "actor-0", actor_0=1.1) == ((hangs,), ["running", "hanging", "running"])
+    assert look(56.0, "learner-0") == ((), ["running"] * 3)
+    assert look(57.0, *names[::2]) == (("actor-0 has not answered for 16 s",), ["running", "hanging", "running"])
+    assert look(91.0, *names) == (("other programs use 1.9 of 2 cores",), ["running"] * 3)
+    replaced = [CHILDREN[0], ChildState("actor-0", "running", 9, 2), ChildState("actor-1", "given up", None, 4)]
+    assert maker.make(Readings(200.0, {"learner-0": {}}), replaced, 1.0).troubles == ("actor-1 was given up: it kept failing",)
+    assert maker.make(Readings(201.0, {"learner-0": samples(herd_learner_write_failures_total=2.0)}), [CHILDREN[0]], 1.0).troubles == (
+        "2 writes failed: is the disk full? (the learner's log says which)",
+    )
 
 
 def test_the_starved_share_is_at_most_1() -> None:
