@@ -111,7 +111,7 @@ def test_the_page_has_all_its_parts(run_dir: Path) -> None:
     (run_dir / "starts.jsonl").write_text(json.dumps(start) + "\n")
     text = Reader(page_of(run_dir)).text
     for part in (
-        "finished",
+        "ended",
         "pong",
         "throughput",
         "total loss",

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from herd.files import replace_file
+from herd.run.journals import best_inverse_temperatures
+from herd.run.paths import whole_run
+from herd.view.parts import parts_of
 from herd.view.report.charts import charts_of
 from herd.view.report.facts import read_facts
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
+    from herd.view.parts import Part
     from herd.view.plots.curves import ReferenceScores
     from herd.view.report.charts import Chart
     from herd.view.report.game import Game
 
 PAGE = "report.html"
 _TEMPLATE = "page.html.jinja"
+_MOST_PICTURES = 4
 _MOST_TASK_CHARTS = 6
 """With more tasks, their panels are collapsed below those of all tasks together."""
 
@@ -66,6 +75,7 @@ def write_page(
         returns=returns[len(folded) :],
         folded=folded,
         learning=learning,
+        parts=[(part, _pictures(whole_run(run_dir), part)) for part in parts_of(whole_run(run_dir))],
         legends=legends,
         game=None if game is None else base64.b64encode(game.gif).decode("ascii"),
         game_caption="" if game is None else game.caption,
@@ -74,6 +84,27 @@ def write_page(
     output.parent.mkdir(parents=True, exist_ok=True)
     replace_file(output, html)
     return Page(output, len(html.encode()))
+
+
+def _pictures(run_dir: Path, part: Part) -> list[tuple[str, str]]:
+    """Draw a part: name and base64 of each picture; a bandit has one for each of the first tasks of each agent."""
+    from herd.files import JournalError  # noqa: PLC0415  as above
+    from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  as above
+    from herd.view.plots.population import plot_population  # noqa: PLC0415  as above
+
+    drawings: dict[str, Callable[[Path], None]] = {}
+    if part.plot == "--population":
+        drawings[""] = partial(plot_population, run_dir)
+    elif part.plot == "--bandit":
+        for agent, task in sorted(best_inverse_temperatures(run_dir))[:_MOST_PICTURES]:
+            drawings[task] = partial(plot_bandit, run_dir, task=task, agent=agent)
+    pictures = []
+    with TemporaryDirectory() as folder:
+        for name, draw in drawings.items():
+            with suppress(JournalError):  # nothing to draw yet
+                draw(Path(folder) / "picture.png")
+                pictures.append((name, base64.b64encode((Path(folder) / "picture.png").read_bytes()).decode("ascii")))
+    return pictures
 
 
 def _learning(agents: list[Path]) -> list[Chart]:
