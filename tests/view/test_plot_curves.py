@@ -222,7 +222,7 @@ def test_population_members_are_named_by_their_numbers(tmp_path: Path) -> None:
 
 
 def test_many_tasks_have_a_panel_each_and_one_of_their_mean_score(tmp_path: Path) -> None:
-    tasks = tuple(f"game_{number}" for number in range(57))
+    tasks = tuple(f"game_{number}" for number in range(14))
     run = make_run(tmp_path, "many", name="many", seed=1, score=2.0, tasks=tasks)
     points = points_of(run)
     for step, point in enumerate(points):
@@ -243,8 +243,8 @@ def test_many_tasks_have_a_panel_each_and_one_of_their_mean_score(tmp_path: Path
     assert together == [(3e6, 0.2), (4e6, 0.3), (5e6, 0.4)]
     assert asked == [("atari", task) for task in tasks]
     height, width, _ = matplotlib.image.imread(tmp_path / "curve.png").shape
-    assert width / 8 > 500  # eight columns of panels stay readable
-    assert height / 8 > 400
+    assert width / 4 > 500  # four columns of panels stay readable, as more would
+    assert height / 4 > 400
 
 
 def test_a_single_task_has_no_panel_of_mean_scores(tmp_path: Path) -> None:
