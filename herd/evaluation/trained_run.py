@@ -12,8 +12,7 @@ from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.sources import take_section
 from herd.evaluation.protocols import EvaluationError
-from herd.run.checkpoints.manifest import CheckpointError
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import CheckpointError, newest_checkpoint
 from herd.run.journals import BANDIT_STATES, best_inverse_temperatures
 from herd.run.paths import CHECKPOINTS, agent_number, config_file, whole_run
 from herd.run.tensors import load_checkpoint, load_into

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.files import read_json
-from herd.run.checkpoints.manifest import CheckpointError, verified_contents
+from herd.run.checkpoints import CheckpointError, verified_contents
 from herd.run.journals import newest_point
 from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
 from herd.run.processes import lives, metrics_address, run_state

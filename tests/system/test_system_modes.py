@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
 from tests.system.whole_runs import train
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import Checkpoint, load_checkpoint
 from herd.service.identity import Endpoint, Identity
 from tests.system.whole_runs import CATCH, SECONDS, Process, free_ports, pid_of, read_points, read_report, until
