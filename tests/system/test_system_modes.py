@@ -44,8 +44,8 @@ def test_credit_before_the_unroll_bounds_policy_lag(tmp_path: Path) -> None:
 
 def test_an_instruction_is_learned_with_zstd_and_bfloat16_weights(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--actor.compression", "zstd")
-    words += ("--learner.weights_dtype", "bfloat16", "--stop.env_frames", "400000", "--optimizer.schedule", "constant")
-    report = train(tmp_path / "run", *words)
+    learning = ("--learner.weights_dtype", "bfloat16", "--stop.env_frames", "400000", "--optimizer.schedule", "constant")
+    report = train(tmp_path / "run", *words, *learning)
     # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.
     assert report["tasks"]["catch_instructed"]["episode_return"]["mean_last_100"] > 0.5
     checkpoint = newest_checkpoint(tmp_path / "run" / "checkpoints")
