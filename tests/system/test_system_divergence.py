@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import is_finite, load_checkpoint
 from tests.system.whole_runs import CATCH, ROOT, herd, read_points, read_report, train
 
