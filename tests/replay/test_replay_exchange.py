@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import io
+import json
 import tempfile
 import tracemalloc
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +28,7 @@ from herd.contract.unroll import Array
 from herd.protocols.compression import compress
 from herd.protocols.replay.messages import Inserted, InsertPieces, Sampled, SampleEpisode
 from herd.protocols.replay.pieces import PieceLayout
-from herd.protocols.replay.records import PART, PIECE, Episode, EpisodeKey, Piece, replica_of
+from herd.protocols.replay.records import PART, PIECE, Episode, EpisodeKey, Piece, read_records, replica_of
 from herd.protocols.replay.samples import EpisodePart
 from herd.rpc.codec import MalformedMessage
 from tests.failing_disks import no_space_beyond
@@ -403,6 +408,76 @@ def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_p
     state = tmp_path / "replay" / "0" / "state.json"
     state.write_text(state.read_text()[:-9])
     assert Process(tmp_path).restored.lost == [f"{state}: is damaged"]
+
+
+def forge_snapshot(directory: Path, file: str, change: Callable[[bytearray], None], **of_state: Any) -> None:
+    """Change a file of the snapshot in ``directory``, and fields of its state or of its only block, and write the right digests."""
+    folder = directory / "replay" / "0"
+    (path,) = folder.glob(file)
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
+    state = json.loads((folder / "state.json").read_bytes())["state"]
+    digest = hashlib.sha256(content).hexdigest()
+    if file == "open.bin":
+        state["open"] = digest
+    else:
+        state["blocks"][0] |= {"sha256": digest} | {name: value for name, value in of_state.items() if name != "blocks"}
+        state["blocks"] *= of_state.get("blocks", 1)
+    text = json.dumps(state)
+    (folder / "state.json").write_text(f'{{"sha256":"{hashlib.sha256(text.encode()).hexdigest()}","state":{text}}}\n')
+
+
+@pytest.mark.parametrize(("name", "value"), FORGED)
+@pytest.mark.parametrize("file", ["block-*", "open.bin"])
+def test_a_forged_record_with_the_right_digest_is_skipped_with_one_line(tmp_path: Path, file: str, name: str, value: int) -> None:
+    if (name, value) == ("agent", 1) or (file == "open.bin" and name == "num_steps"):
+        return  # possible there
+    process = Process(tmp_path)
+    first, *_ = pieces_of(UNROLLS)
+    process.ask(*insertion([first if file == "block-*" else first._replace(num_steps=0)], 1))
+    process.save(is_last=True)
+    forge_snapshot(tmp_path, file, lambda content: forge(content, name, value))
+    again = Process(tmp_path)
+    (line,) = again.restored.lost
+    assert "is damaged: " in line
+    assert again.held() == []
+    assert again.insert(UNROLLS, 2).outcome == "inserted"
+    again.save(is_last=True)
+    assert Process(tmp_path).restored.lost == []
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"blocks": 2}, {"number": 2**62}, {"first": 4}, {"first": 1 << 20}, {"used": 2**62}, {"used": -1}, {"first": 8}],
+    ids=str,
+)
+def test_a_forged_state_with_the_right_digest_is_skipped_with_one_line(process: Process, tmp_path: Path, forged: dict[str, int]) -> None:
+    process.insert(UNROLLS[:2], 1)
+    process.save(is_last=False)
+    forge_snapshot(tmp_path, "block-*", lambda _: None, **forged)
+    again = Process(tmp_path)
+    assert (len(again.restored.lost), again.held()) == (1, [])
+    again.insert(UNROLLS[2:], 2)
+    again.save(is_last=True)
+
+
+def test_an_episode_that_is_stored_twice_or_by_another_replica_is_skipped(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    process.insert(UNROLLS[:2], 1)
+    process.save(is_last=False)
+    (block,) = tmp_path.glob("replay/0/block-*")
+    twice = block.with_name(f"block-0-{2 * block.stat().st_size}.bin")
+    twice.write_bytes(block.read_bytes() * 2)
+    forge_snapshot(tmp_path, twice.name, lambda _: None, used=twice.stat().st_size)
+    assert [line.partition("damaged: ")[2] for line in Process(tmp_path).restored.lost] == ["an episode that is not complete, or twice"]
+    (key,) = process.held()
+    other = Replica(1 - replica_of(key, 2), 2)
+    elsewhere = Process(tmp_path / "two", replica=other)
+    elsewhere.store.append(next(read_records(io.BytesIO(block.read_bytes()).read, block.stat().st_size, process.layout))[1])
+    elsewhere.save(is_last=False)
+    again = Process(tmp_path / "two", replica=other)
+    assert [line.partition("damaged: ")[2] for line in again.restored.lost] == ["an episode of another replica"]
 
 
 def test_open_episodes_are_saved_and_restored_without_a_second_copy_in_memory(tmp_path: Path) -> None:
