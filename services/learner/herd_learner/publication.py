@@ -8,16 +8,17 @@ import torch
 
 from herd.run.tensors import encode_weights
 from herd.training.readback import Readback
-from herd_learner.shards.slices import deal_tensors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from herd.config.run import RunSettings
     from herd.telemetry.telemetry import Telemetry
     from herd.training.trainer import Trainer
-    from herd_learner.io_thread import IoThread
-    from herd_learner.shards.group import ShardGroup
+    from herd_learner.group.collectives import ShardGroup
+    from herd_learner.intake.io_thread import IoThread
 
 
 class Version(NamedTuple):
@@ -58,7 +59,8 @@ class Publication:
             return Version(lineage, learner_updates, encode_weights(dict(zip(names, here, strict=True)), dtype))
 
         chosen = [tensors[name].detach() for name in names]
-        self._versions.send([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in chosen], encoded)
+        # Statistics in float64 and counts in int64 are not rounded.
+        self._versions.send([tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for tensor in chosen], encoded)
         self.is_due = False
         self.lineage = lineage
         self.hand_over(wait=self._waits)
@@ -68,3 +70,14 @@ class Publication:
         for version in self._versions.arrived(wait=wait):
             self._io.publish(*version)
             self._telemetry.set_weights_version(version.lineage, version.learner_updates)
+
+
+def deal_tensors(num_bytes: Mapping[str, int], num_shards: int) -> list[list[str]]:
+    """Return names by shard: the largest tensor goes to the shard with the fewest bytes, equal ones by name, so all shards agree."""
+    slices: list[list[str]] = [[] for _ in range(num_shards)]
+    totals = [0] * num_shards
+    for name in sorted(num_bytes, key=lambda name: (-num_bytes[name], name)):
+        least = totals.index(min(totals))
+        slices[least].append(name)
+        totals[least] += num_bytes[name]
+    return slices
