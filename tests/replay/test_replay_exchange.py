@@ -291,7 +291,7 @@ def test_malformed_pieces_are_acknowledged_and_dropped(process: Process, name: s
     message, whole = insertion(pieces_of(UNROLLS[:2]), 1)
     payload = bytearray(whole)
     forge(payload, name, value)
-    answer = process.ask(message, payload)
+    answer = process.ask(message, bytes(payload))
     assert answer.outcome == "malformed"
     assert isinstance(answer.malformed, MalformedMessage)
     inserted = answer.message

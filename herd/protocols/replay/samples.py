@@ -65,7 +65,8 @@ class EpisodePart:
             MalformedMessage: they do not fit each other or the layout.
 
         """
-        *names, self.task_id, self.episode_steps, self.episode_rows, self.first_step, self.num_steps, _ = part.tolist()
+        numbers: list[int] = list(part.tolist())
+        *names, self.task_id, self.episode_steps, self.episode_rows, self.first_step, self.num_steps, _ = numbers
         self.layout = layout.unroll
         self.key = EpisodeKey(*names)
         self._pieces = pieces
