@@ -13,9 +13,8 @@ from unittest import mock
 
 import msgpack
 import numpy as np
-from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler
-from herd_inference.sessions import Sessions
+from herd_inference.sessions import Batches, Sessions
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
 from herd_paramserver.root import RootHandler

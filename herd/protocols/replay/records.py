@@ -99,7 +99,7 @@ PART = np.dtype(
     [(name, "<i8") for name in (*EpisodeKey._fields, "task_id", "episode_steps", "episode_rows", "first_step", "num_steps", "num_pieces")]
 )
 """A part of an episode: the episode, its size, the part's steps, and the number of its pieces. A record is a part from step 0 on."""
-_PART, _PIECE = struct.Struct(f"<{len(PART)}q"), struct.Struct(f"<{len(PIECE)}q")
+_PART, _PIECE = struct.Struct(f"<{PART.itemsize // 8}q"), struct.Struct(f"<{PIECE.itemsize // 8}q")
 
 
 def replica_of(key: EpisodeKey, num_replicas: int) -> int:
