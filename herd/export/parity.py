@@ -12,6 +12,7 @@ import torch
 from herd.acting.policy import LocalPolicy
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.algorithms.distributions import FORBIDDEN
 from herd.components.suites import make_environments
 from herd.export.network import NEXT_CORE_STATE, VALUES, tensors_of
 from herd.service.host import usable_cpus
@@ -64,9 +65,12 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
             found = dict(zip(names, compute(inputs), strict=True))
             step = network.collect(network.submit(rows))
             expected = {parameters: step.behaviour_parameters, VALUES: step.values, NEXT_CORE_STATE: step.core_state}
+            if rows.action_masks is not None:
+                expected[parameters] = np.where(rows.action_masks, step.behaviour_parameters, np.float32(FORBIDDEN))
             for name in names:
+                counts = np.abs(expected[name]) < -FORBIDDEN  # forbidden actions have no logit of their own
                 differences[name] = _larger(differences[name], np.abs(found[name] - expected[name]).max())
-                largest[name] = _larger(largest[name], np.abs(expected[name]).max())
+                largest[name] = _larger(largest[name], np.abs(expected[name]).max(where=counts, initial=0.0))
             modes = (distribution.at(torch.from_numpy(each[parameters])).mode() for each in (found, expected))
             other_actions += int(torch.ne(*modes).reshape(environments, -1).any(dim=1).sum())
             carried = np.array(found.get(NEXT_CORE_STATE, carried))

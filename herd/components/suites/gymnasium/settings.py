@@ -9,9 +9,12 @@ from pydantic import ConfigDict, Field
 from herd.components.settings import PositiveInt
 from herd.components.suites import Network, SuiteSettings
 
+AUTO, NO_MASK = "auto", "none"
+"""Values of ``env.mask`` that are not entries of observations."""
+
 
 class GymnasiumSettings(SuiteSettings):
-    """Any environment with gymnasium's interface and discrete actions, your own included."""
+    """Any environment with gymnasium's interface, your own included."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")  # kwargs may hold numbers that are not finite
 
@@ -35,6 +38,9 @@ class GymnasiumSettings(SuiteSettings):
     """For observations that are mappings: the entries that are flattened into the vector, in this order."""
     instruction_key: str | None = None
     """For observations that are mappings: the entry that is a text. It is read if ``network.language`` is on."""
+    mask: str = AUTO
+    """Which actions are allowed. ``auto``: as ``info["action_mask"]``, the method ``action_masks()`` or the observations' entry
+    ``action_mask`` says, if the environment has one of them. ``none``: all. Otherwise the entry of the observations that is the mask."""
     flatten: bool = False
     """Flatten the whole observation into one vector."""
     scale_integers: bool = True
@@ -56,6 +62,7 @@ class GymnasiumSettings(SuiteSettings):
         "image_key",
         "vector_keys",
         "instruction_key",
+        "mask",
         "flatten",
         "scale_integers",
         "render",
