@@ -139,7 +139,8 @@ def _floats(space: spaces.Box) -> _Leaf:
     def own(numbers: NDArray[Any]) -> Any:
         mapped = np.where(is_bounded, base + 0.5 * (numbers.astype(np.float64) + 1.0) * width, numbers)
         # Rounding to the environment's dtype must not leave the bounds.
-        return np.clip(np.clip(mapped, low, high).astype(space.dtype).reshape(space.shape), space.low, space.high)
+        rounded = np.clip(mapped, low, high).astype(space.dtype).reshape(space.shape)
+        return np.asarray(np.clip(rounded, space.low, space.high))
 
     return _Leaf(continuous(low.tolist(), high.tolist()), own)
 
