@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import field_validator
+
 from herd.components.actions import ActionSettings
 from herd.components.registry import Part
-from herd.components.settings import PositiveFloat, Section
+from herd.components.settings import PositiveFloat
 
 if TYPE_CHECKING:
     from herd.contract.actions import ActionSpace
     from herd.contract.spaces import EnvSpec
 
 
-class Normals(Section):
+class ContinuousSettings(ActionSettings):
     """How continuous numbers are drawn."""
 
     bounds: Literal["clip", "tanh"] = "clip"
-    """What keeps actions in their bounds. ``clip``: the environment receives the nearest action in the bounds, and learning uses the one
-    that was drawn. ``tanh``: actions are the tanh of what is drawn, which needs two finite bounds for each number."""
+    """What keeps continuous numbers in their bounds. ``clip``: the environment receives the nearest action in the bounds, and learning uses
+    the one that was drawn. ``tanh``: actions are the tanh of what is drawn, which needs two finite bounds for each number."""
     deviation: Literal["parameter", "network"] = "parameter"
     """Standard deviation of what is drawn. ``parameter``: learned, and equal in all observations. ``network``: an output of the network."""
     initial_deviation: PositiveFloat = 1.0
-    """Standard deviation at the start, between 0.007 and 7.3. The bounds of an action are 2 apart."""
+    """Standard deviation at the start, from 0.01 to 7. The bounds of an action are 2 apart."""
 
-    def objection_to(self, space: ActionSpace, key: str) -> str | None:
-        """Say why continuous numbers of ``space`` cannot be drawn so, in a sentence that names the setting below ``key``; None if not."""
-        if self.bounds == "tanh" and not space.is_bounded:
-            return f"{key}.bounds tanh needs two finite bounds for each number, but these environments have actions of {space}"
-        return None
+    @field_validator("initial_deviation")
+    @classmethod
+    def _is_within_the_limits(cls, value: float) -> float:
+        if not 0.01 <= value <= 7.0:
+            raise ValueError("should be from 0.01 to 7")
+        return value
+
+    def objection(self, spec: EnvSpec) -> str | None:
+        """See `PartSettings`."""
+        if (objection := super().objection(spec)) is None and self.bounds == "tanh" and not spec.actions.is_bounded:
+            return f"action.bounds tanh needs two finite bounds for each number, but these environments have actions of {spec.actions}"
+        return objection
 
 
-class NormalSettings(Normals, ActionSettings):
+class NormalSettings(ContinuousSettings):
     """Continuous actions, of a normal distribution for each number."""
 
     kind: Literal["normal"] = "normal"
@@ -44,10 +53,6 @@ class NormalSettings(Normals, ActionSettings):
     def num_parameters(self, space: ActionSpace) -> int:
         """Return 2 N: the means, then the logarithms of the deviations."""
         return 2 * len(space.low)
-
-    def objection(self, spec: EnvSpec) -> str | None:
-        """See `PartSettings`."""
-        return super().objection(spec) or self.objection_to(spec.actions, "action")
 
 
 PART = Part("normal", NormalSettings, f"{__name__}.normal:Normal")

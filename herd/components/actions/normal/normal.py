@@ -12,7 +12,7 @@ from herd.algorithms.distributions import AppliedNormal
 from herd.networks.layers import Dense
 
 if TYPE_CHECKING:
-    from herd.components.actions.normal import Normals
+    from herd.components.actions.normal import ContinuousSettings
     from herd.contract.actions import ActionSpace
     from herd.networks.layers import Initialization
 
@@ -26,7 +26,7 @@ class Normal:
 
     parameters_name = "means_and_log_deviations"
 
-    def __init__(self, settings: Normals, space: ActionSpace) -> None:
+    def __init__(self, settings: ContinuousSettings, space: ActionSpace) -> None:
         self._settings = settings
         self.space = space
         self.num_features = len(space.low)
@@ -57,7 +57,9 @@ class Normal:
 class NormalHead(Dense):
     """The layer that gives other parameters, then the means of normals and the logarithms of their deviations, within their limits."""
 
-    def __init__(self, num_features: int, num_others: int, num_normals: int, settings: Normals, initialization: Initialization) -> None:
+    def __init__(
+        self, num_features: int, num_others: int, num_normals: int, settings: ContinuousSettings, initialization: Initialization
+    ) -> None:
         """``num_others``: number of parameters before those of the normals."""
         is_of_network = settings.deviation == "network"
         # Small weights start with means near 0 and deviations near the initial one for features of any scale.

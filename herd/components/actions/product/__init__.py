@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from herd.components.actions import ActionSettings
-from herd.components.actions.normal import Normals
+from herd.components.actions.normal import ContinuousSettings
 from herd.components.registry import Part
 
 if TYPE_CHECKING:
     from herd.contract.actions import ActionSpace
-    from herd.contract.spaces import EnvSpec
 
 
-class ProductSettings(ActionSettings):
+class ProductSettings(ContinuousSettings):
     """Actions of several numbers: integers by their logits, continuous ones of normal distributions."""
 
     kind: Literal["product"] = "product"
     """Actions of several numbers (``MultiDiscrete``, ``MultiBinary``, ``Tuple``, ``Dict``), each drawn independently: integers by their
     logits, continuous numbers of normal distributions."""
-    normals: Normals = Normals()
-    """Continuous numbers."""
 
     def fits(self, space: ActionSpace) -> bool:
         """See `ActionSettings`."""
@@ -29,10 +25,6 @@ class ProductSettings(ActionSettings):
     def num_parameters(self, space: ActionSpace) -> int:
         """Return the logits of all integers, and two for each continuous number."""
         return sum(count or 2 for count in space.num_choices)
-
-    def objection(self, spec: EnvSpec) -> str | None:
-        """See `PartSettings`."""
-        return super().objection(spec) or self.normals.objection_to(spec.actions, "action.normals")
 
 
 PART = Part("product", ProductSettings, f"{__name__}.product:Product")

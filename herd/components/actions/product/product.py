@@ -30,7 +30,7 @@ class Product:
         self._places = [[place] for place, count in enumerate(choices) if count]
         floats = [place for place, count in enumerate(choices) if not count]
         if floats:
-            self._parts.append(Normal(settings.normals, continuous([space.low[n] for n in floats], [space.high[n] for n in floats])))
+            self._parts.append(Normal(settings, continuous([space.low[n] for n in floats], [space.high[n] for n in floats])))
             self._places.append(floats)
         self._sizes = [part.num_parameters for part in self._parts]
         self._num_normals = len(floats)
@@ -59,5 +59,5 @@ class Product:
         """See `ActionDistribution`. Small weights start near the uniform policy."""
         num_logits = self.num_parameters - 2 * self._num_normals
         if self._num_normals:
-            return NormalHead(num_features, num_logits, self._num_normals, self._settings.normals, initialization)
+            return NormalHead(num_features, num_logits, self._num_normals, self._settings, initialization)
         return Dense(num_features, num_logits, gain=0.01, initialization=initialization)

@@ -64,7 +64,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
 
 def _told(shapes: Mapping[str, tuple[int, ...]], actions: ActionSpace) -> str:
     parts = ", ".join(f"{part} {'x'.join(map(str, shape))}" for part, shape in shapes.items())
-    return f"{parts} and actions of {actions}"
+    return f"{parts}, actions {actions}"
 
 
 def _make(
