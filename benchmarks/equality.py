@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from herd_learner.batching import BatchAssembler
-from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.batches.assembler import BatchAssembler
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 
 from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ("catch", "breakout", "dice-catch", "pong")

@@ -8,9 +8,9 @@ import numpy as np
 from herd_bandit.exchange import ExchangeHandler
 from herd_bandit.population import draw_generator, new_bandits
 from herd_bandit.window import RequestWindow
-from herd_learner.ingest import Ingest
-from herd_learner.ledger import Ledger
-from herd_learner.queue import UnrollQueue
+from herd_learner.intake.ingest import Ingest
+from herd_learner.intake.ledger import Ledger
+from herd_learner.intake.queue import UnrollQueue
 from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
 from herd_paramserver.store import WeightsStore

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.api.training import Source
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.launch.plan import ChildPlan
     from herd.service.identity import Identity
 
@@ -118,7 +118,7 @@ def _take_turns(settings: RunSettings, learner: Identity, actor: Identity, servi
             acted.wait_until_received()
 
     try:
-        import_module("herd_learner.learner").run(settings, learner, stop=services, play=play)
+        import_module("herd_learner.loop").run(settings, learner, stop=services, play=play)
     finally:
         playing.close()
     services.check()

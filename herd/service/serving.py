@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from herd.config.addresses import tcp_address
 from herd.rpc.codec import MalformedMessage, encode, printable
 from herd.rpc.envelope import Refused
-from herd.rpc.serving import Received, RequestRefused, read
+from herd.rpc.serving import Received, Reply, RequestRefused, read
 from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.rpc.codec import Conversation
-    from herd.rpc.serving import Reply, ServedRun
+    from herd.rpc.serving import ServedRun
     from herd.service.identity import Identity
     from herd.service.meters import ServerMeters
     from herd.service.process import ServiceProcess
@@ -86,6 +86,9 @@ class Inbox:
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
+            except Exception:  # an error of this program in one message must not end the service: its client may repeat it
+                self._meters.malformed("other")
+                _warn_failed(peer)
             if self._clock() >= until:
                 return
 
@@ -112,7 +115,14 @@ class RequestInbox(Inbox):
 
     def _reply(self, peer: Peer, frames: Sequence[memoryview]) -> bool:
         try:
-            reply = self._answer(Received(peer, read(self._conversation, self._run, peer, frames), frames[1:]))
+            message = read(self._conversation, self._run, peer, frames)
+            try:
+                reply = self._answer(Received(peer, message, frames[1:]))
+            except (MalformedMessage, RequestRefused):
+                raise
+            except Exception:  # as in `serve_waiting`, with an answer
+                _warn_failed(peer)
+                reply = Reply(Refused(id=message.id, reason="the request failed here: see the error in this server's log"))
         except RequestRefused as error:
             reply = error.reply
         if reply is None:
@@ -180,6 +190,11 @@ def serve(
         free_memory.tick()
         telemetry.beat()
     telemetry.set_ready(False, "stopping")
+
+
+def _warn_failed(peer: Peer) -> None:
+    """Log the error that is being handled, with its traceback."""
+    warn_limited("failed request", "an error of this program: a message could not be processed", peer=_shown(peer), exc_info=True)
 
 
 def _shown(peer: Peer) -> str:

@@ -9,15 +9,15 @@ from unittest import mock
 
 import pytest
 import torch
-from herd_learner.replay_stock import EpisodeStock
+from herd_learner.batches.stock import EpisodeStock
 from herd_replay.assembly import Assembler, Episode, Piece
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
 from herd.protocols.replay.samples import SampledEpisode

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from herd_learner.batching import BatchAssembler
-from herd_learner.queue import QueuedUnroll
+from herd_learner.batches.assembler import BatchAssembler
+from herd_learner.intake.queue import QueuedUnroll
 
 from herd.acting.policy import LocalPolicy
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd.training.batch import BatchBuffer
 from tests.acting.playing import Unroll, make_group, play_unroll

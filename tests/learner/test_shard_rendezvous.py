@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from herd_learner import learner
-from herd_learner.shards import group, rendezvous
-from herd_learner.shards.rendezvous import Membership, Place, join, place_of
+from herd_learner import loop as learner
+from herd_learner.group import collectives as group
+from herd_learner.group import rendezvous
+from herd_learner.group.rendezvous import Membership, Place, join, place_of
 from pydantic import ValidationError
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.startup import BadInputError
 from herd.telemetry.telemetry import Telemetry
 from tests.ipv6 import needs_ipv6

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.settings import RunSettings
-from herd.rpc.codec import MalformedMessage
+from herd.config.run import RunSettings
+from herd.protocols.replay.messages import REPLAY, Inserted, SampleEpisode, StoredEpisodes
+from herd.rpc.codec import MalformedMessage, encode
+from herd.rpc.envelope import Message
+from herd.rpc.serving import Received, Reply, ServedRun
 from herd.service import serving
 from herd.service.identity import Endpoint, Identity
 from herd.service.meters import ServerMeters
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, serve
+from herd.service.serving import Inbox, RequestInbox, serve
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.scrape import Samples, scrape, total
-from herd.transport import Limits
+from herd.transport import Frame, Limits, Peer
 from herd.transport.context import Context, Poller
 
 SECONDS = 30.0
@@ -67,21 +70,54 @@ def server() -> Iterator[Serving]:
         made.telemetry.close()
 
 
-def test_malformed_messages_are_dropped_and_counted(server: Serving, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_messages_and_errors_of_the_handler_are_counted(server: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     taken: list[bytes] = []
 
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
         if frames[0] == b"bad":
             raise MalformedMessage("what a stranger says", "header")
+        if frames[0] == b"bug":
+            raise KeyError("an error of the handler")
         taken.append(bytes(frames[0]))
 
-    server.send(b"one", b"bad", b"two")
+    server.send(b"one", b"bad", b"bug", b"two")
     server.serve_until(server.inbox(handle), lambda: len(taken) == 2)
     assert taken == [b"one", b"two"]
     samples = server.samples()
     assert total(samples, "herd_wire_malformed_messages_total", reason="header") == 1
-    assert total(samples, "herd_wire_received_bytes_total", stream="weights") == 9
+    assert total(samples, "herd_wire_malformed_messages_total", reason="other") == 1
+    assert "KeyError: 'an error of the handler'" in capsys.readouterr().out
+    assert total(samples, "herd_wire_received_bytes_total", stream="weights") == 12
     assert total(samples, "herd_wire_connections") == 1
+
+
+def test_a_request_that_fails_in_the_handler_is_refused_and_the_next_one_answered() -> None:
+    class Waiting:
+        """A socket with two requests."""
+
+        def __init__(self) -> None:
+            self.requests = [SampleEpisode(id=number, run="run", contract="c") for number in (1, 2)]
+            self.sent: list[Message] = []
+
+        def receive(self) -> tuple[Peer, list[memoryview]] | None:
+            return (Peer(b"peer"), [memoryview(encode(self.requests.pop(0))[0])]) if self.requests else None
+
+        def send(self, _peer: Peer, frames: Sequence[Frame]) -> None:
+            self.sent.append(REPLAY.decode(frames[0]))
+
+        def trust(self, peer: Peer) -> None:
+            pass
+
+    def answer(received: Received) -> Reply:
+        if received.message.id == 1:
+            raise ZeroDivisionError
+        return Reply(Inserted(id=received.message.id, sequence=1, stored=StoredEpisodes(num_episodes=0, num_unrolls=0, num_steps=0)))
+
+    telemetry = Telemetry("replay", "run")
+    router = Waiting()
+    run = ServedRun("--replay", "run", "c", range(1))
+    RequestInbox(router, REPLAY, run, answer, ServerMeters(telemetry)).serve_waiting()  # type: ignore[arg-type]
+    assert [(message.type, message.id) for message in router.sent] == [("refused", 1), ("inserted", 2)]
 
 
 def test_a_burst_is_limited_in_messages_and_time() -> None:

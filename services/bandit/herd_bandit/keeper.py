@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from structlog.stdlib import BoundLogger
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd_bandit.meters import Meters
     from herd_bandit.population import TaskBandits
     from herd_bandit.window import RequestWindow

@@ -13,8 +13,8 @@ from herd_bandit.task_bandit import CENTRAL, Groups, Tally, TaskBandit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.config.run import RunSettings
     from herd.config.services import BanditSettings
-    from herd.config.settings import RunSettings
     from herd_bandit.bandits_vote import BanditsVote
 
 TaskBandits = dict[tuple[int, int], TaskBandit]

@@ -17,7 +17,7 @@ from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.window import RequestWindow
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.rpc.serving import Received, Reply
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
