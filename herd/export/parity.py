@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from herd.export.formats import Compute
     from herd.export.network import ExportedPolicy
 
+_SAME_ACTION = 1e-3
+"""Continuous actions that differ by less are the same; integers differ by more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parity:
@@ -71,8 +74,9 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
                 counts = np.abs(expected[name]) < -FORBIDDEN  # forbidden actions have no logit of their own
                 differences[name] = _larger(differences[name], np.abs(found[name] - expected[name]).max())
                 largest[name] = _larger(largest[name], np.abs(expected[name]).max(where=counts, initial=0.0))
-            modes = (distribution.at(torch.from_numpy(each[parameters])).mode() for each in (found, expected))
-            other_actions += int(torch.ne(*modes).reshape(environments, -1).any(dim=1).sum())
+            modes = (distribution.at(torch.from_numpy(each[parameters])).mode().double() for each in (found, expected))
+            same = torch.isclose(*modes, rtol=_SAME_ACTION, atol=_SAME_ACTION)
+            other_actions += int((~same).reshape(environments, -1).any(dim=1).sum())
             carried = np.array(found.get(NEXT_CORE_STATE, carried))
             transition = batch.step(step.actions)
             state.advance(step, transition)
