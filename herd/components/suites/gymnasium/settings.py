@@ -39,8 +39,9 @@ class GymnasiumSettings(SuiteSettings):
     instruction_key: str | None = None
     """For observations that are mappings: the entry that is a text. It is read if ``network.language`` is on."""
     mask: str = AUTO
-    """Which actions are allowed. ``auto``: as ``info["action_mask"]``, the method ``action_masks()`` or the observations' entry
-    ``action_mask`` says, if the environment has one of them. ``none``: all. Otherwise the entry of the observations that is the mask."""
+    """Source of the mask that says which actions are allowed. ``auto``: ``info["action_mask"]``, the method ``action_masks()`` or the
+    observations' entry ``action_mask``, if the environment has one of them. ``none``: all actions are allowed. Otherwise: the entry of the
+    observations with this name."""
     flatten: bool = False
     """Flatten the whole observation into one vector."""
     scale_integers: bool = True
