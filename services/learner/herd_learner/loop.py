@@ -143,6 +143,7 @@ def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, prec
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """Return the device and the precision of convolutions and matrix products."""
+    torch.use_deterministic_algorithms(settings.repeats, warn_only=True)
     device = device_of(settings.learner.device, "learner.device")
     if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.

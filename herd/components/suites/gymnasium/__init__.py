@@ -32,7 +32,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
     except ModuleNotFoundError as error:
         raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
 
-    found = []
+    found, has_bounds = [], True
     for task in dict.fromkeys(settings.tasks):
         game = make_game(settings, task)
         try:
@@ -40,6 +40,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
         finally:
             game.close()
         found.append((game.shapes, actions))
+        has_bounds &= game.has_bounds
         if found[-1] != found[0]:
             raise UnknownTaskError(
                 f"env.tasks: {settings.tasks[0]} and {task} differ in their spaces: {_told(*found[0])}; {_told(*found[-1])}"
@@ -59,6 +60,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
         action_repeat=settings.action_repeat,
         instruction_length=shapes[WORDS][0] if WORDS in shapes else 0,
         vector_size=shapes[VECTOR][0] if VECTOR in shapes else 0,
+        vector_is_bounded=has_bounds,
     )
 
 
@@ -81,6 +83,7 @@ def _make(
         seed=seed,
         num_threads=num_threads,
         processes=settings.vectorization == "async",
+        step_seconds=settings.step_timeout_seconds,
     )
 
 
