@@ -74,8 +74,8 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
                 counts = np.abs(expected[name]) < -FORBIDDEN  # forbidden actions have no logit of their own
                 differences[name] = _larger(differences[name], np.abs(found[name] - expected[name]).max())
                 largest[name] = _larger(largest[name], np.abs(expected[name]).max(where=counts, initial=0.0))
-            modes = (distribution.at(torch.from_numpy(each[parameters])).mode().double() for each in (found, expected))
-            same = torch.isclose(*modes, rtol=_SAME_ACTION, atol=_SAME_ACTION)
+            one, other = (distribution.at(torch.from_numpy(each[parameters])).mode().double() for each in (found, expected))
+            same = torch.isclose(one, other, rtol=_SAME_ACTION, atol=_SAME_ACTION)
             other_actions += int((~same).reshape(environments, -1).any(dim=1).sum())
             carried = np.array(found.get(NEXT_CORE_STATE, carried))
             transition = batch.step(step.actions)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -271,15 +272,15 @@ TASKS = {
 def test_actions_of_every_kind_are_those_of_the_environment(make_run: RunMaker, case: str) -> None:
     task, dtype, shape = TASKS[case]
     run = make_run({"env": {"suite": "gymnasium", "tasks": [task]}, "network": {"torso": "mlp", "last_action_and_reward": True}})
-    make = Dials if case == "masked by a method" else partial(gymnasium.make, task)
+    make: Any = Dials if case == "masked by a method" else partial(gymnasium.make, task)
     one, batch = make(), gymnasium.vector.SyncVectorEnv([make] * 3, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
     policies = herd.load_policy(run, seed=3), herd.load_policy(run, seed=3, num_environments=3)
     observation, info = one.reset(seed=1)
     observations, infos = batch.reset(seed=1)
     for row in range(8):
-        masks = {"masked by info": (info.get("action_mask"), infos.get("action_mask")), "continuous": (None, None)}.get(case)
+        masks: Any = {"masked by info": (info.get("action_mask"), infos.get("action_mask")), "continuous": (None, None)}.get(case)
         if masks is None:
-            masks = one.action_masks(), [each.action_masks() for each in batch.envs]  # type: ignore[attr-defined]
+            masks = one.action_masks(), [each.action_masks() for each in batch.envs]
         if masks[0] is not None and row == 0:
             with pytest.raises(ValueError, match=r"these environments have masks: act\(observation, mask=...\)"):
                 policies[0].act(observation)

@@ -40,8 +40,8 @@ class Product:
 
     def at(self, parameters: Tensor, *, inverse_temperature: Tensor | None = None, mask: Tensor | None = None) -> AppliedProduct:
         """See `ActionDistribution`; a mask has an entry for each value of each number, all of which are integers."""
-        split = parameters.split(self._sizes, dim=-1)
-        masks = [None] * len(split) if mask is None else mask.split(self._sizes, dim=-1)
+        split = torch.split(parameters, self._sizes, dim=-1)
+        masks = [None] * len(split) if mask is None else torch.split(mask, self._sizes, dim=-1)
         each = zip(self._parts, split, masks, strict=True)
         return AppliedProduct(
             [part.at(numbers, inverse_temperature=inverse_temperature, mask=one) for part, numbers, one in each], self._places

@@ -216,7 +216,8 @@ class GameReader:
     def batched(self, actions: Sequence[Any]) -> Any:
         """See `Reader`: as `gymnasium.vector` batches the space of the actions."""
         space = self._game.environment.action_space
-        return concatenate(space, actions, create_empty_array(space, len(actions)))
+        empty: Any = create_empty_array(space, len(actions))
+        return concatenate(space, actions, empty)
 
 
 @lru_cache(maxsize=1024)
