@@ -66,10 +66,12 @@ def test_normals_agree_with_integrals(rows: list[tuple[float, float]], drawn: fl
     entropy = sum(normal_expectation(partial(surprise, pair=pair), *pair) for pair in pairs)
     # With a tanh it is a quadrature with 32 nodes.
     agree(float(policy.entropy()), entropy, atol=2e-3 if is_squashed else 1e-8)
-    ratio = sum(
-        normal_expectation(lambda x, one=one, other=other: log_normal(x, *one) - log_normal(x, *other), *one)
-        for one, other in zip(pairs, other_pairs, strict=True)
-    )
+
+    def log_ratio(x: Any, one: tuple[float, float], other: tuple[float, float]) -> Any:
+        return log_normal(x, *one) - log_normal(x, *other)
+
+    each = zip(pairs, other_pairs, strict=True)
+    ratio = sum(normal_expectation(partial(log_ratio, one=one, other=other), *one) for one, other in each)
     agree(float(policy.kl(behaviour)), ratio, atol=1e-7)
 
 
@@ -84,7 +86,7 @@ def test_gradients_of_normals_agree_with_differences(is_squashed: bool) -> None:
         (found,) = torch.autograd.grad(number(policy), parameters)
 
         def at(flat: np.ndarray, number: Any = number) -> float:
-            moved, _ = normal_of(flat.reshape(2, 2).T.tolist(), is_squashed=is_squashed)
+            moved, _ = normal_of([(mean, deviation) for mean, deviation in flat.reshape(2, 2).T], is_squashed=is_squashed)
             return float(number(moved))
 
         expected = numeric_gradient(at, np.array(rows).T.ravel())
@@ -143,8 +145,8 @@ def test_several_integers_agree_with_the_table_of_all_actions(rows: list[list[tu
     tables = []
     for index in (0, 1):
         probabilities = [np.zeros(len(row)) for row in rows]
-        for probability, row, mask in zip(probabilities, rows, allowed, strict=True):
-            probability[mask] = softmax(np.array([entry[index] for entry in row])[mask])
+        for table, row, where in zip(probabilities, rows, allowed, strict=True):
+            table[where] = softmax(np.array([entry[index] for entry in row])[where])
         tables.append(joint_table(probabilities))
     mask = torch.tensor([is_allowed for row in rows for *_, is_allowed in row]) if is_masked else None
     distribution = ACTIONS.make(ProductSettings(), space)
@@ -201,7 +203,11 @@ def test_integers_beside_continuous_numbers_are_the_sum_of_both() -> None:
     parameters = 0.5 * torch.randn(2, 9, generator=torch.Generator().manual_seed(5))
     policy, other = distribution.at(parameters), distribution.at(parameters + 0.1)
     actions = torch.tensor([[0.3, 2.0, 1.0, -0.7], [7.0, 0.0, 9.0, 0.1]])  # an integer out of range is taken as the nearest
-    parts = (AppliedCategorical(parameters[:, :3]), AppliedCategorical(parameters[:, 3:5]), AppliedNormal(*parameters[:, 5:].chunk(2, -1)))
+    parts: Any = (
+        AppliedCategorical(parameters[:, :3]),
+        AppliedCategorical(parameters[:, 3:5]),
+        AppliedNormal(*parameters[:, 5:].chunk(2, -1)),
+    )
     moved = parameters + 0.1
     others = (AppliedCategorical(moved[:, :3]), AppliedCategorical(moved[:, 3:5]), AppliedNormal(*moved[:, 5:].chunk(2, -1)))
     numbers = (torch.tensor([2, 0]), torch.tensor([1, 1]), actions[:, [0, 3]])

@@ -68,11 +68,11 @@ class Actions:
         if self._groups is None:
             raise ValueError("masks need discrete actions")
         parts = [np.ravel(np.asarray(part)) for part in _arrays(self._space, value)]
-        entries = np.concatenate(parts) if parts else np.zeros(0)
+        entries: NDArray[Any] = np.concatenate(parts) if parts else np.zeros(0)
         expected = sum(self.space.num_choices)
         if entries.shape != (expected,) or entries.dtype.kind not in "biuf":
             raise ValueError(f"a mask has {expected} entries, one for each value of each action, not {entries.size}")
-        return entries != 0
+        return entries.astype(np.bool_)
 
     def leaves_a_choice(self, mask: NDArray[np.bool_]) -> bool:
         """Return whether ``mask`` [M] allows a value of each number."""

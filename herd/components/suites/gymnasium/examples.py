@@ -46,4 +46,5 @@ class Dials(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         return np.stack([self._dials > 0, np.ones_like(self._dials, np.bool_), self._dials < self._last], axis=1).ravel()
 
     def _observation(self) -> NDArray[np.float32]:
-        return np.concatenate([self._targets - self._dials, 2 * self._dials - self._last]).astype(np.float32) / self._last
+        numbers = np.concatenate([self._targets - self._dials, 2 * self._dials - self._last])
+        return (numbers / self._last).astype(np.float32)
