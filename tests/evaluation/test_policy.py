@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -280,7 +280,7 @@ def test_actions_of_every_kind_are_those_of_the_environment(make_run: RunMaker, 
     for row in range(8):
         masks: Any = {"masked by info": (info.get("action_mask"), infos.get("action_mask")), "continuous": (None, None)}.get(case)
         if masks is None:
-            masks = one.action_masks(), [each.action_masks() for each in batch.envs]
+            masks = one.action_masks(), [each.action_masks() for each in cast("Any", batch.envs)]
         if masks[0] is not None and row == 0:
             with pytest.raises(ValueError, match=r"these environments have masks: act\(observation, mask=...\)"):
                 policies[0].act(observation)
