@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
@@ -86,8 +87,16 @@ class Inbox:
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
+            except Exception:  # one request that a defect cannot cope with must not end the service for all others
+                self._fail(peer)
             if self._clock() >= until:
                 return
+
+    def _fail(self, peer: Peer, request: int = 0) -> None:
+        """Count and log the exception of one message, and refuse it under its number, if it has one."""
+        self._meters.refused("fault")
+        warn_limited("fault", "a message caused an error and was refused", peer=_shown(peer), traceback=traceback.format_exc())
+        self._router.send(peer, encode(Refused(id=request, reason="this server failed at this message: its log has the error")))
 
 
 class RequestInbox(Inbox):
@@ -112,7 +121,14 @@ class RequestInbox(Inbox):
 
     def _reply(self, peer: Peer, frames: Sequence[memoryview]) -> bool:
         try:
-            reply = self._answer(Received(peer, read(self._conversation, self._run, peer, frames), frames[1:]))
+            message = read(self._conversation, self._run, peer, frames)
+            try:
+                reply = self._answer(Received(peer, message, frames[1:]))
+            except (MalformedMessage, RequestRefused):
+                raise
+            except Exception:
+                self._fail(peer, message.id)
+                return False
         except RequestRefused as error:
             reply = error.reply
         if reply is None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 import socket
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from herd.config.settings import RunSettings
-from herd.rpc.codec import MalformedMessage
+from herd.protocols.weights.messages import WEIGHTS, ReleaseIndex
+from herd.rpc.codec import Conversation, MalformedMessage, encode
+from herd.rpc.envelope import Refused
+from herd.rpc.serving import Received, Reply, ServedRun
 from herd.service import serving
 from herd.service.identity import Endpoint, Identity
 from herd.service.meters import ServerMeters
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, serve
+from herd.service.serving import Inbox, RequestInbox, serve
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.scrape import Samples, scrape, total
@@ -82,6 +86,37 @@ def test_malformed_messages_are_dropped_and_counted(server: Serving, caplog: pyt
     assert total(samples, "herd_wire_malformed_messages_total", reason="header") == 1
     assert total(samples, "herd_wire_received_bytes_total", stream="weights") == 9
     assert total(samples, "herd_wire_connections") == 1
+
+
+def test_an_error_in_one_request_is_counted_and_refused_and_ends_nothing(server: Serving) -> None:
+    """Whatever a handler raises: the session of a learner has no numbers, a request is refused under its own."""
+    taken: list[bytes] = []
+
+    def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
+        taken.append(bytes(frames[0]))
+        if frames[0] == b"bad":
+            raise ZeroDivisionError("a defect")
+
+    def fail(_received: Received) -> Reply:
+        taken.append(b"request")
+        raise struct.error("a defect")
+
+    def refusal() -> Refused:
+        assert server.client.wait(SECONDS)
+        frames = server.client.receive()
+        assert frames is not None
+        message = Conversation("test").decode(frames[0])
+        assert isinstance(message, Refused)
+        return message
+
+    server.send(b"one", b"bad", b"two")
+    server.serve_until(server.inbox(handle), lambda: len(taken) == 3)
+    assert refusal().id == 0
+    server.send(*(encode(ReleaseIndex(id=number, run="run", client="me"))[0] for number in (7, 8)))
+    run = ServedRun("--paramserver", "run", "c", range(1))
+    server.serve_until(RequestInbox(server.router, WEIGHTS, run, fail, server.meters), lambda: len(taken) == 5)
+    assert [refusal().id, refusal().id] == [7, 8]
+    assert total(server.samples(), "herd_wire_refused_messages_total", reason="fault") == 3
 
 
 def test_a_burst_is_limited_in_messages_and_time() -> None:

@@ -154,3 +154,11 @@ def test_the_client_silent_longest_is_forgotten() -> None:
     once.answered("c", 1)
     assert list(once.all()) == [("b", 4), ("c", 1)]
     assert once.judge("a", 1) == "new"
+    sized: AtMostOnce[str] = AtMostOnce(9, entries_of=lambda reply: len(reply or ""))
+    for client, reply in (("a", "12345"), ("b", "1"), ("a", "1234567"), ("b", "12")):
+        sized.answered(client, 1, reply)
+    assert (len(sized), sized.num_entries) == (2, 9)
+    sized.answered("c", 1, "1")
+    assert (list(sized.all()), sized.num_entries) == ([("b", 1), ("c", 1)], 3)
+    sized.answered("b", 2, "x" * 50)  # a single client may exceed the bound
+    assert (list(sized.all()), sized.num_entries) == ([("b", 2)], 50)
