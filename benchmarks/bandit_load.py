@@ -33,8 +33,8 @@ import psutil
 
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
+from herd.config.run import RunSettings
 from herd.config.run_contract import contract_digest
-from herd.config.settings import RunSettings
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES

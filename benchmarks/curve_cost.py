@@ -31,8 +31,8 @@ from benchmarks.machine.transport import measure_transport
 from herd.cli.keys import make_keys
 from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
+from herd.config.run import RunSettings, SecuritySettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings, SecuritySettings
 from herd.service.host import describe_hardware
 from herd.transport import Client, Limits
 from herd.transport.context import Context, Poller, Waker

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ("catch", "breakout", "dice-catch", "pong")

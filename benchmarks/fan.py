@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS = 0.02

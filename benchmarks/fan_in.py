@@ -56,7 +56,7 @@ from herd.telemetry.telemetry import Telemetry
 from herd.transport.context import Context
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 WARMUP_SECONDS = 2.0
 FINISH_SECONDS = 120.0

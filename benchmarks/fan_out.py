@@ -48,7 +48,7 @@ from herd.telemetry.scrape import scrape, total
 from herd.transport.context import Context
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 IDLE_SECONDS = 2.0
 """Duration of the measurement of servers without clients."""

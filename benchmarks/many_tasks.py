@@ -22,7 +22,7 @@ from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings, load_settings
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 WARMUP_SECONDS = 10.0
 

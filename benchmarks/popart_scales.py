@@ -28,7 +28,7 @@ from benchmarks.intervals import Estimate, estimate
 from benchmarks.popart_picture import draw
 from herd.components.suites import make_environments
 from herd.components.suites.api import Observation, Transition
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from herd.telemetry.scrape import scrape, total
 from herd.transport.context import Context
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.unroll import Array, UnrollLayout
 
 START_SECONDS = 60.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import LocalPolicy
     from herd.components.suites.api import BatchedEnvironment, Transition
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.contract.unroll import Array, UnrollLayout
 

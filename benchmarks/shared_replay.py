@@ -29,7 +29,7 @@ from herd.view.plots.history import read_run
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 Pair = dict[str, dict[str, float]]
 """Figures of an agent, by name: ``shared`` with the others, ``alone`` in its twin."""

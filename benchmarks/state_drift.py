@@ -31,7 +31,7 @@ from herd.training.trainer import Trainer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.unroll import Array
 
 LEAST_NORM = 1e-3

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from herd.components.actions.api import ActionDistribution
     from herd.components.cores.api import Core
     from herd.components.losses import Head
-    from herd.config.settings import NetworkSettings, RunSettings
+    from herd.config.run import NetworkSettings, RunSettings
     from herd.contract.spaces import EnvSpec
 
 JOINT_SIZE = 256

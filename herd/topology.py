@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from herd.config.addresses import ServerName, ServiceName
     from herd.config.curve_keys import Role
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 METRICS_PORT = 9400
 """Port of metrics and probes in every container."""

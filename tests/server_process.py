@@ -13,8 +13,8 @@ from typing import ClassVar, Self, TypeVar
 
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
+from herd.config.run import RunSettings
 from herd.config.run_contract import contract_digest
-from herd.config.settings import RunSettings
 from herd.rpc.codec import Conversation, encode
 from herd.rpc.envelope import Message
 from herd.service.identity import Identity

@@ -31,8 +31,8 @@ from herd.cli.keys import make_keys
 from herd.components.suites import environment_spec
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
+from herd.config.run import SecuritySettings
 from herd.config.run_contract import contract_digest
-from herd.config.settings import SecuritySettings
 from herd.protocols.weights.messages import GetWeights, PublishSlice
 from herd.rpc.codec import encode
 from herd.telemetry.scrape import scrape, total

@@ -28,7 +28,7 @@ from herd.service.host import describe_hardware, usable_cpus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 SYSTEM = "system"
 # After this time the learner's first updates are done, the queues are full, and games no longer start at the same time.

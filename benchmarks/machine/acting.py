@@ -10,7 +10,7 @@ from benchmarks.machine.measurement import Measurement, measure
 from herd.components.suites import environment_spec, make_environments
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 # Actions are drawn in advance, so that drawing them is not measured. Their number is prime, so that they differ in each unroll.
 NUM_DRAWN_ACTIONS = 997

@@ -37,7 +37,7 @@ from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.launch.plan import ChildPlan
 
 START_SECONDS = 180.0

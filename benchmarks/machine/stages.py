@@ -27,7 +27,7 @@ from herd.service.signals import STOPPING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 # Stage -> its function and options. One thread each, so that the result is a cost per core.
 STAGES = {

@@ -11,7 +11,7 @@ from herd.components.suites import environment_spec
 from herd.config.run_contract import run_layout
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 # Two batches, so that neither is still in the cache when it is used again.
 NUM_BATCHES = 2

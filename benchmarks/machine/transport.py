@@ -22,7 +22,7 @@ from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller, Waker
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.unroll import UnrollLayout
     from herd.rpc.envelope import Message
     from herd.transport import Frame

@@ -29,7 +29,7 @@ from herd.transport.tcp import SILENCE_MILLISECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 OWN_SETTINGS = (
     ("--actor.count", "2"),  # a fault hits one of them, and the other must continue

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.agent import Agent
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.unroll import Array
 
 

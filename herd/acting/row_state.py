@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from herd.acting.policy import PolicyStep
     from herd.acting.temperatures import Temperatures
     from herd.components.suites.api import Observation, Transition
-    from herd.config.settings import NetworkSettings
+    from herd.config.run import NetworkSettings
     from herd.contract.spaces import EnvSpec
     from herd.contract.unroll import Array
 

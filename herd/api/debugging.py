@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.api.training import Source
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.launch.plan import ChildPlan
     from herd.service.identity import Identity
 

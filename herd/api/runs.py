@@ -18,7 +18,7 @@ from herd.run.paths import CHECKPOINTS, REPORT, agent_directories, checkpoint_fo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 
 class RunError(Exception):

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from herd.api.runs import Run, RunError
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.launch.program import start_training, stop_training
 from herd.launch.run_directory import RunDirectoryError, claim_run_directory
 from herd.run.paths import CONFIG

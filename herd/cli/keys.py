@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herd.cli.options import CommandError, OneLineParser
 from herd.config.curve_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
-from herd.config.settings import CLIENT_NAME, SecuritySettings
+from herd.config.run import CLIENT_NAME, SecuritySettings
 from herd.topology import SERVERS
 
 if TYPE_CHECKING:

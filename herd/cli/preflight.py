@@ -14,7 +14,7 @@ from herd.topology import COMPONENTS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 MAX_PROCESSES_PER_CPU = 64
 """Each process takes two to ten CPU-seconds to start: with more of them, the last one starts after minutes."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd.cli.options import CommandError
 from herd.cli.preflight import require
-from herd.config.settings import StopSettings
+from herd.config.run import StopSettings
 from herd.launch.readings import ChildState, Readings
 from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import ScrapeError, parse

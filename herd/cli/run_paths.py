@@ -11,7 +11,7 @@ from herd.files import read_json
 from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.run.provenance import Origin
 
 RUNS = Path("runs")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.sweeps.summary import Estimate, RunScore
     from herd.sweeps.whole_runs import WholeRun
     from herd.view.plots.history import RunHistory

@@ -22,7 +22,7 @@ from herd.config.loading.sources import read_arguments, split_arguments
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.launch.placement import Placed
     from herd.launch.signals import SignalInbox
     from herd.launch.supervisor import Outcome

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from herd.config.settings import SecuritySettings
+    from herd.config.run import SecuritySettings
 
 Role = Literal["client", "server"]
 """Role of a socket: the side that binds it is the server. `herd.topology` lists the roles of each service."""

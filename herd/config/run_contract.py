@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from herd.contract.unroll import UnrollLayout
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.components.suites import SuiteSettings
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.evaluation.protocols import Protocol
     from herd.evaluation.trained_run import TrainedRun

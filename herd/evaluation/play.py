@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from herd.agent import Agent
     from herd.components.suites import SuiteSettings
     from herd.components.suites.api import BatchedEnvironment, Observation, Transition
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
     TemperaturesOf = Callable[[NDArray[np.int32]], Temperatures]
     """Maps the tasks of environments, [E] by the run's numbers, to the temperatures of their games."""

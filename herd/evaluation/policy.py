@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from herd.acting.policy import PolicyStep
     from herd.acting.temperatures import Bounds
     from herd.components.suites.api import BatchedEnvironment
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.evaluation.trained_run import TrainedRun
 

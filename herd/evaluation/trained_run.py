@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from herd.acting.temperatures import Bounds
     from herd.components.suites import SuiteSettings
     from herd.components.value_scaling.api import Statistics
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
 
 

@@ -17,7 +17,7 @@ from herd.topology import COMPONENTS, LEARNER, METRICS_PORT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.topology import Asks, Component
 
 

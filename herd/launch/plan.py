@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 _SHORTEST_WALL_SECONDS = 0.001
 """A learner that is started after the deadline still gets a valid setting, and ends at once."""

@@ -18,7 +18,7 @@ from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.launch.child import before_exec
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 STOP_SECONDS = 90.0
 """Longest wait for a run that was told to stop: it writes checkpoint, report and picture, possibly on a busy machine."""

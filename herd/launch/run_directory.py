@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 TOKEN = "token"  # noqa: S105  a file's name
 _MOST_NAMES = 10_000

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from herd.config.settings import StopSettings
+    from herd.config.run import StopSettings
 
 _TICK_SECONDS = 0.5
 """Interval of the loop, for redraws, restarts and deadlines; signals and ended children wake it at once."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from herd.config.settings import MAX_AGENTS
+from herd.config.run import MAX_AGENTS
 from herd.transport import ALWAYS_ALLOWED_BYTES
 
 PROTOCOL_VERSION: Literal[3] = 3

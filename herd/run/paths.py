@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 CONFIG = "config.yaml"
 STARTS = "starts.jsonl"

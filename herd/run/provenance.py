@@ -10,7 +10,7 @@ from herd.config.run_contract import contract_digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
 MAX_STARTS_BYTES = 4 << 20
 """Size of starts.jsonl, about 500 starts, at which the older half is dropped, except for the first start."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.config.addresses import ServiceName
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.topology import Component, Service
 
 _MOST_PORT = 65535

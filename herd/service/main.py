@@ -9,7 +9,7 @@ from herd.service.signals import StopRequest
 
 if TYPE_CHECKING:
     from herd.config.addresses import ServiceName
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.service.identity import Identity
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from herd.config.addresses import ServiceName
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.service.identity import Identity
 
 

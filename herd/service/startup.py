@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from herd.config.addresses import ServiceName
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.topology import Service

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from herd.agent import Agent
     from herd.components.value_scaling.api import Statistics, ValueScaling
-    from herd.config.settings import AlgorithmSettings
+    from herd.config.run import AlgorithmSettings
     from herd.training.batch import TrainBatch
 
 

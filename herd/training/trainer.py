@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from herd.components.losses import LossSettings
     from herd.components.losses.api import Forward, Loss
     from herd.components.optimizers import OptimizerSettings, Rates
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.training.batch import BatchBuffer, TrainBatch
     from herd.training.diagnostics import Health, Seen

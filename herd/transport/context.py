@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from herd.config.settings import SecuritySettings
+    from herd.config.run import SecuritySettings
     from herd.transport import Client, Limits, Server, Transport
 
 TRANSPORTS = {"tcp": "herd.transport.tcp", "ipc": "herd.transport.tcp"}

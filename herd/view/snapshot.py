@@ -14,7 +14,7 @@ from herd.view.series import Rate, ReturnHistory
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from herd.config.settings import StopSettings
+    from herd.config.run import StopSettings
     from herd.launch.readings import ChildState, Readings
 
 _LEARNER = "learner"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from herd.config.settings import StopSettings
+    from herd.config.run import StopSettings
     from herd.launch.plan import ChildPlan
     from herd.launch.readings import ChildState, Readings
     from herd.view.snapshot import ChildRow, RunSnapshot, TaskRow

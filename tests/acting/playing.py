@@ -15,8 +15,8 @@ from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.components.suites import environment_spec, make_environments
 from herd.components.suites.api import BatchedEnvironment, Transition
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.telemetry import Telemetry
 
 Unroll = dict[str, NDArray[Any]]

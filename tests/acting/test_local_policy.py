@@ -9,7 +9,7 @@ from herd.agent import Agent, agent_of
 from herd.algorithms.rewards import shape_rewards
 from herd.components.cores.lstm import LSTMSettings
 from herd.components.suites import environment_spec, make_environments
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.evaluation.play import Play
 
 

@@ -13,7 +13,7 @@ from herd.acting.temperatures import Temperatures
 from herd.components.cores.lstm import LSTMSettings
 from herd.components.suites.api import FinishedGame, Observation, Transition
 from herd.components.torsos.mlp import MLPTorsoSettings
-from herd.config.settings import NetworkSettings
+from herd.config.run import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 

@@ -20,8 +20,8 @@ from herd.algorithms import actor_critic
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.components.suites.api import BatchedEnvironment, Transition
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.networks.frame_stack import restack
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer

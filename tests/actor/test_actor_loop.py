@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from herd.acting.policy import PolicyStep, Rows
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from tests.acting.playing import make_group, play_unroll
 
 SETTINGS = RunSettings.model_validate(

@@ -14,8 +14,8 @@ from herd_actor.meters import Meters
 from herd_actor.weights import UNUSABLE_SECONDS, FreshWeights
 from torch import nn
 
+from herd.config.run import RunSettings
 from herd.config.services import ActorSettings
-from herd.config.settings import RunSettings
 from herd.protocols.weights.client import WeightsFrame
 from herd.run.tensors import encode_weights, load_into
 from herd.telemetry.telemetry import Telemetry

@@ -17,8 +17,8 @@ from herd.algorithms import actor_critic
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.components.suites.api import Transition
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Losses, Trainer
 from tests.acting.playing import Unroll, make_group, play_unroll

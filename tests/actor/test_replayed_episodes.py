@@ -16,8 +16,8 @@ from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
 from herd.protocols.replay.samples import SampledEpisode

@@ -8,7 +8,7 @@ import herd_actor.stint
 import pytest
 from herd_actor.stint import Stints
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.weights.messages import Place
 from herd.service.identity import Identity
 from herd.service.signals import StopRequest

@@ -9,7 +9,7 @@ import pytest
 import herd
 from herd.api.training import resolve_settings
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 
 POINTS = [
     {"env_frames": 100, "wall_seconds": 1.0, "policy_entropy": 0.5, "tasks": {"ale.v5": {"episode_return_mean_100": None}}},

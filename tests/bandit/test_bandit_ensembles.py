@@ -12,8 +12,8 @@ from herd_bandit.exchange import ExchangeHandler, new_window
 from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit, TaskBandits, draw_generator, groups_of, new_bandits
 
+from herd.config.run import RunSettings
 from herd.config.services import BanditSettings
-from herd.config.settings import RunSettings
 from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 from herd.protocols.bandit.tiling import tiling_of, x_of
 from herd.rpc.serving import Received

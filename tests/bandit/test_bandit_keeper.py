@@ -14,8 +14,8 @@ from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.task_bandit import TaskBandits, new_bandits
 
 from herd.components.suites.atari.settings import AtariSettings
+from herd.config.run import RunSettings
 from herd.config.services import BanditSettings
-from herd.config.settings import RunSettings
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import get_logger
 

@@ -15,8 +15,8 @@ import pytest
 from benchmarks.fuzz.strangers import frame, shake_hands
 from herd.cli.keys import make_keys
 from herd.components.losses.dice import DiceSettings
+from herd.config.run import RunSettings, SecuritySettings
 from herd.config.services import BanditSettings
-from herd.config.settings import RunSettings, SecuritySettings
 from herd.protocols.bandit.client import BanditClient
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.rpc.codec import encode

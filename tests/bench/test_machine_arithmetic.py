@@ -27,8 +27,8 @@ from herd.components.replay.uniform import UniformReplay
 from herd.components.suites.catch.settings import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.loading import load_settings
+from herd.config.run import NetworkSettings, RunSettings
 from herd.config.services import ActorSettings, LearnerSettings
-from herd.config.settings import NetworkSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays, read_arrays

@@ -17,7 +17,7 @@ from herd.cli import doctor
 from herd.cli.main import COMMANDS, main
 from herd.config.loading import dump_settings
 from herd.config.loading.keys import setting_keys
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes

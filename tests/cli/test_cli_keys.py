@@ -13,7 +13,7 @@ from herd.cli.keys import make_keys
 from herd.cli.main import main
 from herd.cli.options import CommandError
 from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
-from herd.config.settings import SecuritySettings
+from herd.config.run import SecuritySettings
 
 FILES = ["client-default.public", "client-default.secret", "server.public", "server.secret"]
 

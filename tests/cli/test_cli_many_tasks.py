@@ -9,7 +9,7 @@ from herd.cli.preflight import check_dealing
 from herd.cli.train import read_settings
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 
 
 def settings_of(num_tasks: int, *, actors: int, environments: int, agents: int = 1) -> RunSettings:

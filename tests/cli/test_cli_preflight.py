@@ -14,7 +14,7 @@ import torch
 from herd.cli import preflight
 from herd.cli.options import CommandError
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service import host as hardware
 from herd.service import host as limits
 

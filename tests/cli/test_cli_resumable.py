@@ -11,7 +11,7 @@ from herd.cli.options import CommandError
 from herd.cli.run_paths import check_resumable
 from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.run.provenance import Origin
 
 

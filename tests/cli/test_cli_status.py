@@ -12,7 +12,7 @@ import torch
 from herd.cli.main import main
 from herd.cli.status import read_status
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.run.processes import RunState, begin_session, end_session, run_state
 from herd.run.tensors import save_checkpoint
 

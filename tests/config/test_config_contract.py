@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from herd.config.loading import load_settings
+from herd.config.run import AlgorithmSettings, RunSettings
 from herd.config.run_contract import contract_digest, learner_inputs
-from herd.config.settings import AlgorithmSettings, RunSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 

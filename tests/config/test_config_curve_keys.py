@@ -25,7 +25,7 @@ from herd.config.curve_keys import (
 )
 from herd.config.errors import SettingsError
 from herd.config.loading import dump_settings, load_settings
-from herd.config.settings import SecuritySettings
+from herd.config.run import SecuritySettings
 
 FROM_ENVIRONMENT = SecuritySettings(curve_keys_from_environment=True)
 

@@ -11,7 +11,7 @@ import pytest
 from herd.components.suites import environment_spec
 from herd.config.draws import Choice, LogUniform
 from herd.config.loading import SettingsError, dump_settings, load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 
 SUITES = Path(__file__).parents[2] / "herd" / "components" / "suites"
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))

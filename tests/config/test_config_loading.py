@@ -14,7 +14,7 @@ from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.components.replay.uniform import UniformReplay
 from herd.components.suites.atari.settings import AtariSettings
 from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 
 
 def write(folder: Path, text: str, name: str = "run.yaml") -> Path:

@@ -15,8 +15,8 @@ import pytest
 from herd.components.losses.impala import ImpalaSettings
 from herd.components.suites import environment_spec
 from herd.config.loading import SettingsError, dump_settings, load_settings
+from herd.config.run import RunSettings
 from herd.config.run_contract import contract_digest
-from herd.config.settings import RunSettings
 from herd.config.sweep import swept_values
 
 RATES, COSTS = [3e-4, 6e-4, 1.2e-3], [5e-3, 1e-2, 2e-2]

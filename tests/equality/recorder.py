@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
 
     Arrays = Mapping[str, NDArray[Any]]
 

@@ -9,7 +9,7 @@ import torch
 from herd.agent import agent_of
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.run.tensors import save_checkpoint
 
 RunMaker = Callable[..., Path]

@@ -13,7 +13,7 @@ from herd.components.suites import make_environments
 from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observation, Transition
 from herd.components.suites.catch.settings import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
-from herd.config.settings import NetworkSettings
+from herd.config.run import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.evaluation.play import Game, Play, assigned_episodes, play_episodes

@@ -10,7 +10,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.evaluation.protocols import EvaluationError, LastEpisodes, LastFrames, training_scores
 
 LAST_100, LAST_MILLION = LastEpisodes(100), LastFrames(1_000_000)

@@ -24,7 +24,7 @@ from herd.agent import Agent, agent_of
 from herd.components.suites import environment_spec
 from herd.components.suites.api import FinishedGame
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.evaluation.evaluate import evaluate_runs
 from herd.protocols.weights.client import WeightsPublisher
 from herd.run.checkpoints.manifest import CheckpointError

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer, UpdateStatistics
 from tests.training.small_runs import RUN, unrolls_of, values_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from tests.system.whole_runs import ROOT, environment
 from tests.training.test_shard_steps import RUNS, SMALL, free_ports, results_of_shard_0, run_shards, write_batches
 

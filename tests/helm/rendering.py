@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from helm.tools.fetch_tools import ENGINES, helm_program
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.identity import Identity
 from herd.service.startup import read_command_line
 from herd.topology import service_of

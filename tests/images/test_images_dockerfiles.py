@@ -12,7 +12,7 @@ import pytest
 
 from herd.config.addresses import ServiceName
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.identity import ANY_PORT, take_identity
 from herd.topology import METRICS_PORT, SERVICE_NAMES, SERVICES, Service

@@ -19,8 +19,8 @@ from herd.acting.policy import Policy
 from herd.acting.remote_policy import RemotePolicy
 from herd.agent import Agent
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.inference.rows import ActingLayout
 from herd.rpc.serving import ServedRun

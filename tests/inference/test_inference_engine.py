@@ -13,8 +13,8 @@ from herd_inference.stacks import Stacks, Where, WordStacks, make_stacks
 
 from herd.agent import agent_of
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.protocols.inference.rows import ActingLayout, ActingRows
 from herd.transport import Peer
 

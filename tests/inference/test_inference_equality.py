@@ -14,7 +14,7 @@ from herd.acting.temperatures import Temperatures
 from herd.agent import Agent, agent_of
 from herd.components.suites import environment_spec
 from herd.components.suites.api import Observation, Transition
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.transport.context import Context
 from tests.inference.serving import Served, remote_policy
 

@@ -16,8 +16,8 @@ import pytest
 from herd.agent import Agent
 from herd.cli.keys import make_keys
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings, SecuritySettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings, SecuritySettings
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
 from herd.run.tensors import encode_weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 
 
 @pytest.mark.parametrize(

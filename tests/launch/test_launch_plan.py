@@ -11,7 +11,7 @@ import pytest
 from herd.config.addresses import interface
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.launch import ports
 from herd.launch.plan import ChildPlan, Start, placed_here, plan_children
 from herd.launch.ports import PortError, held_ports

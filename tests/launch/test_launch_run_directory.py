@@ -6,7 +6,7 @@ import pytest
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.launch.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
 from tests.failing_disks import no_space_beyond, read_only
 

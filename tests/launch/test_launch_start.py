@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.settings import StopSettings
+from herd.config.run import StopSettings
 from herd.launch import supervisor
 from herd.launch.plan import ChildPlan, Start
 from herd.launch.readings import Readings

@@ -15,7 +15,7 @@ from herd_learner.shards.rendezvous import Place
 from torch import Tensor
 
 from herd.components.suites import environment_spec
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.population.messages import MemberReport, Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory

@@ -16,8 +16,8 @@ from herd_learner.queue import QueuedUnroll
 
 from herd.acting.policy import LocalPolicy
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd.training.batch import BatchBuffer
 from tests.acting.playing import Unroll, make_group, play_unroll

@@ -10,7 +10,7 @@ from herd_learner.queue import QueuedUnroll
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.unrolls import arrays as unroll_arrays
 from herd.protocols.unrolls.arrays import APART_BYTES, MessagePlan
 from herd.training.batch import BatchBuffer, trained_fields

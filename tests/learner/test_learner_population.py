@@ -14,7 +14,7 @@ import torch
 from herd_learner.fitness import FitnessWindow
 
 from herd.components.suites.scores import ReferenceScores
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.population.journal import Copy
 from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd.run.checkpoints.manifest import CheckpointError

@@ -20,8 +20,8 @@ from herd_learner.statistics import RunStatistics
 from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint

@@ -9,7 +9,7 @@ import torch
 from herd_learner import learner
 
 from herd.components.user_code import UserCodeError
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.identity import Identity
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError

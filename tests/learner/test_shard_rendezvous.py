@@ -14,7 +14,7 @@ from herd_learner.shards.rendezvous import Membership, Place, join, place_of
 from pydantic import ValidationError
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.startup import BadInputError
 from herd.telemetry.telemetry import Telemetry
 from tests.ipv6 import needs_ipv6

@@ -24,7 +24,7 @@ from herd_learner.shared_replay import BACKLOG_BATCHES, SharedReplay
 from numpy.typing import NDArray
 
 from herd.components.replay.shared import SharedReplay as SharedReplaySettings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage
 from herd.training.batch import BatchBuffer

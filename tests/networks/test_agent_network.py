@@ -15,7 +15,7 @@ from herd.components.cores.lstm.lstm import LSTMCore
 from herd.components.losses import Head
 from herd.components.torsos.api import TorsoError
 from herd.components.torsos.nature import NatureTorsoSettings
-from herd.config.settings import NetworkSettings
+from herd.config.run import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.networks.layers import Dense

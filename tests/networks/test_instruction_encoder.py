@@ -7,7 +7,7 @@ import torch
 
 from herd.agent import Agent
 from herd.components.torsos.mlp import MLPTorsoSettings
-from herd.config.settings import NetworkSettings
+from herd.config.run import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 from herd.networks.language import InstructionEncoder

@@ -21,7 +21,7 @@ from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.components.torsos.mlp.board import BoardTorso
 from herd.components.torsos.shallow import ShallowTorsoSettings
 from herd.components.torsos.shallow.strided import StridedTorso
-from herd.config.settings import NetworkSettings
+from herd.config.run import NetworkSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.layers import Rectifier

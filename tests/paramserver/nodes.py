@@ -12,8 +12,8 @@ from herd_paramserver.server import ParameterServer, assemble
 from herd_paramserver.store import Version
 
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import contract_digest
-from herd.config.settings import RunSettings
 from herd.protocols.weights.client import WeightsPublisher
 from herd.protocols.weights.messages import WEIGHTS, GetWeights, IndexLeased, LeaseIndex
 from herd.rpc.codec import encode

@@ -7,8 +7,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from herd.config.run import RunSettings
 from herd.config.services import ParamserverSettings
-from herd.config.settings import RunSettings
 from herd.protocols.weights.client import WeightsClient
 from herd.protocols.weights.messages import WEIGHTS, GetWeights, PublishSlice
 from herd.rpc.codec import encode

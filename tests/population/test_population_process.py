@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.population.journal import Decided, Done, journal_file, read_journal
 from herd.protocols.population.messages import POPULATION, Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
 from herd.protocols.unrolls.messages import Ack

@@ -17,8 +17,8 @@ import pytest
 
 from herd.cli.keys import make_keys
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.messages import REPLAY, SampleEpisode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.run.paths import agent_directories, agent_number, config_file, planned_agent_directories, whole_run
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from herd.config.loading import load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.run import settings as run_settings
 from herd.run.processes import is_supervised
 from herd.run.settings import changed_settings, keep_settings

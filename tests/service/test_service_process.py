@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.identity import Endpoint, Identity
 from herd.service.process import ServiceProcess, is_loopback
 from herd.telemetry import Telemetry

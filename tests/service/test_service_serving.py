@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.protocols.weights.messages import WEIGHTS, ReleaseIndex
 from herd.rpc.codec import Conversation, MalformedMessage, encode
 from herd.rpc.envelope import Refused

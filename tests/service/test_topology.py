@@ -12,7 +12,7 @@ import pytest
 
 from herd.config.addresses import ServerName, ServiceName
 from herd.config.curve_keys import EVERY_ROLE
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.identity import Identity, component_of
 from herd.topology import COMPONENTS, PARAMSERVER, SERVERS, SERVICE_NAMES, SERVICES
 

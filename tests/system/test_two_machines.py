@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.launch.placement import on_own_hosts, placement
 from herd.service.startup import read_command_line
 from herd.topology import METRICS_PORT, SERVICES, Service, service_of

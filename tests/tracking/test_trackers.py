@@ -17,7 +17,7 @@ from herd.components.trackers import LoggingSettings, publishing
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import MOST_WAITING, Trackers, make_trackers, what_is_missing
 from herd.components.trackers.weights_and_biases.tracker import is_logged_in
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from tests.patience import patient
 
 pytestmark = pytest.mark.usefixtures("log")

@@ -18,7 +18,7 @@ from herd_learner.shards.group import ShardGroup, join_group
 from safetensors.torch import load_file, save_file
 
 from herd.components.suites import environment_spec
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.training.trainer import Trainer
 from tests.patience import patient
 from tests.training.small_runs import STEP, buffer_of, values_of

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.config.settings import RunSettings
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 

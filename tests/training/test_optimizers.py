@@ -12,7 +12,7 @@ from herd.components.optimizers import OPTIMIZERS, Rates
 from herd.components.optimizers.adam import AdamSettings
 from herd.components.optimizers.adamw import AdamWSettings
 from herd.components.optimizers.rmsprop import RMSPropSettings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.training.batch import BatchBuffer
 from tests.oracles.adamw import adamw_path

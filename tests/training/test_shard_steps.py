@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from tests.patience import patient
 from tests.system.whole_runs import ROOT, environment, free_ports
 from tests.training.small_runs import RUN, trainer_of, unrolls_of

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from herd.config.loading import SettingsError, load_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer, UpdateStatistics
 from tests.training.small_runs import BATCH_SIZE, STEP, buffer_of, run_of, trainer_of, unrolls_of, values_of

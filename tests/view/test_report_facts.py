@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.files import JournalError
 from herd.view.report.facts import changed_settings, read_facts
 

@@ -12,7 +12,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.config.loading import dump_settings
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.view.report.game import Game
 from herd.view.report.page import write_page
 from tests.evaluation.test_watch import CATCH

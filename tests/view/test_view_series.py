@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from herd.config.settings import StopSettings
+from herd.config.run import StopSettings
 from herd.launch.readings import Readings
 from herd.run.journals import METRICS
 from herd.view.series import SPARKLINE_WIDTH, ReturnHistory, sparkline

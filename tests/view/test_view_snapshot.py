@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from herd.config.settings import StopSettings
+from herd.config.run import StopSettings
 from herd.launch import readings as launch_readings
 from herd.launch.readings import ChildState, Readings, Watcher, metrics_url, read, work_done
 from herd.telemetry import Telemetry

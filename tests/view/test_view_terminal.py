@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from herd.config.settings import StopSettings
+from herd.config.run import StopSettings
 from herd.launch.readings import Readings
 from herd.view.snapshot import AgentsSnapshotMaker, ChildRow, RunSnapshot, TaskRow
 from herd.view.summary import print_summary

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from herd.cli.keys import make_keys
-from herd.config.settings import SecuritySettings
+from herd.config.run import SecuritySettings
 from herd.transport import Client, Limits, Peer, Server
 from herd.transport.context import Context, Poller
 from herd.transport.routes import MAX_NAME_BYTES, Routes

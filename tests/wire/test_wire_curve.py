@@ -19,7 +19,7 @@ from zmq.utils import z85
 from herd.cli.keys import make_keys
 from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
 from herd.config.errors import SettingsError
-from herd.config.settings import SecuritySettings
+from herd.config.run import SecuritySettings
 from herd.telemetry import metric_names
 from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets

@@ -19,7 +19,7 @@ from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import find_run_file
 from herd.config.loading.keys import close_setting, find_key, is_section, section_variants, setting_keys
 from herd.config.loading.sources import Source, read_arguments, read_environment, read_mapping, read_yaml_file
-from herd.config.settings import REGISTRIES, RunSettings
+from herd.config.run import REGISTRIES, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

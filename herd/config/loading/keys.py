@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import BaseModel
 
 from herd.components.settings import Variants, variants_of
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from herd.config.run import RunSettings
     from herd.config.services import BanditSettings
-    from herd.config.settings import RunSettings
 
 FloatArray = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from herd.config.settings import SecuritySettings
+    from herd.config.run import SecuritySettings
     from herd.transport.refusals import OncePerMinute, Refusals
 
 MESSAGE_OVERHEAD_BYTES = 64

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from herd.acting.policy import Policy
     from herd.components.suites.api import BatchedEnvironment, FinishedGame
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.service.identity import Identity
     from herd.service.signals import Stop
     from herd_actor.policies import Policies

@@ -11,7 +11,7 @@ from herd.telemetry.logs import warn_limited
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.service.identity import Identity
     from herd.service.signals import Stop
     from herd.transport.context import Context

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from structlog.stdlib import BoundLogger
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd_bandit.bandits_vote import FloatArray
     from herd_bandit.exchange import Window
     from herd_bandit.meters import Meters

@@ -16,7 +16,7 @@ from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.task_bandit import draw_generator, groups_of, new_bandits
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.rpc.serving import Received, Reply
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest

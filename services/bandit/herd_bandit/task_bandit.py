@@ -14,8 +14,8 @@ from herd_bandit import bandits_vote
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from herd.config.run import RunSettings
     from herd.config.services import BanditSettings
-    from herd.config.settings import RunSettings
     from herd_bandit.bandits_vote import BanditsVote, FloatArray, IntArray
 
 MAX_RETURN = 1e100

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.agent import Agent
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.evaluation.play import TemperaturesOf
     from herd.evaluation.report import TaskResult
     from herd.service.process import ServiceProcess

@@ -27,7 +27,7 @@ from herd_evaluator.points import PointsFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.protocols.weights.client import Version, WeightsFrame
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest

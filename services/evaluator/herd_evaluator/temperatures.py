@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.components.suites.api import FinishedGame
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.transport.context import Context
 
 

@@ -29,7 +29,7 @@ from herd_inference.weights import Weights
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.rpc.serving import Received, Reply, ServedRun
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest

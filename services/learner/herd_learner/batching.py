@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.protocols.unrolls.arrays import MessagePlan
     from herd_learner.queue import QueuedUnroll

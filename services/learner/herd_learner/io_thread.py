@@ -21,7 +21,7 @@ from herd_learner.ingest import Ingest, Reply
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.contract.spaces import EnvSpec
     from herd.contract.unroll import UnrollLayout
     from herd.protocols.population.client import PopulationClient

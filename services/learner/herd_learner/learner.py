@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.components.optimizers import Rates
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.protocols.population.messages import Order
     from herd.service.identity import Identity
     from herd.service.signals import Stop

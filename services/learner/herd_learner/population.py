@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.population.messages import Copied, MemberReport
     from herd.run.provenance import Origin

@@ -13,7 +13,7 @@ from herd_learner.shards.slices import deal_tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.telemetry.telemetry import Telemetry
     from herd.training.trainer import Trainer
     from herd_learner.io_thread import IoThread

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
     from torch import Tensor
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.run.provenance import Origin
     from herd.training.trainer import Trainer
     from herd_learner.batching import BatchAssembler

@@ -27,7 +27,7 @@ from herd_paramserver.upstream import Upstream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry

@@ -18,7 +18,7 @@ from herd_population.journal import Journal
 from herd_population.meters import Meters
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.protocols.population.journal import Settings
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest

@@ -26,7 +26,7 @@ from herd_replay.snapshot import ForeignSnapshotError, SnapshotFolder
 from herd_replay.store import EpisodeStore
 
 if TYPE_CHECKING:
-    from herd.config.settings import RunSettings
+    from herd.config.run import RunSettings
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 

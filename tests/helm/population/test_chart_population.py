@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.settings import RunSettings
+from herd.config.run import RunSettings
 from herd.service.identity import Identity
 from tests.helm.rendering import (
     Object,

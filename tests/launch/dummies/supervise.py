@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from herd.config.settings import StopSettings
+from herd.config.run import StopSettings
 from herd.launch.plan import ChildPlan
 from herd.launch.restarts import RestartPolicy
 from herd.launch.shutdown import Grace
