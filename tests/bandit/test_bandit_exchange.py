@@ -254,11 +254,11 @@ def test_a_full_window_stays_within_its_documented_memory() -> None:
     of_slots = tracemalloc.get_traced_memory()[0]
     assert window.num_entries == 500 * 100
     assert of_slots / window.num_entries * MAX_ENTRIES < 65e6
-    for client, number in list(window.all()):
-        games = window.reply(client)
+    for name, number in list(window.all()):
+        games = window.reply(name)
         assert games is not None
         games.handed = tuple((1000 * number + slot, 1000, 0.5 + slot) for slot in range(32))
-        window.answered(client, number + 1, games)
+        window.answered(name, number + 1, games)
     of_answers = tracemalloc.get_traced_memory()[0] - of_slots
     assert window.num_entries == 500 * (100 + 2 * 32)
     assert of_answers / (500 * 2 * 32) * MAX_ENTRIES < 65e6

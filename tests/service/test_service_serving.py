@@ -112,7 +112,7 @@ def test_an_error_in_one_request_is_counted_and_refused_and_ends_nothing(server:
     server.send(b"one", b"bad", b"two")
     server.serve_until(server.inbox(handle), lambda: len(taken) == 3)
     assert refusal().id == 0
-    server.send(*(encode(ReleaseIndex(id=number, run="run", client="me"))[0] for number in (7, 8)))
+    server.send(*(bytes(encode(ReleaseIndex(id=number, run="run", client="me"))[0]) for number in (7, 8)))
     run = ServedRun("--paramserver", "run", "c", range(1))
     server.serve_until(RequestInbox(server.router, WEIGHTS, run, fail, server.meters), lambda: len(taken) == 5)
     assert [refusal().id, refusal().id] == [7, 8]
