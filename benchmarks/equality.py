@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from herd_learner.batching import BatchAssembler
-from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.batches.assembler import BatchAssembler
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 
 from benchmarks.self_play import SelfPlay
 from herd.acting.policy import LocalPolicy

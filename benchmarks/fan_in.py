@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from herd_learner.io_thread import IoThread
-from herd_learner.ledger import Ledger
-from herd_learner.meters import Meters
-from herd_learner.queue import UnrollQueue
-from herd_learner.statistics import RunStatistics
+from herd_learner.intake.io_thread import IoThread
+from herd_learner.intake.ledger import Ledger
+from herd_learner.intake.meters import IntakeMeters
+from herd_learner.intake.queue import UnrollQueue
 
 from benchmarks.fan import (
     CLIENTS_PER_CONTEXT,
@@ -201,13 +200,6 @@ class Receiver:
         layout = run_layout(settings, spec)
         self._ledger, self._queue = Ledger(), UnrollQueue()
         telemetry = Telemetry("learner", settings.name)
-        meters = Meters(
-            telemetry,
-            spec=spec,
-            ledger=self._ledger,
-            queue=self._queue,
-            statistics=RunStatistics(spec),
-        )
         contract = contract_digest(settings, spec)
         context = Context(settings.security)
         listen = Endpoint(settings.placement.host, settings.placement.ports["learner"])
@@ -220,7 +212,7 @@ class Receiver:
             spec=spec,
             ledger=self._ledger,
             queue=self._queue,
-            meters=meters,
+            meters=IntakeMeters(telemetry, self._ledger, self._queue),
         )
         self.metrics_port = telemetry.serve("127.0.0.1", 0)
         self._batch_size = settings.num_online_unrolls

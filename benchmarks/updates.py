@@ -76,7 +76,7 @@ def _turn(process: subprocess.Popen[str], case: str) -> float:
 def serve(seconds: float) -> None:
     """Run in a checkout's own process: for each case on stdin, print the processor microseconds per agent step."""
     import torch  # noqa: PLC0415  the parent does without
-    from herd_learner.learner import choose_device  # noqa: PLC0415
+    from herd_learner.loop import choose_device  # noqa: PLC0415
 
     from benchmarks.machine.synthetic import synthetic_unrolls  # noqa: PLC0415
     from herd.components.optimizers import Rates  # noqa: PLC0415

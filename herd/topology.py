@@ -77,6 +77,8 @@ class Component:
     count: Callable[[RunSettings], int]
     """Number of processes that ``herd train`` starts; 0: the run has none."""
     asks: tuple[Asks, ...] = ()
+    spare: Callable[[RunSettings], int] = lambda _: 0
+    """Number of its processes (for a learner: of agents) that the run can do without if they keep failing."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -113,12 +115,19 @@ EVALUATOR = Service(
 )
 SERVICES = (PARAMSERVER, BANDIT, REPLAY, POPULATION, INFERENCE, LEARNER, ACTOR, EVALUATOR)
 
+
+def _spare_actors(settings: RunSettings) -> int:
+    """Return how many actors may be missing: each agent needs one, and every learner shard needs one that is connected to it."""
+    return settings.actor.count - settings.agents if settings.actor.links >= settings.learner.shards else 0
+
+
 COMPONENTS = (
     Component(service=PARAMSERVER, name="paramserver", count=lambda _: 1),
     Component(
         service=PARAMSERVER,
         name="paramserver-replica",
         count=lambda settings: settings.paramserver.replicas,
+        spare=lambda settings: max(0, settings.paramserver.replicas - 1),
         asks=(Asks("paramserver", ("paramserver",)),),
     ),
     Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.loss.draws_temperatures)),
@@ -138,12 +147,14 @@ COMPONENTS = (
         service=LEARNER,
         name="learner",
         count=lambda settings: settings.agents * settings.learner.shards,  # all shards of agent 0 first
+        spare=lambda settings: settings.agents - 1,
         asks=(Asks("paramserver", ("paramserver",)), Asks("replay", ("replay",), of_all=True), Asks("population", ("population",))),
     ),
     Component(
         service=ACTOR,
         name="actor",
         count=lambda settings: settings.actor.count,
+        spare=_spare_actors,
         asks=(
             Asks("learner", ("learner",), of_all=True),
             Asks("paramserver", ("paramserver-replica", "paramserver")),
@@ -155,6 +166,7 @@ COMPONENTS = (
         service=EVALUATOR,
         name="evaluator",
         count=lambda settings: int(settings.evaluation.interval_seconds is not None),
+        spare=lambda _: 1,
         asks=(Asks("paramserver", ("paramserver-replica", "paramserver")), Asks("bandit", ("bandit",))),
     ),
 )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgpack
 import numpy as np
-from herd_learner.ingest import Ingest
-from herd_learner.ledger import Ledger
-from herd_learner.queue import UnrollQueue
+from herd_learner.intake.ingest import Ingest
+from herd_learner.intake.ledger import Ledger
+from herd_learner.intake.queue import UnrollQueue
 from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.liveness import Liveness
 from herd_paramserver.root import RootHandler

@@ -23,7 +23,7 @@ from benchmarks.machine.system import measure_system
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
-from herd.service.host import describe_hardware, usable_cpus
+from herd.service.host import OtherPrograms, describe_hardware, usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ def bench(settings: RunSettings, *, seconds: float, repeats: int) -> dict[str, A
 
     """
     measured: dict[str, list[Measurement]] = {name: [] for name in (*STAGES, SYSTEM)}
-    hardware = describe_hardware()
+    hardware, programs = describe_hardware(), OtherPrograms()
     with tempfile.TemporaryDirectory(prefix="herd-bench-") as directory:
         config = Path(directory) / "config.yaml"
         config.write_text(dump_settings(settings))
@@ -84,6 +84,8 @@ def bench(settings: RunSettings, *, seconds: float, repeats: int) -> dict[str, A
             _announce(SYSTEM, repeat, repeats)
             run_dir = Path(directory) / f"run-{repeat}"
             measured[SYSTEM].append(measure_system(config, run_dir, seconds=seconds, warmup_seconds=WARMUP_SECONDS))
+    if others := programs.line():
+        print(f"{others}: the numbers are too low", file=sys.stderr)
     return make_report(settings, measured, hardware, usable_cores=usable_cpus())
 
 

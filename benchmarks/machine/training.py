@@ -28,7 +28,7 @@ def measure_learner(settings: RunSettings, *, seconds: float, warmup_seconds: fl
         RuntimeError: an update was skipped, so the measurement is invalid.
     """
     import torch  # noqa: PLC0415  bad settings are answered before loads torch
-    from herd_learner.learner import choose_device  # noqa: PLC0415
+    from herd_learner.loop import choose_device  # noqa: PLC0415
 
     from herd.components.optimizers import Rates  # noqa: PLC0415
     from herd.service.host import usable_cpus  # noqa: PLC0415

@@ -118,7 +118,7 @@ def _take_turns(settings: RunSettings, learner: Identity, actor: Identity, servi
             acted.wait_until_received()
 
     try:
-        import_module("herd_learner.learner").run(settings, learner, stop=services, play=play)
+        import_module("herd_learner.loop").run(settings, learner, stop=services, play=play)
     finally:
         playing.close()
     services.check()

@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from herd.cli.options import OneLineParser
 from herd.components.suites import DEFAULT_SUITE, SUITES, missing_packages, suite_named
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.service.host import available_memory, cpu_gains_from_bfloat16, usable_cpus
+from herd.service.host import OtherPrograms, available_memory, cpu_gains_from_bfloat16, usable_cpus
 
 if TYPE_CHECKING:
     import argparse
@@ -75,6 +76,8 @@ _NEEDED_DISK = 1 * _GIB
 _NEEDED_FILES = 1024
 """One descriptor per connection of an actor, and about 100 for libraries and logs."""
 _COMMAND_SECONDS = 10.0
+_LOAD_SECONDS = 0.5
+"""Seconds over which the load by other programs is measured."""
 
 # Package -> (needed by `herd train`, how to get it).
 _PACKAGES = {
@@ -108,7 +111,15 @@ class Check:
 
 def all_checks() -> list[Check]:
     """Run every check, the machine first."""
-    machine: tuple[Callable[[], Check], ...] = (check_python, check_cpus, check_bfloat16, check_memory, check_disk, check_gpu)
+    machine: tuple[Callable[[], Check], ...] = (
+        check_python,
+        check_cpus,
+        check_other_programs,
+        check_bfloat16,
+        check_memory,
+        check_disk,
+        check_gpu,
+    )
     system: tuple[Callable[[], Check], ...] = (check_compiler, check_open_files, check_allocator)
     return [*(check() for check in machine), *check_packages(), *check_suites(), *(check() for check in system)]
 
@@ -124,6 +135,14 @@ def check_cpus() -> Check:
     """CPUs within affinity and container limits: at least one for the learner and one for actors."""
     cpus, present = usable_cpus(), os.cpu_count()
     return Check("CPUs", cpus >= 2, f"{cpus} usable of {present}", "training is slow: give the container at least two CPUs", required=False)
+
+
+def check_other_programs() -> Check:
+    """Whether other programs leave the cores to training."""
+    programs = OtherPrograms()
+    time.sleep(_LOAD_SECONDS)
+    found = programs.line()
+    return Check("other programs", not found, found or "leave the cores free", "training is slower while they run", required=False)
 
 
 def check_bfloat16() -> Check:

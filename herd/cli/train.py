@@ -180,12 +180,12 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
             outcome = Supervisor(plans, run_dir, settings.stop, view, agent_directories=agents, started=started).run(inbox)
         finally:
             view.close()
-        end_session(run_dir, exit_code=outcome.exit_code, was_asked=inbox.asked, message=outcome.message)
+        end_session(run_dir, exit_code=outcome.exit_code, was_asked=inbox.asked, message=outcome.message, warnings=outcome.given_up)
         if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
             evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         curve_problem = draw_curve(run_dir)
         with suppress(OSError):
-            print_summary(console, run_dir, curve_problem)
+            print_summary(console, run_dir, curve_problem, outcome.given_up)
     return outcome
 
 

@@ -195,6 +195,10 @@ class RunSettings(Section):
     """Names the run directory and labels metrics."""
     seed: NonNegativeInt = 1
     """Random seed. Environments, exploration and initial parameters derive their seeds from it."""
+    deterministic: bool | None = None
+    """Whether another run with the same seed on the same machine gives the same actions, losses and weights, bit for bit. The actor then
+    plays each message of unrolls with the policy that has learned from all messages but the last one, instead of with the newest policy.
+    Null: whenever the run can, which takes one actor with its own policy, one learner, no service for replay and no temperatures."""
     run_dir: Path | None = None
     """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False
@@ -258,6 +262,27 @@ class RunSettings(Section):
         return {key: getattr(getattr(self, section), name) for key in self.sweep for section, _, name in [key.partition(".")]}
 
     @property
+    def repeats(self) -> bool:
+        """Whether the seed decides everything that is learned."""
+        return self.deterministic is not False and self.what_cannot_repeat is None
+
+    @property
+    def what_cannot_repeat(self) -> str | None:
+        """The settings because of which two runs with one seed differ, with the reason; None if the seed can decide."""
+        causes = {
+            f"actor.count {self.actor.count}: actors race": self.actor.count != 1,
+            f"agents {self.agents}: agents race": self.agents > 1,
+            f"learner.shards {self.learner.shards}: unrolls go to the shard that is free": self.learner.shards > 1,
+            "actor.inference remote: the service takes new weights between any two steps": self.actor.inference == "remote",
+            "actor.pull_interval_steps: weights change between any two steps": self.actor.pull_interval_steps is not None,
+            "learner.max_policy_lag: unrolls are dropped by their age": self.learner.max_policy_lag is not None,
+            "learner.work_ahead on: the next batch is taken early": self.learner.work_ahead == "on",
+            "replay.kind shared: the service is asked while games arrive": self.replay.kind == "shared",
+            f"loss.kind {self.loss.kind}: the bandit is asked while games end": self.loss.draws_temperatures,
+        }
+        return next((cause for cause, applies in causes.items() if applies), None)
+
+    @property
     def bounds_policy_lag(self) -> bool:
         """Whether a setting limits the policy lag of the unrolls that are trained on."""
         return self.learner.max_policy_lag is not None or self.actor.credit == "before_unroll" or self.actor.lockstep
@@ -265,7 +290,7 @@ class RunSettings(Section):
     def works_ahead(self, device_type: str) -> bool:
         """Whether a learner on ``device_type``, ``cpu`` or ``cuda``, prepares the next batch while the device computes."""
         if self.learner.work_ahead == "auto":
-            return device_type == "cuda" and not self.bounds_policy_lag
+            return device_type == "cuda" and not self.bounds_policy_lag and not self.repeats
         return self.learner.work_ahead == "on"
 
     @property
@@ -365,6 +390,12 @@ class RunSettings(Section):
             raise ValueError(
                 f"replay.fraction {self.replay.fraction:g} of learner.batch_size {self.learner.batch_size} is not a whole number of unrolls"
             )
+
+    @model_validator(mode="after")
+    def _can_repeat(self) -> Self:
+        if self.deterministic and (cause := self.what_cannot_repeat) is not None:
+            raise ValueError(f"deterministic true is not possible with {cause}")
+        return self
 
     @model_validator(mode="after")
     def _no_bounded_lag_ahead(self) -> Self:

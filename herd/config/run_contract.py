@@ -53,7 +53,8 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
         *(["instruction"] if settings.network.language else []),
         *(["last action", "last reward clipped to [-1, 1]"] if settings.network.last_action_and_reward else []),
     ]
-    return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.actions}"
+    repeats = "repeats exactly" if settings.repeats else f"two runs differ ({settings.what_cannot_repeat or 'deterministic false'})"
+    return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.actions} · seed {settings.seed}: {repeats}"
 
 
 def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:

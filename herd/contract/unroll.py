@@ -25,6 +25,8 @@ DTYPES: Mapping[str, np.dtype[Any]] = {code: np.dtype(code) for code in ("|u1", 
 """The dtypes that may cross the wire, by their codes."""
 LINK_BITS = 8
 """Lowest bits of an actor's incarnation, which identify its link to a shard; the other bits identify the process."""
+MAX_EPISODE_ID = 1 << 53
+"""Largest number of a game in its environment. Receivers add to it, because several games may begin in an unroll."""
 
 
 Axis = Literal["row", "step", "plane", "unroll"]
@@ -118,7 +120,7 @@ class UnrollLayout:
             FieldSpec("instructions", i2, (rows, self.instruction_length), "row", 0, last_word),
             FieldSpec("environment_slot", i4, (), minimum=0),
             FieldSpec("task_id", i4, (), minimum=0, maximum=last_task),
-            FieldSpec("episode_id", i8, (), minimum=0),
+            FieldSpec("episode_id", i8, (), minimum=0, maximum=MAX_EPISODE_ID),
             FieldSpec("index_in_episode", i4, (), minimum=0),
         ]
         # A field without elements (no frames, history, vector, core or instructions) is not sent.

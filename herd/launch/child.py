@@ -107,14 +107,15 @@ class Child:
 
 
 def last_lines(log: Path, count: int, *, start: int = 0) -> list[str]:
-    """Return the last ``count`` lines of a log after byte ``start``; nothing if there is no log."""
+    """Return the last ``count`` lines of a log after byte ``start``; nothing if there is no log. Control characters become ``?``."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(start, size - _TAIL_BYTES))
-            return file.read().decode(errors="replace").splitlines()[-count:]
+            lines = file.read().decode(errors="replace").splitlines()[-count:]
     except OSError:
         return []
+    return ["".join(letter if letter.isprintable() or letter == "\t" else "?" for letter in line) for line in lines]
 
 
 def describe_exit(code: int) -> str:

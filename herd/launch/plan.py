@@ -50,6 +50,8 @@ class ChildPlan:
     """Above 0: lower priority than other processes of this machine."""
     agent: int | None = None
     """For a learner shard: the agent that it trains."""
+    spare: int = 0
+    """Number of children like this one (for a learner: of agents) that the run can do without."""
 
     @property
     def name(self) -> str:
@@ -106,6 +108,7 @@ def plan_children(settings: RunSettings, run_dir: Path, placed: Sequence[Placed]
             _environment(settings, each, environ),
             each.place.component.service.niceness,
             each.place.index // settings.learner.shards if each.place.service == "learner" else None,
+            each.place.component.spare(settings),
         )
         for each in placed
     )

@@ -11,6 +11,7 @@ from herd.files import read_json
 from herd.run.journals import newest_point
 from herd.run.paths import PROCESSES
 from herd.run.processes import metrics_address
+from herd.service.host import OtherPrograms
 from herd.telemetry import metric_names
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 1.0
 """Seconds between scrapes. A scrape of `_READ` costs a child about a millisecond, a thousandth of one core."""
+_MACHINE_SECONDS = 10.0
+"""Seconds over which the load by other programs is averaged. Reading it takes some milliseconds, as it looks at every process."""
 _TIMEOUT_SECONDS = 0.5
 """Timeout. Localhost answers in milliseconds, but a learner in a long operation may hold the interpreter for tenths of a second."""
 
@@ -31,6 +34,7 @@ _READ = (
     metric_names.CHECKPOINT_FAILURES,
     metric_names.EPISODES,
     metric_names.EPISODE_RETURN,
+    metric_names.HEARTBEAT_AGE,
     metric_names.HUMAN_NORMALISED,
     metric_names.LEARNER_ENV_FRAMES,
     metric_names.LEARNER_STARVED,
@@ -52,7 +56,7 @@ class ChildState:
 
     name: str
     state: str
-    """running, restarting, stopping, stopped; or ended, for a shard whose agent's run is over."""
+    """running, restarting, stopping, stopped, given up; or ended, for a shard whose agent's run is over."""
     pid: int | None
     restarts: int
 
@@ -69,6 +73,8 @@ class Readings:
     """Newest line of the first agent's metrics.jsonl; empty before the first line."""
     other_points: tuple[Mapping[str, Any], ...] = ()
     """Newest lines of the other agents; empty before anything was read."""
+    other_programs: str = ""
+    """A line about other programs that keep the machine busy; empty if they do not."""
 
     def of_agent(self, agent: int) -> Readings:
         """Return the readings with the point of another agent."""
@@ -154,10 +160,13 @@ class Watcher:
         self._thread.join(timeout=2 * _TIMEOUT_SECONDS)
 
     def _run(self) -> None:
+        machine, line, read_at = OtherPrograms(), "", time.monotonic()
         while not self._closed.wait(self._interval_seconds):
+            if time.monotonic() - read_at >= _MACHINE_SECONDS:
+                line, read_at = machine.line(), time.monotonic()
             pids = self._pids
             latest = read(self._run_dir, pids, agent_directories=self._agent_directories)
             # By process, because a child may have been replaced while its answer was on the way.
             work = {pids[name]: work_done(name, samples) for name, samples in latest.samples.items()}
             self._work = {pid: max(self.most_work(pid), work.get(pid, 0.0)) for pid in pids.values()}
-            self._latest = latest
+            self._latest = replace(latest, other_programs=line)

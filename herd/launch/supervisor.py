@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from herd.launch.child import Child, describe_exit, last_lines
@@ -59,6 +59,8 @@ class Outcome:
     log_lines: tuple[str, ...] = ()
     """End of the log of the child that ended the run."""
     log: Path | None = None
+    given_up: tuple[str, ...] = ()
+    """One line for each child that kept failing and that the others went on without."""
 
 
 def _identity(file: Path | None) -> tuple[int, int] | None:
@@ -84,6 +86,8 @@ class _Slot:
     """Before the present process."""
     last_exit: ExitRecord | None = None
     """How the previous process failed, if it ended by itself."""
+    given_up: bool = False
+    """Whether the run goes on without it."""
     follows: bool = False
     """Whether it was killed here because another shard of its agent ended, which is not its own failure."""
 
@@ -149,6 +153,7 @@ class Supervisor:
         self._grace = grace or Grace()
         self._shutdown = Shutdown(self._grace, tuple(self._agents))
         self._outcome = Outcome(0, "")
+        self._given_up: dict[str, str] = {}
         self._agent_directories = agent_directories
 
     def run(self, inbox: SignalInbox | None = None) -> Outcome:
@@ -181,11 +186,16 @@ class Supervisor:
             self._send(*self._shutdown.hurry(self._alive()))
             watcher.close()
         self._look_for_reports()
-        return self._outcome
+        return replace(self._outcome, given_up=tuple(self._given_up.values()))
 
     def _look_for_reports(self) -> None:
-        """Fail the run if a learner was restarting when the run was stopped: it left no report, and its newest progress is lost."""
+        """Fail the run if an agent is missing from its results.
+
+        It was given up, or its learner was restarting when the run was stopped: it left no report, and its newest progress is lost.
+        """
         for name, agent in self._agents.items():
+            if self._outcome.exit_code == 0 and name in self._given_up:
+                self._outcome = Outcome(1, self._given_up[name])
             restarts = max(self._slots[shard].failures.restarts for shard in agent.shards)
             if self._outcome.exit_code == 0 and restarts and _identity(agent.report) == agent.report_before:
                 self._fail(name, 1, f"{name} was stopped while it was restarting: it left no report, and its newest checkpoint is older")
@@ -201,6 +211,8 @@ class Supervisor:
         # The shard that broke the group comes before the shards that lost it.
         ended.sort(key=lambda each: each[2] == EXIT_SHARD_LOST)
         for name, slot, code, work, record in ended:
+            if slot.given_up:
+                continue
             if self._shutdown.phase is not Phase.RUNNING:
                 self._ended_while_stopping(name, code)
             elif name in self._agents and (code in {0, EXIT_LOST} or self._agents[name].kill_at is not None):
@@ -250,17 +262,42 @@ class Supervisor:
             is_explained=self._is_group_end_explained(name, code_or_lost, progressed=progressed),
         )
         if isinstance(decision, Restart) and record is not None and is_final:
-            said = record.line or describe_exit(code)
-            self._fail(name, 1, f"{name} failed twice in the same way shortly after its start: {said}")
-            self._request_stop()
+            self._give_up(slot, 1, f"failed twice in the same way shortly after its start: {record.line or describe_exit(code)}")
         elif isinstance(decision, GiveUp):
-            self._fail(name, decision.exit_code, f"{name} ended ({describe_exit(code)}): {decision.reason}")
-            self._request_stop()
+            self._give_up(slot, decision.exit_code, f"ended ({describe_exit(code)}): {decision.reason}")
         else:
             slot.start_at = time.monotonic() + decision.delay_seconds
-            self._view.note(f"{name} ended ({describe_exit(code)}); it will be restarted in {decision.delay_seconds:g} s (log: {slot.log})")
+            said = f"{describe_exit(code)}: {record.line}" if record is not None and record.line and code > 0 else describe_exit(code)
+            self._view.note(f"{name} ended ({said}); it will be restarted in {decision.delay_seconds:g} s (log: {slot.log})")
             if name in self._agents:
                 self._end_other_shards(name)
+
+    def _give_up(self, slot: _Slot, exit_code: int, reason: str) -> None:
+        """Go on without a child that keeps failing, or without its agent; end the run if the others need it."""
+        name, agent = slot.plan.name, self._agents.get(slot.plan.name)
+        if exit_code == EXIT_BAD_INPUT or not self._can_spare(slot):
+            self._fail(name, exit_code, f"{name} {reason}")
+            self._request_stop()
+            return
+        line = f"{name} is given up: it {reason}" if agent is None else f"agent {slot.plan.agent} is given up: {name} {reason}"
+        for each in [slot] if agent is None else [self._slots[shard] for shard in agent.shards]:
+            each.given_up, each.start_at = True, None
+        if agent is not None:
+            agent.kill_at = time.monotonic()
+            self._end_other_shards(name)
+        self._given_up[name] = f"{line} (log: {slot.log})"
+        self._view.note(f"warning: {line}; the others go on (log: {slot.log})")
+
+    def _can_spare(self, slot: _Slot) -> bool:
+        agent = self._agents.get(slot.plan.name)
+        if agent is not None and all(other.kill_at is not None for other in self._agents.values() if other is not agent):
+            return False
+        missing = {
+            other.plan.name if agent is None else other.plan.agent
+            for other in self._slots.values()
+            if other.given_up and other.plan.service == slot.plan.service
+        }
+        return len(missing) < slot.plan.spare
 
     def _is_group_end_explained(self, name: str, code: int, *, progressed: bool) -> bool:
         """Return whether the loss of another shard need not be counted, because another end was or will be counted."""
@@ -366,6 +403,8 @@ class Supervisor:
             return "running" if self._shutdown.phase is Phase.RUNNING else "stopping"
         if self._shutdown.phase is not Phase.RUNNING:
             return "stopped"
+        if slot.given_up:
+            return "given up"
         agent = self._agents.get(slot.plan.name)
         return "restarting" if agent is None or agent.kill_at is None else "ended"
 

@@ -22,7 +22,7 @@ from herd.run.journals import METRICS
 from herd.run.paths import LOCK, PROCESSES, REPORT, agent_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 SESSION = "session.json"
@@ -41,6 +41,8 @@ class RunState(NamedTuple):
     state: State
     message: str = ""
     """Why the run crashed or was killed; one line."""
+    warnings: tuple[str, ...] = ()
+    """What the run went on without; a line each."""
 
 
 def announce_process(run_dir: Path, service: str, number: int, *, metrics_host: str, metrics_port: int) -> None:
@@ -98,12 +100,12 @@ def begin_session(run_dir: Path) -> None:
     _write(run_dir, "running", "")
 
 
-def end_session(run_dir: Path, *, exit_code: int, was_asked: bool, message: str) -> None:
-    """Record how the run ended, with the message and exit code of ``herd train``."""
+def end_session(run_dir: Path, *, exit_code: int, was_asked: bool, message: str, warnings: Sequence[str] = ()) -> None:
+    """Record how the run ended, with the message and exit code of ``herd train``. ``warnings``: what the run went on without."""
     if exit_code == 0:
-        _write(run_dir, "stopped" if was_asked else "finished", "")
+        _write(run_dir, "stopped" if was_asked else "finished", "", warnings)
     else:
-        _write(run_dir, "killed" if message.startswith("killed") else "crashed", message)
+        _write(run_dir, "killed" if message.startswith("killed") else "crashed", message, warnings)
 
 
 def run_state(run_dir: Path, *, has_processes: bool) -> RunState:
@@ -112,11 +114,12 @@ def run_state(run_dir: Path, *, has_processes: bool) -> RunState:
         written = (run_dir / SESSION).stat().st_mtime
         said = read_json(run_dir / SESSION)
         state, message, pid = said["state"], str(said["message"]), int(said["pid"])
+        warnings = tuple(map(str, said.get("warnings", ())))
     except (OSError, ValueError, KeyError, TypeError):
         return RunState("running") if has_processes else _left_by_hand(run_dir)
     if has_processes or (state == "running" and lives(pid, written)):
         return RunState("running")
-    return RunState(state, message) if state in _ENDS else RunState("killed", _VANISHED)
+    return RunState(state, message, warnings) if state in _ENDS else RunState("killed", _VANISHED)
 
 
 def _left_by_hand(run_dir: Path) -> RunState:
@@ -128,7 +131,13 @@ def _left_by_hand(run_dir: Path) -> RunState:
     return RunState("ended") if in_order else RunState("killed", "no process is alive, and the learner left no report")
 
 
-def _write(run_dir: Path, state: State, message: str) -> None:
-    record = {"state": state, "message": message, "pid": os.getpid(), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+def _write(run_dir: Path, state: State, message: str, warnings: Sequence[str] = ()) -> None:
+    record = {
+        "state": state,
+        "message": message,
+        "warnings": list(warnings),
+        "pid": os.getpid(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     with suppress(OSError):
         replace_file(run_dir / SESSION, json.dumps(record))

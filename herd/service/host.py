@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import time
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +33,8 @@ _MEMORY_FILES = (
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+_MAX_SHARE_OF_OTHERS = 0.25
+"""Share of the cores that other programs may use unnoticed: with half a core of two, training is about a quarter slower."""
 PACKAGES = ("torch", "numpy", "pyzmq", "ale-py", "herd-rl")
 
 
@@ -104,6 +107,38 @@ def _statistic(file: Path, name: str) -> int:
             if key == name:
                 return int(value)
     return 0
+
+
+class OtherPrograms:
+    """Measures how many cores the programs keep busy that were not started by this process."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    def line(self) -> str:
+        """``other programs use 1.9 of 2 cores``, on average since the last call (or since construction).
+
+        Empty if they use less than a quarter of the cores. In a container these are the cores of its host.
+        """
+        before, now = self._before, self._read()
+        self._before = now
+        at, busy, own = (new - old for new, old in zip(now, before, strict=True))
+        cores = psutil.cpu_count() or 1
+        others = min(cores, max(0.0, busy - own) / at) if at > 0 else 0.0
+        return f"other programs use {others:.1f} of {cores} cores" if others >= _MAX_SHARE_OF_OTHERS * cores else ""
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        """Return the time, and the processor seconds of all programs and of this process and its descendants."""
+        total = psutil.cpu_times()
+        # On Linux, `user` includes the time of virtual machines, and `nice` their low-priority time.
+        busy = sum(getattr(total, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+        own = 0.0
+        root = psutil.Process()
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error):  # it has just ended; its parent has its time when it has waited for it
+                own += sum(process.cpu_times()[:4])  # user, system, and those of children that have ended
+        return time.monotonic(), busy, own
 
 
 def describe_hardware() -> dict[str, object]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-import traceback
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
 from herd.rpc.codec import MalformedMessage, encode, printable
 from herd.rpc.envelope import Refused
-from herd.rpc.serving import Received, RequestRefused, read
+from herd.rpc.serving import Received, Reply, RequestRefused, read
 from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.rpc.codec import Conversation
-    from herd.rpc.serving import Reply, ServedRun
+    from herd.rpc.serving import ServedRun
     from herd.service.identity import Identity
     from herd.service.meters import ServerMeters
     from herd.service.process import ServiceProcess
@@ -87,16 +86,11 @@ class Inbox:
             except MalformedMessage as error:
                 self._meters.malformed(error.label)
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
-            except Exception:  # one request that a defect cannot cope with must not end the service for all others
-                self._fail(peer)
+            except Exception:  # an error of this program in one message must not end the service: its client may repeat it
+                self._meters.malformed("other")
+                _warn_failed(peer)
             if self._clock() >= until:
                 return
-
-    def _fail(self, peer: Peer, request: int = 0) -> None:
-        """Count and log the exception of one message, and refuse it under its number, if it has one."""
-        self._meters.refused("fault")
-        warn_limited("fault", "a message caused an error and was refused", peer=_shown(peer), traceback=traceback.format_exc())
-        self._router.send(peer, encode(Refused(id=request, reason="this server failed at this message: its log has the error")))
 
 
 class RequestInbox(Inbox):
@@ -126,9 +120,9 @@ class RequestInbox(Inbox):
                 reply = self._answer(Received(peer, message, frames[1:]))
             except (MalformedMessage, RequestRefused):
                 raise
-            except Exception:
-                self._fail(peer, message.id)
-                return False
+            except Exception:  # as in `serve_waiting`, with an answer
+                _warn_failed(peer)
+                reply = Reply(Refused(id=message.id, reason="the request failed here: see the error in this server's log"))
         except RequestRefused as error:
             reply = error.reply
         if reply is None:
@@ -196,6 +190,11 @@ def serve(
         free_memory.tick()
         telemetry.beat()
     telemetry.set_ready(False, "stopping")
+
+
+def _warn_failed(peer: Peer) -> None:
+    """Log the error that is being handled, with its traceback."""
+    warn_limited("failed request", "an error of this program: a message could not be processed", peer=_shown(peer), exc_info=True)
 
 
 def _shown(peer: Peer) -> str:

@@ -30,10 +30,7 @@ DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
 """Reasons why the learner never trained on an unroll."""
 MALFORMED_REASONS = ("header", "protocol", "array", "size", "compression", "digest", "unexpected", "other")
 """Reasons for dropping a message unread."""
-REFUSAL_REASONS = (
-    *("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead"),
-    *("fault", "other"),
-)
+REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead", "other")
 """Reasons for refusing a readable message."""
 CONNECTIONS_CUT_BY = ("crowd", "unread")
 """Reasons for closing a connection."""

@@ -29,6 +29,8 @@ _KEPT_TO_THE_END = (
     "weights_wait_share",
 )
 _FAILED_WRITES = (names.CHECKPOINT_FAILURES, names.WRITE_FAILURES)
+_LONGEST_SILENCE_SECONDS = 15.0
+"""Time without an answer after which a running process is shown as hanging. A busy machine delays answers by seconds."""
 _MOST_NAMES = 3
 """Largest number of processes that a phase names."""
 
@@ -39,6 +41,7 @@ class ChildRow:
 
     name: str
     state: str
+    """As in `ChildState`; or hanging, if it runs and its main loop or its metrics do not."""
     restarts: int
     resident_bytes: float | None
     cpu_cores: float | None
@@ -88,8 +91,8 @@ class RunSnapshot:
     eta_seconds: float | None
     tasks: tuple[TaskRow, ...]
     children: tuple[ChildRow, ...]
-    failed_writes: float = 0.0
-    """Number of failed writes of checkpoints and other files since the learner started."""
+    troubles: tuple[str, ...] = ()
+    """What is wrong with processes, disk and machine, in words."""
     warnings: tuple[str, ...] = ()
     """Warnings about its learning."""
     human_normalised: float | None = None
@@ -131,6 +134,8 @@ class SnapshotMaker:
     """By task."""
     _newest: Mapping[str, Any] = field(default_factory=dict)
     """The last point in ``_returns``."""
+    _answered: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Time of the last answer of a process, by name and process id."""
     _has_trained: bool = False
     _known: dict[str, Any] = field(default_factory=dict)
     """The newest value of each field that is shown until the end, from before the run was asked to stop."""
@@ -186,7 +191,7 @@ class SnapshotMaker:
             tasks=tuple(self._with_history(row) for row in _tasks(readings, learner)),
             children=tuple(self._row(readings, child) for child in children),
             human_normalised=_gauge(readings, learner, names.HUMAN_NORMALISED.name),
-            failed_writes=sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES),
+            troubles=self._troubles(readings, children, learner),
             warnings=health_warnings(point),
             entropy=entropy if isinstance(entropy, int | float) else None,
             phase=self._phase(readings, children, learner),
@@ -227,12 +232,30 @@ class SnapshotMaker:
     def _row(self, readings: Readings, child: ChildState) -> ChildRow:
         return ChildRow(
             name=child.name,
-            state=child.state,
+            state="hanging" if self._hangs(readings, child) else child.state,
             restarts=child.restarts,
             resident_bytes=_gauge(readings, child.name, names.PROCESS_RESIDENT_MEMORY.name),
             cpu_cores=self._rate(readings, child.name, names.PROCESS_CPU.name),
             weights_updates=_gauge(readings, child.name, names.WEIGHTS_UPDATES.name),
         )
+
+    def _troubles(self, readings: Readings, children: Sequence[ChildState], learner: str) -> tuple[str, ...]:
+        failed = sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES)
+        found = [f"{failed:.0f} writes failed: is the disk full? (the learner's log says which)"] if failed else []
+        found += [f"{child.name} was given up: it kept failing" for child in children if child.state == "given up"]
+        found += [f"{child.name} {why}" for child in children if (why := self._hangs(readings, child))]
+        return (*found, *([readings.other_programs] if readings.other_programs else []))
+
+    def _hangs(self, readings: Readings, child: ChildState) -> str | None:
+        """Return why a running child does not work; None if it does, or if it is still loading."""
+        if child.state != "running" or child.pid is None:
+            return None
+        if child.name not in readings.samples:
+            silent = readings.at - self._answered.get((child.name, child.pid), math.inf)
+            return f"has not answered for {silent:.0f} s" if silent > _LONGEST_SILENCE_SECONDS else None
+        self._answered[child.name, child.pid] = readings.at
+        age = _gauge(readings, child.name, names.HEARTBEAT_AGE.name)
+        return "hangs: its main loop has been silent for longer than it may be" if age is not None and age > 1.0 else None
 
     def _rates_of(self, readings: Readings, children: Sequence[str], metric: str) -> list[float]:
         """Return the rates of the children that answer."""
@@ -331,7 +354,7 @@ def _together(agents: Sequence[RunSnapshot], children: Sequence[ChildState]) -> 
         human_normalised=None,
         entropy=None,
         children=tuple(rows[child.name] for child in children),
-        failed_writes=sum(agent.failed_writes for agent in agents),
+        troubles=tuple(dict.fromkeys(line for agent in agents for line in agent.troubles)),
         warnings=tuple(f"agent {number}: {warning}" for number, agent in enumerate(agents) for warning in agent.warnings),
         phase=stop_phase(children) or (first.phase if all(agent.phase for agent in agents) else ""),
         agents=tuple(agents),

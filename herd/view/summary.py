@@ -12,7 +12,7 @@ from herd.view.health import health_warnings
 from herd.view.terminal import clock, count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -42,9 +42,12 @@ def draw_curve(run_dir: Path) -> str | None:
     return None
 
 
-def print_summary(console: Console, run_dir: Path, curve_problem: str | None) -> None:
-    """Print each agent's figures, its last point's warnings, and the paths of its report and newest checkpoint, then the curve's path."""
-    rows: list[tuple[str, str]] = []
+def print_summary(console: Console, run_dir: Path, curve_problem: str | None, given_up: Sequence[str] = ()) -> None:
+    """Print each agent's figures, its last point's warnings, and the paths of its report and newest checkpoint, then the curve's path.
+
+    ``given_up``: a line about each process that the run went on without.
+    """
+    rows: list[tuple[str, str]] = [("warning", line) for line in given_up]
     agents = agent_directories(run_dir)
     for agent in agents:
         if len(agents) > 1:

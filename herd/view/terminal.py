@@ -40,7 +40,7 @@ _MOST_ROWS = 12
 """Largest number of tasks and processes that are listed one by one; a terminal has at least 24 lines."""
 
 _MOST_WARNINGS = 4
-_STATE_STYLES = {"running": "green", "restarting": "bold red"}
+_STATE_STYLES = {"running": "green", "restarting": "bold red", "hanging": "bold red", "given up": "bold red"}
 """Colours of process states; other states are yellow. rich uses no colours if NO_COLOR is set or the output is not a terminal."""
 
 
@@ -167,8 +167,7 @@ def one_line(snapshot: RunSnapshot) -> str:
     restarts = sum(child.restarts for child in snapshot.children)
     if restarts:
         parts.append(f"restarts {restarts}")
-    if snapshot.failed_writes:
-        parts.append(_failed_writes(snapshot))
+    parts += snapshot.troubles[:_MOST_WARNINGS]
     parts += snapshot.warnings[:_MOST_WARNINGS]
     return "  ".join(parts)
 
@@ -203,8 +202,7 @@ def facts(snapshot: RunSnapshot) -> list[RenderableType]:
         shares = (percent(share) for share in (snapshot.starved_share, snapshot.blocked_share, snapshot.weights_wait_share))
         waits.append("   learner starved {}, actors blocked {}, waiting for weights {}".format(*shares), style="not bold")
     body: list[RenderableType] = [numbers, waits]
-    if snapshot.failed_writes:
-        body.append(Text(_failed_writes(snapshot), style="bold red"))
+    body += [Text(trouble, style="bold red") for trouble in snapshot.troubles[:_MOST_WARNINGS]]
     # The runbook has a section of this name.
     body += [Text(f"{warning} (docs/runbook.md, Is it learning well?)", style="yellow") for warning in snapshot.warnings[:_MOST_WARNINGS]]
     if len(snapshot.tasks) > _MOST_ROWS:
@@ -313,10 +311,6 @@ def count(number: float) -> str:
         if number >= size:
             return f"{number / (1e3 if letter == 'k' else size):.{digits}f} {letter}"
     return f"{number:.0f}"
-
-
-def _failed_writes(snapshot: RunSnapshot) -> str:
-    return f"{snapshot.failed_writes:.0f} writes failed: is the disk full? (the learner's log says which)"
 
 
 def _progress_text(snapshot: RunSnapshot) -> str:

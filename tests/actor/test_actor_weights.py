@@ -11,7 +11,7 @@ import pytest
 import torch
 from herd_actor.actor import Actor
 from herd_actor.meters import Meters
-from herd_actor.weights import UNUSABLE_SECONDS, FreshWeights
+from herd_actor.weights import UNUSABLE_SECONDS, FreshWeights, RepeatableWeights
 from torch import nn
 
 from herd.config.run import RunSettings
@@ -181,3 +181,40 @@ def test_the_policy_is_told_of_every_wait_for_credit(credit: str, turns: list[st
         next(playing)
         next(playing)
     assert events == turns * 2
+
+
+@pytest.mark.parametrize(
+    ("batch", "reuse", "interval", "expected"),
+    # Messages of 16 unrolls. The version that must have arrived before each message is sent, if the run began with version 7.
+    [(16, 1, 1, [7, 8, 9, 10]), (32, 1, 1, [7, 7, 8, 8]), (8, 2, 1, [7, 11, 15, 19]), (24, 1, 1, [7, 7, 8, 9]), (16, 1, 3, [7, 7, 9, 9])],
+)
+def test_a_repeatable_message_waits_for_all_before_it(batch: int, reuse: int, interval: int, expected: list[int]) -> None:
+    server = Publishing(newest=7)
+    needed: list[int] = []
+
+    def learn() -> None:
+        server.newest += 1  # one update more while the actor waits
+
+    telemetry = Telemetry("actor", "run")
+    fresh = RepeatableWeights(
+        server,
+        SimpleNamespace(load=lambda _, version: needed.append(version[1])),
+        ActorSettings(),
+        telemetry=telemetry,
+        meters=Meters(telemetry),
+        stop=False,
+        while_waiting=learn,
+        unrolls_per_batch=batch,
+        updates_per_batch=reuse,
+        publish_interval_updates=interval,
+    )
+    fresh.wait_for_others(None)
+    server.newest = 7
+    fresh.version = (1, 7)
+    found = []
+    for _ in expected:
+        fresh.before_unroll()
+        fresh.before_row(is_last=True)
+        fresh.before_send(16)
+        found.append(fresh.version[1])
+    assert found == expected

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
-from herd_learner.replay_stock import EpisodeStock
+from herd_learner.batches.stock import EpisodeStock
 from herd_replay.assembly import Assembler, Episode, Piece
 
 from herd.acting.policy import LocalPolicy

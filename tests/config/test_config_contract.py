@@ -65,4 +65,4 @@ def test_one_line_says_what_the_learner_trains_on() -> None:
             "clipped to [-1, 1] · actions: 6 discrete",
         ),
     ]:
-        assert learner_inputs(load_settings([], words, {}), spec) == said
+        assert learner_inputs(load_settings([], words, {}), spec) == f"{said} · seed 1: two runs differ (actor.count 2: actors race)"

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from tests.images.dockerfiles import DOCKERFILE, ROOT
+
 NEEDED = {"podman": "podman", "buildah": "buildah", "catatonit": "catatonit", "debootstrap": "debootstrap"}
 """Required programs, and the Debian packages that contain them. netavark and aardvark-dns are found through podman's own answer."""
 RUNTIMES = ("runc", "crun")
@@ -109,8 +111,8 @@ class Podman:
         archive.unlink()
         shutil.rmtree(folder)
 
-    def build(self, dockerfile: Path, context: Path, tag: str, *options: str) -> None:
-        """Build as ``docker build`` would; pip finds its packages as it does on this machine."""
+    def build(self, service: str, tag: str, base: str, *options: str) -> None:
+        """Build a service's image as ``docker build`` would; pip finds its packages as it does on this machine."""
         settings, folders = pip_settings()
         secret = self._folder / "pip.conf"
         secret.write_text(settings)
@@ -118,7 +120,9 @@ class Podman:
         self.command(
             [
                 *("buildah", "build", "--isolation", "chroot", "--pull-never", "--timestamp", str(EPOCH)),
-                *("--secret", f"id=pip.conf,src={secret}", *mounts, *options, "--file", str(dockerfile), "--tag", tag, str(context)),
+                *("--secret", f"id=pip.conf,src={secret}", *mounts, *options),
+                *("--build-arg", f"BASE={base}", "--build-arg", f"SERVICE={service}"),
+                *("--file", str(DOCKERFILE), "--tag", tag, str(ROOT)),
             ],
             seconds=BUILD_SECONDS,
             environment=self._environment,

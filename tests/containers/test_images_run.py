@@ -24,7 +24,7 @@ from herd.telemetry.scrape import ScrapeError, probe, scrape, total
 from herd.topology import SERVICE_NAMES
 from tests.containers.podman import CommandError, Podman, missing_programs
 from tests.containers.pods import PodPlan, plan_pods, with_hosts
-from tests.images.dockerfiles import ROOT, WITH_TORCH, path_of
+from tests.images.dockerfiles import ROOT, WITH_TORCH
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(5400)]
 
@@ -110,7 +110,7 @@ def base(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
 def images(podman: Podman, base: str, measured: dict[str, Any]) -> dict[str, str]:
     """All images, built from this tree."""
     for service in SERVICE_NAMES:
-        podman.build(path_of(service), ROOT, image(service), "--layers", "--build-arg", f"BASE={base}")
+        podman.build(service, image(service), base, "--layers")
     names: dict[str, str] = {service: image(service) for service in SERVICE_NAMES}
     sizes = {service: podman.inspect("image", name, ".Size") for service, name in names.items()}
     measured["image_megabytes"] = {service: round(size / 1e6) for service, size in sizes.items()}
@@ -210,7 +210,7 @@ def test_every_service_drains_on_sigterm(podman: Podman, containers: dict[str, s
 
 
 def test_image_builds_are_reproducible(podman: Podman, base: str, images: dict[str, str]) -> None:
-    podman.build(path_of("paramserver"), ROOT, "localhost/again:1", "--layers", "--no-cache", "--build-arg", f"BASE={base}")
+    podman.build("paramserver", "localhost/again:1", base, "--layers", "--no-cache")
     again = podman.inspect("image", "localhost/again:1", ".RootFS.Layers")
     assert again == podman.inspect("image", images["paramserver"], ".RootFS.Layers")
 

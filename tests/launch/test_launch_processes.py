@@ -55,6 +55,7 @@ class Supervised:
         self.server = socket.create_server(("127.0.0.1", 0))
         self.server.settimeout(SECONDS)
         self.open: list[Connected] = []
+        self.output = ""
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *children: str, wall_seconds: float = 0.0) -> None:
@@ -77,10 +78,19 @@ class Supervised:
         assert self.process is not None
         self.process.send_signal(number)
 
+    def read_until(self, *texts: str) -> None:
+        """Read the supervisor's output until every one of ``texts`` has appeared."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        while not all(text in self.output for text in texts):
+            line = self.process.stdout.readline()
+            assert line, self.output
+            self.output += line
+
     def finish(self) -> tuple[int, str]:
         assert self.process is not None
         output, _ = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, output
+        return self.process.returncode, self.output + output
 
     def close(self) -> None:
         if self.process is not None:
@@ -155,7 +165,7 @@ def test_a_child_that_fails_twice_alike_ends_the_run_with_its_output(supervised:
     code, output = supervised.finish()
     assert code == 1
     assert "outcome: 1 actor-0 failed twice in the same way shortly after its start: actor-0 says hello and exit=7" in output
-    assert output.count("actor-0 says hello") == 3  # once in the outcome, and twice in the log
+    assert output.count("actor-0 says hello") == 4  # in the note, in the outcome, and twice in the log
 
 
 def test_a_child_that_is_killed_repeatedly_ends_the_run(supervised: Supervised) -> None:
@@ -168,6 +178,44 @@ def test_a_child_that_is_killed_repeatedly_ends_the_run(supervised: Supervised) 
     code, output = supervised.finish()
     assert code == 1
     assert "outcome: 1 actor-0 ended (SIGKILL): it ended 3 times in a row without progress" in output
+
+
+def test_a_child_that_the_run_can_spare_is_given_up_alone(supervised: Supervised) -> None:
+    supervised.start("learner-0:until=0", "actor-0+1:exit=7", "actor-1+1:serve", "evaluator-0+1:exit=1")
+    children = [supervised.accept() for _ in range(6)]
+    assert sorted(child.name for child in children) == ["actor-0", "actor-0", "actor-1", "evaluator-0", "evaluator-0", "learner-0"]
+    supervised.read_until("actor-0 is given up", "evaluator-0 is given up")
+    assert "actor-0 ended (exit code 7: actor-0 says hello and exit=7); it will be restarted" in supervised.output
+    next(child for child in children if child.name == "learner-0").close()
+    code, output = supervised.finish()
+    assert code == 0, output
+    assert "without: actor-0 is given up: it failed twice in the same way shortly after its start: actor-0 says hello and exit=7" in output
+    assert "without: evaluator-0 is given up" in output
+
+
+def test_the_last_actor_is_not_given_up_alone(supervised: Supervised) -> None:
+    supervised.start("learner-0:serve", "actor-0+1:exit=7", "actor-1+1:exit=7")
+    code, output = supervised.finish()
+    assert code == 1
+    assert "failed twice in the same way" in output.partition("outcome: 1")[2]
+    assert output.count("without: actor-") == 1
+
+
+def test_an_agent_that_keeps_failing_is_given_up_alone(supervised: Supervised) -> None:
+    """Its other shard ends with it, the other agent trains to its end, and the exit code says that a part is missing."""
+    supervised.start("learner-0@0+1:serve", "learner-1@0+1:stubborn", "learner-2@1+1:until=0", "actor-0:serve")
+    children = supervised.accept_all(4)
+    for _ in range(2):
+        os.kill(children["learner-0"].pid, signal.SIGKILL)
+        children |= supervised.accept_all(2)
+    os.kill(children["learner-0"].pid, signal.SIGKILL)
+    supervised.read_until("agent 0 is given up")
+    assert children["learner-1"].line() == ""
+    assert psutil.pid_exists(children["learner-2"].pid)
+    children["learner-2"].close()
+    code, output = supervised.finish()
+    assert code == 1, output
+    assert "outcome: 1 agent 0 is given up: learner-0 ended (SIGKILL): it ended 3 times in a row without progress" in output
 
 
 def test_bad_input_of_a_child_ends_the_run_with_exit_code_2(supervised: Supervised) -> None:

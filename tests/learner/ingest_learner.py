@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence, Sized
 from typing import Any
 
-from herd_learner.ingest import Ingest, Reply
-from herd_learner.ledger import Ledger
-from herd_learner.queue import UnrollQueue
+from herd_learner.intake.ingest import Ingest, Reply
+from herd_learner.intake.ledger import Ledger
+from herd_learner.intake.queue import UnrollQueue
 
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.credit import CreditPool

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from herd_learner import snapshot
-from herd_learner.fitness import FitnessWindow
-from herd_learner.ledger import Ledger
-from herd_learner.member import Member, Membership
-from herd_learner.population import PopulationLink
-from herd_learner.shards.group import ShardGroup
-from herd_learner.shards.rendezvous import Place
+from herd_learner.group.collectives import ShardGroup
+from herd_learner.group.rendezvous import Place
+from herd_learner.intake.ledger import Ledger
+from herd_learner.population.link import PopulationLink
+from herd_learner.population.member import FitnessWindow, Member, Membership
+from herd_learner.record import checkpoints
 from torch import Tensor
 
 from herd.components.suites import environment_spec
@@ -44,8 +43,8 @@ class MemberLearner:
         self.origin = Origin.of(self.settings, spec)
         self.trainer = trainer_of(self.settings)
         group = ShardGroup(Place(0, 1))
-        checkpoint = snapshot.load_newest(self.directory, self.origin)
-        self.statistics, _, _ = snapshot.restore_counters(checkpoint, spec)
+        checkpoint = checkpoints.load_newest(self.directory, self.origin)
+        self.statistics, _, _ = checkpoints.restore_counters(checkpoint, spec)
         self.statistics.fitness = FitnessWindow(spec.task_names, {}, num_games=whole.population.fitness_episodes)
         member = Member(Membership(settings=self.settings.own_values), self.statistics.fitness, fitness="episode_return")
         self.client = HeardOrders()
@@ -61,7 +60,7 @@ class MemberLearner:
         )
         if checkpoint is not None:
             self.settings = self.link.restore(checkpoint)
-            snapshot.restore(checkpoint, self.trainer, replay=None)
+            checkpoints.restore(checkpoint, self.trainer, replay=None)
 
     def update(self, buffer: BatchBuffer) -> dict[str, float]:
         """Do one update at the rates of the settings."""
@@ -75,11 +74,11 @@ class MemberLearner:
             self.statistics.record_episode(0, episode_return)
 
     def write(self, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None) -> bool:
-        tensors = snapshot.tensors_of(self.trainer)
+        tensors = checkpoints.tensors_of(self.trainer)
         if donor is not None:
             tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
         try:
-            snapshot.save(
+            checkpoints.save(
                 self.directory,
                 tensors,
                 origin=self.origin,
@@ -104,7 +103,7 @@ class MemberLearner:
 
     def state(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
-        tensors = snapshot.tensors_of(self.trainer)
+        tensors = checkpoints.tensors_of(self.trainer)
         values = {f"{file}/{name}": tensor.tolist() for file in tensors if file != "random" for name, tensor in tensors[file].items()}
         return {**values, "settings": self.settings.own_values, "group": self._group()}
 

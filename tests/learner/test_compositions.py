@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from herd_learner.batching import BatchAssembler
-from herd_learner.queue import QueuedUnroll
+from herd_learner.batches.assembler import BatchAssembler
+from herd_learner.intake.queue import QueuedUnroll
 
 from herd.acting.policy import LocalPolicy
 from herd.components.suites import environment_spec

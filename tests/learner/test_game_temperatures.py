@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from herd_learner.game_temperatures import inverse_temperatures_of
-from herd_learner.ledger import LedgerSnapshot
-from herd_learner.statistics import RunStatistics
+from herd_learner.intake.ingest import inverse_temperatures_of
+from herd_learner.intake.ledger import LedgerSnapshot
+from herd_learner.record.statistics import RunStatistics
 
 from herd.config.services import BanditSettings
 from herd.contract.actions import discrete

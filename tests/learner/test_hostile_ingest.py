@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from herd_learner import ledger as ledger_module
-from herd_learner.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply
-from herd_learner.ledger import LEARNER_RESTART, MALFORMED, frames_by_task
-from herd_learner.statistics import RunStatistics
+from herd_learner.intake import ledger as ledger_module
+from herd_learner.intake.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply
+from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, frames_by_task
+from herd_learner.record.statistics import RunStatistics
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

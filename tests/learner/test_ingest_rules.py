@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_learner.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply
-from herd_learner.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
+from herd_learner.intake.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply
+from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
 
 from herd.protocols.unrolls.messages import (
     Ack,

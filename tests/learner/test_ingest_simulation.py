@@ -9,9 +9,9 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from herd_learner.ingest import Ingest, Reply
-from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot, frames_by_task
-from herd_learner.queue import UnrollQueue
+from herd_learner.intake.ingest import Ingest, Reply
+from herd_learner.intake.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot, frames_by_task
+from herd_learner.intake.queue import UnrollQueue
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

@@ -5,8 +5,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from herd_learner.batching import BatchAssembler
-from herd_learner.queue import QueuedUnroll
+from herd_learner.batches.assembler import BatchAssembler
+from herd_learner.intake.queue import QueuedUnroll
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from herd_learner import ledger as ledger_module
-from herd_learner.ledger import LEARNER_RESTART, MALFORMED, STALE, Frames, Ledger, LedgerSnapshot, Verdict
+from herd_learner.intake import ledger as ledger_module
+from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, STALE, Frames, Ledger, LedgerSnapshot, Verdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from herd_learner.lineage import LINEAGE_FILE, LineageError, is_stale, keep_lineage, open_lineage
+from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, keep_lineage, open_lineage
 
 from tests.failing_disks import no_space_beyond, read_only
 

@@ -7,10 +7,11 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from herd_learner.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
-from herd_learner.meters import Meters
-from herd_learner.queue import UnrollQueue
-from herd_learner.statistics import RunStatistics
+from herd_learner.intake.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
+from herd_learner.intake.meters import IntakeMeters
+from herd_learner.intake.queue import UnrollQueue
+from herd_learner.record.meters import Meters
+from herd_learner.record.statistics import RunStatistics
 
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
@@ -32,11 +33,7 @@ def telemetry() -> Telemetry:
 
 @pytest.fixture
 def meters(telemetry: Telemetry) -> Meters:
-    return meters_of(telemetry, Ledger())
-
-
-def meters_of(telemetry: Telemetry, ledger: Ledger) -> Meters:
-    return Meters(telemetry, spec=SPEC, ledger=ledger, queue=UnrollQueue(), statistics=RunStatistics(SPEC))
+    return Meters(telemetry, spec=SPEC, statistics=RunStatistics(SPEC))
 
 
 def exported(telemetry: Telemetry, name: str) -> dict[str, float]:
@@ -81,7 +78,9 @@ def test_failed_file_writes_are_counted(telemetry: Telemetry, meters: Meters) ->
     assert counted == {'{file="metrics.jsonl"}': 2.0, '{file="report.json"}': 1.0, '{file="lineage.json"}': 0.0}
 
 
-def test_counters_used_by_alerts_start_at_0(telemetry: Telemetry, meters: Meters) -> None:
+@pytest.mark.usefixtures("meters")
+def test_counters_used_by_alerts_start_at_0(telemetry: Telemetry) -> None:
+    IntakeMeters(telemetry, Ledger(), UnrollQueue())
     for metric in (
         names.UPDATES_SKIPPED,
         names.CHECKPOINTS_WRITTEN,
@@ -98,7 +97,7 @@ def test_frame_counters_start_at_0_in_every_process(telemetry: Telemetry) -> Non
     # Starting at the checkpoint's totals, below the last process's values, would add the whole history to a rate.
     before = Frames(5_000_000, 4_000_000, 200, Counter({STALE: 999_000, LEARNER_RESTART: 800}))
     ledger = Ledger(LedgerSnapshot(before, {0: Frames(1_000, 400, 200, Counter({STALE: 400}))}))
-    meters_of(telemetry, ledger)
+    IntakeMeters(telemetry, ledger, UnrollQueue())
     assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 0.0}
     # This start lost them, so this process counts them.
     lost = {'{reason="stale"}': 0.0, '{reason="malformed"}': 0.0, '{reason="learner_restart"}': 200.0, '{reason="other"}': 0.0}
@@ -144,7 +143,7 @@ def test_the_human_normalised_score_is_exported_once_known(telemetry: Telemetry,
 
 def test_speed_is_measured_from_the_first_update(telemetry: Telemetry, meters: Meters, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("herd_learner.meters.time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    monkeypatch.setattr("herd_learner.record.meters.time", SimpleNamespace(monotonic=lambda: clock[-1]))
     speeds = [meters.frames_per_second()]
     # The first batch arrives after a minute; then there is an update of 40 frames every half second.
     for now in (1060.0, 1060.5, 1061.0, 1061.5):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from herd_learner.fitness import FitnessWindow
+from herd_learner.population.member import FitnessWindow
 
 from herd.components.suites.scores import ReferenceScores
 from herd.config.run import RunSettings

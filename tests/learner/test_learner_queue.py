@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 import time
 
-from herd_learner.queue import QueuedUnroll, UnrollQueue
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 
 from tests.learner.small_unrolls import LAYOUT
 

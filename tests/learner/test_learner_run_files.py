@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from herd_learner.run_files import RunFiles
+from herd_learner.record.records import RunFiles
 
 from herd.components.trackers.publishing import Trackers
 from herd.run.journals import METRICS

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from herd_learner import snapshot
-from herd_learner.ledger import LEARNER_RESTART, Ledger
-from herd_learner.replay import UnrollReplay
-from herd_learner.shards.group import ShardGroup
-from herd_learner.shards.rendezvous import Place
-from herd_learner.statistics import RunStatistics
+from herd_learner.batches.uniform import UnrollReplay
+from herd_learner.group.collectives import ShardGroup
+from herd_learner.group.rendezvous import Place
+from herd_learner.intake.ledger import LEARNER_RESTART, Ledger
+from herd_learner.record import checkpoints
+from herd_learner.record.statistics import RunStatistics
 
 from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.optimizers import Rates
@@ -89,7 +89,7 @@ def _save(run_dir: Path, trainer: Trainer, settings: RunSettings, **changes: Any
         "replay_random": [],
         "keep": 2,
     }
-    return snapshot.save(run_dir, snapshot.tensors_of(trainer), **{**fields, **changes})
+    return checkpoints.save(run_dir, checkpoints.tensors_of(trainer), **{**fields, **changes})
 
 
 @pytest.mark.parametrize("run", [SHALLOW, MLP, POPART, PIXEL_CONTROL], ids=["shallow", "mlp", "popart", "pixel_control"])
@@ -109,9 +109,9 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
         first(batch, Rates(0.1))  # updates after the checkpoint are lost
 
     second = _trainer(_settings({**run, "seed": 99}))
-    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
+    checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
-    snapshot.restore(checkpoint, second, replay=None)
+    checkpoints.restore(checkpoint, second, replay=None)
     assert torch.equal(torch.rand(4), expected_draw)
     for batch in batches[3:]:
         second(batch, Rates(1e-3))
@@ -131,11 +131,11 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
 def test_a_checkpoint_before_the_first_update_can_be_broadcast(tmp_path: Path) -> None:
     settings = _settings(MLP)
     _save(tmp_path, _trainer(settings), settings, learner_updates=0)
-    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
-    spread = snapshot.broadcast(checkpoint, ShardGroup(Place(0, 1)))
+    checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
+    spread = checkpoints.broadcast(checkpoint, ShardGroup(Place(0, 1)))
     assert spread is not None
     assert "optimizer" not in spread.tensors  # it is empty
-    snapshot.restore(spread, _trainer(settings), replay=None)
+    checkpoints.restore(spread, _trainer(settings), replay=None)
 
 
 def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) 
     trainer = _trainer(settings)
     trainer(_batches(settings, 1)[0], Rates(1e-2))
     _save(tmp_path, trainer, settings)
-    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
+    checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     before = {name: tensor.clone() for name, tensor in checkpoint.tensors["optimizer"].items()}
-    snapshot.restore(checkpoint, trainer, replay=None)
+    checkpoints.restore(checkpoint, trainer, replay=None)
     trainer(_batches(settings, 2)[1], Rates(1e-2))
     assert all(torch.equal(before[name], tensor) for name, tensor in checkpoint.tensors["optimizer"].items())
 
@@ -163,21 +163,21 @@ def test_counters_accounts_and_random_states_are_restored(tmp_path: Path) -> Non
     expected = replay.random.integers(0, 2**60, 3)
     json.loads((path / "state.json").read_text())
 
-    checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
+    checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     assert (checkpoint.learner_updates, checkpoint.state["learner_updates"], checkpoint.state["lineage"]) == (3, 3, 7)
-    _, restored, least_lineage = snapshot.restore_counters(checkpoint, environment_spec(settings.env))
+    _, restored, least_lineage = checkpoints.restore_counters(checkpoint, environment_spec(settings.env))
     assert least_lineage == 8
     assert restored.snapshot().report() == {"generated": 80, "consumed": 30, "dropped": {LEARNER_RESTART: 50}, "in_flight": 0}
     assert restored.snapshot().task(0).as_json() == restored.snapshot().report()
     assert restored.snapshot().accounts == {(3, 2**62 + 1): (5, 80)}
     other = UnrollReplay(LAYOUT.fields, 4, seed=9)
-    snapshot.restore(checkpoint, _trainer(settings), replay=other)
+    checkpoints.restore(checkpoint, _trainer(settings), replay=other)
     np.testing.assert_array_equal(other.random.integers(0, 2**60, 3), expected)
     # Each rank restores its own state; a rank without saved state starts from its seed.
     other, begun = UnrollReplay(LAYOUT.fields, 4, seed=9), UnrollReplay(LAYOUT.fields, 4, seed=5)
-    snapshot.restore(checkpoint, _trainer(settings), replay=other, rank=1)
-    snapshot.restore(checkpoint, _trainer(settings), replay=begun, rank=2)
+    checkpoints.restore(checkpoint, _trainer(settings), replay=other, rank=1)
+    checkpoints.restore(checkpoint, _trainer(settings), replay=begun, rank=2)
     for restored_random, seed in ((other.random, 3), (begun.random, 5)):
         fresh = UnrollReplay(LAYOUT.fields, 4, seed=seed).random
         np.testing.assert_array_equal(restored_random.integers(0, 2**60, 3), fresh.integers(0, 2**60, 3))
@@ -188,7 +188,7 @@ def test_a_checkpoint_of_another_network_is_refused_with_differences(tmp_path: P
     path = _save(tmp_path, _trainer(made_with), made_with)
     other = _settings({**MLP, "env": {**MLP["env"], "frame_stack": 2}, "network": {"torso": "mlp", "core": "lstm"}})
     with pytest.raises(CheckpointError) as refused:
-        snapshot.load_newest(tmp_path, _origin(other))
+        checkpoints.load_newest(tmp_path, _origin(other))
     assert str(refused.value) == (
         f"{path}: made by another network or environment (env.frame_stack 4, here 2; network.core none, here lstm)"
     )
@@ -200,10 +200,10 @@ def test_a_checkpoint_with_another_auxiliary_loss_is_refused(tmp_path: Path, mad
     trainer = _trainer(made)
     trainer(_batches(made, 1)[0], Rates(1e-3))
     path = _save(tmp_path, trainer, made)
-    checkpoint = snapshot.load_newest(tmp_path, _origin(now))
+    checkpoint = checkpoints.load_newest(tmp_path, _origin(now))
     assert checkpoint is not None
     with pytest.raises(CheckpointError) as refused:
-        snapshot.restore(checkpoint, _trainer(now), replay=None)
+        checkpoints.restore(checkpoint, _trainer(now), replay=None)
     assert str(refused.value) == f"{path}: the auxiliary head does not fit: auxiliary.kind has changed"
 
 
@@ -211,7 +211,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) 
     settings = _settings(MLP)
     path = _save(tmp_path, _trainer(settings), settings)
     with pytest.raises(CheckpointError) as refused:
-        snapshot.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"})))
+        checkpoints.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"})))
     assert str(refused.value) == f"{path}: made by another run (name run, here other)"
 
 
@@ -222,9 +222,9 @@ def test_a_checkpoint_without_a_name_is_judged_by_its_contract(tmp_path: Path) -
     for key in ("run", "contract_settings"):
         del state[key]
     save_checkpoint(path.parent, 3, tensors, state, 1)
-    assert snapshot.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"}))) is not None
+    assert checkpoints.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"}))) is not None
     with pytest.raises(CheckpointError, match=r"another network or environment \(contract [0-9a-f]{12}, here [0-9a-f]{12}\)"):
-        snapshot.load_newest(tmp_path, _origin(_settings(SHALLOW)))
+        checkpoints.load_newest(tmp_path, _origin(_settings(SHALLOW)))
 
 
 def test_a_foreign_checkpoint_is_skipped_and_not_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -232,7 +232,7 @@ def test_a_foreign_checkpoint_is_skipped_and_not_removed(tmp_path: Path, caplog:
     own = _save(tmp_path, _trainer(settings), settings, learner_updates=3)
     foreign = _save(tmp_path, _trainer(foreign_settings), foreign_settings, learner_updates=9)
     with caplog.at_level(logging.WARNING):
-        checkpoint = snapshot.load_newest(tmp_path, _origin(settings))
+        checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     assert checkpoint.path == own
     (record,) = caplog.records
@@ -250,7 +250,7 @@ def test_a_state_that_is_not_a_learners_is_refused_in_one_line(tmp_path: Path, d
     checkpoint = load_checkpoint(path)
     checkpoint.state.update(damage)
     with pytest.raises(CheckpointError, match="does not have the contents of a learner's checkpoint") as refused:
-        snapshot.restore_counters(checkpoint, environment_spec(settings.env))
+        checkpoints.restore_counters(checkpoint, environment_spec(settings.env))
     assert str(refused.value).startswith(f"{path}: ")
     assert "\n" not in str(refused.value)
 
@@ -261,7 +261,7 @@ def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path, group: str,
     checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
     del checkpoint.tensors[group]
     with pytest.raises(CheckpointError, match=reason):
-        snapshot.restore(checkpoint, _trainer(settings), replay=None)
+        checkpoints.restore(checkpoint, _trainer(settings), replay=None)
 
 
 def test_a_refusal_of_mismatched_weights_names_the_checkpoint(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_refusal_of_mismatched_weights_names_the_checkpoint(tmp_path: Path) ->
     checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
     checkpoint.tensors["model"].popitem()
     with pytest.raises(CheckpointError) as refused:
-        snapshot.restore(checkpoint, _trainer(settings), replay=None)
+        checkpoints.restore(checkpoint, _trainer(settings), replay=None)
     assert str(refused.value).startswith(f"{checkpoint.path}: ")
 
 
@@ -280,4 +280,4 @@ def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.
 
 
 def test_load_newest_returns_none_without_checkpoints(tmp_path: Path) -> None:
-    assert snapshot.load_newest(tmp_path, _origin(_settings(MLP))) is None
+    assert checkpoints.load_newest(tmp_path, _origin(_settings(MLP))) is None

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from herd_learner.ledger import MALFORMED, Ledger, LedgerSnapshot
-from herd_learner.statistics import RunStatistics
+from herd_learner.intake.ledger import MALFORMED, Ledger, LedgerSnapshot
+from herd_learner.record.statistics import RunStatistics
 
 from herd.components.suites.scores import ReferenceScores
 from herd.contract.actions import discrete

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
-from herd_learner import learner
+from herd_learner import loop as learner
 
 from herd.components.user_code import UserCodeError
 from herd.config.run import RunSettings

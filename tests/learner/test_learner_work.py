@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from herd_learner.game_temperatures import inverse_temperatures_of
-from herd_learner.ingest import Ingest
-from herd_learner.ledger import Ledger
-from herd_learner.queue import UnrollQueue
+from herd_learner.intake.ingest import Ingest, inverse_temperatures_of
+from herd_learner.intake.ledger import Ledger
+from herd_learner.intake.queue import UnrollQueue
 
 from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.credit import CreditPool

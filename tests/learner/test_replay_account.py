@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from herd_learner.replay_account import ReplayAccount
+from herd_learner.record.replay_account import ReplayAccount
 
 from herd.components.losses.api import REJECTED_REPLAYED
 from herd.training.metrics import Measured

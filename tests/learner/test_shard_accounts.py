@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from herd_learner.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
-from herd_learner.statistics import RunStatistics
+from herd_learner.intake.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot
+from herd_learner.record.statistics import RunStatistics
 
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec

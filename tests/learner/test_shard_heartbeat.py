@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from herd_learner.shards.heartbeat import Heartbeat, Silence
+from herd_learner.group.heartbeat import Heartbeat, Silence
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 SECONDS = 30.0
@@ -115,7 +115,7 @@ def test_after_its_own_pause_a_shard_waits_a_full_timeout(
     store: HashStore, monkeypatch: pytest.MonkeyPatch, looks: tuple[float, ...], lost: bool
 ) -> None:
     clock, reasons = Looks(*looks), list[str]()
-    monkeypatch.setattr("herd_learner.shards.heartbeat.time", clock)
+    monkeypatch.setattr("herd_learner.group.heartbeat.time", clock)
     heartbeat = Heartbeat(store, rank=1, size=2, timeout_seconds=1.0, give_up=reasons.append)
     monkeypatch.setattr(heartbeat, "_stopping", clock)
     heartbeat._watch()

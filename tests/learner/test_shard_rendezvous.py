@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from herd_learner import learner
-from herd_learner.shards import group, rendezvous
-from herd_learner.shards.rendezvous import Membership, Place, join, place_of
+from herd_learner import loop as learner
+from herd_learner.group import collectives as group
+from herd_learner.group import rendezvous
+from herd_learner.group.rendezvous import Membership, Place, join, place_of
 from pydantic import ValidationError
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 

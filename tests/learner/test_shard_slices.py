@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from herd_learner.shards.slices import deal_tensors, share
+from herd_learner.group.collectives import share
+from herd_learner.publication import deal_tensors
 from hypothesis import given
 from hypothesis import strategies as st
 

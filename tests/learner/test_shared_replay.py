@@ -14,16 +14,15 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from herd_learner.batching import BatchAssembler
-from herd_learner.learner import Learner, Prepared
-from herd_learner.population import CarriedOut
-from herd_learner.queue import QueuedUnroll
-from herd_learner.shards.group import ShardGroup, Turn
-from herd_learner.shards.rendezvous import Place
-from herd_learner.shared_replay import BACKLOG_BATCHES, SharedReplay
+from herd_learner.batches.assembler import BatchAssembler
+from herd_learner.batches.shared import BACKLOG_BATCHES
+from herd_learner.group.collectives import ShardGroup, Turn
+from herd_learner.group.rendezvous import Place
+from herd_learner.intake.queue import QueuedUnroll
+from herd_learner.loop import Learner, Prepared
+from herd_learner.population.link import CarriedOut
 from numpy.typing import NDArray
 
-from herd.components.replay.shared import SharedReplay as SharedReplaySettings
 from herd.config.run import RunSettings
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage
@@ -146,26 +145,19 @@ class Rig:
             "train_online": train_online,
         }
         settings = RunSettings.model_validate(
-            {"replay": replay, "learner": {"batch_size": NUM_ONLINE + NUM_REPLAYED}, "actor": {"environments": 1}}
+            {
+                "replay": replay,
+                "learner": {"batch_size": NUM_ONLINE + NUM_REPLAYED},
+                "actor": {"environments": 1},
+                "network": {"core": "lstm" if whole_episodes else "none"},
+            }
         )
         self.client = FakeClient()
-        self._whole_episodes = whole_episodes
-        self._settings = settings.replay
-        self.batches = BatchAssembler(LAYOUT, settings, torch.device("cpu"), num_slots=num_slots, join_shared=self._join)
+        client: Any = self.client
+        self.batches = BatchAssembler(LAYOUT, settings, torch.device("cpu"), num_slots=num_slots, replay_client=client)
         assert self.batches.shared is not None
         self.shared = self.batches.shared
         self._num_online = 0
-
-    def _join(self, buffers: list[BatchBuffer]) -> SharedReplay:
-        assert isinstance(self._settings, SharedReplaySettings)
-        return SharedReplay(
-            self.client,
-            self._settings,
-            buffers,
-            num_online=NUM_ONLINE,
-            num_replayed=NUM_REPLAYED,
-            whole_episodes=self._whole_episodes,
-        )
 
     def online(self) -> list[QueuedUnroll]:
         """The next unrolls from actors, numbered from 1000."""

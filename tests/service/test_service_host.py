@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from herd.service import host as hardware
@@ -75,3 +78,20 @@ def test_actors_are_pinned_to_their_allowed_cpus_in_turn(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: pinned.append(cpus))
     assert [hardware.pin_to_cpu(number) for number in range(4)] == [2, 5, 7, 2]
     assert pinned == [{2}, {5}, {7}, {2}]
+
+
+def test_other_programs_are_named_if_they_use_a_quarter_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([(10.0, 100.0, 40.0), (20.0, 120.0, 56.0), (30.0, 140.0, 71.0), (40.0, 141.0, 73.0), (40.0, 141.0, 73.0)])
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
+    monkeypatch.setattr(hardware.OtherPrograms, "_read", lambda _: next(looks))
+    programs = hardware.OtherPrograms()
+    assert [programs.line() for _ in range(4)] == ["", "other programs use 0.5 of 2 cores", "", ""]
+
+
+@pytest.mark.processes
+def test_the_time_of_child_processes_is_not_that_of_other_programs() -> None:
+    before = hardware.OtherPrograms._read()
+    subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
+    after = hardware.OtherPrograms._read()
+    assert after[0] > before[0]
+    assert after[2] > before[2]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import socket
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from herd.config.run import RunSettings
-from herd.protocols.weights.messages import WEIGHTS, ReleaseIndex
-from herd.rpc.codec import Conversation, MalformedMessage, encode
-from herd.rpc.envelope import Refused
+from herd.protocols.replay.messages import REPLAY, Inserted, SampleEpisode, StoredEpisodes
+from herd.rpc.codec import MalformedMessage, encode
+from herd.rpc.envelope import Message
 from herd.rpc.serving import Received, Reply, ServedRun
 from herd.service import serving
 from herd.service.identity import Endpoint, Identity
@@ -23,7 +22,7 @@ from herd.service.serving import Inbox, RequestInbox, serve
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.scrape import Samples, scrape, total
-from herd.transport import Limits
+from herd.transport import Frame, Limits, Peer
 from herd.transport.context import Context, Poller
 
 SECONDS = 30.0
@@ -71,52 +70,54 @@ def server() -> Iterator[Serving]:
         made.telemetry.close()
 
 
-def test_malformed_messages_are_dropped_and_counted(server: Serving, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_messages_and_errors_of_the_handler_are_counted(server: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     taken: list[bytes] = []
 
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
         if frames[0] == b"bad":
             raise MalformedMessage("what a stranger says", "header")
+        if frames[0] == b"bug":
+            raise KeyError("an error of the handler")
         taken.append(bytes(frames[0]))
 
-    server.send(b"one", b"bad", b"two")
+    server.send(b"one", b"bad", b"bug", b"two")
     server.serve_until(server.inbox(handle), lambda: len(taken) == 2)
     assert taken == [b"one", b"two"]
     samples = server.samples()
     assert total(samples, "herd_wire_malformed_messages_total", reason="header") == 1
-    assert total(samples, "herd_wire_received_bytes_total", stream="weights") == 9
+    assert total(samples, "herd_wire_malformed_messages_total", reason="other") == 1
+    assert "KeyError: 'an error of the handler'" in capsys.readouterr().out
+    assert total(samples, "herd_wire_received_bytes_total", stream="weights") == 12
     assert total(samples, "herd_wire_connections") == 1
 
 
-def test_an_error_in_one_request_is_counted_and_refused_and_ends_nothing(server: Serving) -> None:
-    """Whatever a handler raises: the session of a learner has no numbers, a request is refused under its own."""
-    taken: list[bytes] = []
+def test_a_request_that_fails_in_the_handler_is_refused_and_the_next_one_answered() -> None:
+    class Waiting:
+        """A socket with two requests."""
 
-    def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
-        taken.append(bytes(frames[0]))
-        if frames[0] == b"bad":
-            raise ZeroDivisionError("a defect")
+        def __init__(self) -> None:
+            self.requests = [SampleEpisode(id=number, run="run", contract="c") for number in (1, 2)]
+            self.sent: list[Message] = []
 
-    def fail(_received: Received) -> Reply:
-        taken.append(b"request")
-        raise struct.error("a defect")
+        def receive(self) -> tuple[Peer, list[memoryview]] | None:
+            return (Peer(b"peer"), [memoryview(encode(self.requests.pop(0))[0])]) if self.requests else None
 
-    def refusal() -> Refused:
-        assert server.client.wait(SECONDS)
-        frames = server.client.receive()
-        assert frames is not None
-        message = Conversation("test").decode(frames[0])
-        assert isinstance(message, Refused)
-        return message
+        def send(self, _peer: Peer, frames: Sequence[Frame]) -> None:
+            self.sent.append(REPLAY.decode(frames[0]))
 
-    server.send(b"one", b"bad", b"two")
-    server.serve_until(server.inbox(handle), lambda: len(taken) == 3)
-    assert refusal().id == 0
-    server.send(*(bytes(encode(ReleaseIndex(id=number, run="run", client="me"))[0]) for number in (7, 8)))
-    run = ServedRun("--paramserver", "run", "c", range(1))
-    server.serve_until(RequestInbox(server.router, WEIGHTS, run, fail, server.meters), lambda: len(taken) == 5)
-    assert [refusal().id, refusal().id] == [7, 8]
-    assert total(server.samples(), "herd_wire_refused_messages_total", reason="fault") == 3
+        def trust(self, peer: Peer) -> None:
+            pass
+
+    def answer(received: Received) -> Reply:
+        if received.message.id == 1:
+            raise ZeroDivisionError
+        return Reply(Inserted(id=received.message.id, sequence=1, stored=StoredEpisodes(num_episodes=0, num_unrolls=0, num_steps=0)))
+
+    telemetry = Telemetry("replay", "run")
+    router = Waiting()
+    run = ServedRun("--replay", "run", "c", range(1))
+    RequestInbox(router, REPLAY, run, answer, ServerMeters(telemetry)).serve_waiting()  # type: ignore[arg-type]
+    assert [(message.type, message.id) for message in router.sent] == [("refused", 1), ("inserted", 2)]
 
 
 def test_a_burst_is_limited_in_messages_and_time() -> None:

@@ -21,6 +21,7 @@ from herd.config.run import RunSettings
 from herd.launch.placement import on_own_hosts, placement
 from herd.service.startup import read_command_line
 from herd.topology import METRICS_PORT, SERVICES, Service, service_of
+from tests.images import dockerfiles
 from tests.observability.prometheus_server import tool
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_ports, read_report, until
@@ -142,7 +143,7 @@ def program_of(name: str) -> str:
 
 def dockerfile_variables(service: str) -> dict[str, str]:
     """The HERD_ variables set in a service's image."""
-    return dict(re.findall(r"(HERD_\w+)=(\S+)", (ROOT / "services" / service / "Dockerfile").read_text()))
+    return {name: value for name, value in dockerfiles.environment(service).items() if name.startswith("HERD_")}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import torch
-from herd_learner.shards.group import ShardGroup, join_group
+from herd_learner.group.collectives import ShardGroup, join_group
 from safetensors.torch import load_file, save_file
 
 from herd.components.suites import environment_spec

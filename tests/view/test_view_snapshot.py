@@ -232,6 +232,29 @@ def test_a_view_needs_no_metrics_that_are_not_read() -> None:
             assert pictures[0] == pictures[1]
 
 
+def test_a_hanging_process_and_a_busy_machine_are_named() -> None:
+    maker = SnapshotMaker(StopSettings())
+    names = [child.name for child in CHILDREN]
+
+    def look(at: float, *answering: str, **ages: float) -> tuple[tuple[str, ...], list[str]]:
+        found = {name: samples(herd_process_heartbeat_age_ratio=ages.get(name.replace("-", "_"), 0.1)) for name in answering}
+        picture = maker.make(Readings(at, found, other_programs="other programs use 1.9 of 2 cores" if at > 90.0 else ""), CHILDREN, at)
+        return picture.troubles, [child.state for child in picture.children]
+
+    assert look(1.0, "learner-0", "actor-0") == ((), ["running"] * 3)  # actor-1 has not answered yet: it is loading
+    assert look(40.0, "learner-0", "actor-0", actor_0=1.0) == ((), ["running"] * 3)
+    hangs = "actor-0 hangs: its main loop has been silent for longer than it may be"
+    assert look(41.0, "learner-0", "actor-0", actor_0=1.1) == ((hangs,), ["running", "hanging", "running"])
+    assert look(56.0, "learner-0") == ((), ["running"] * 3)
+    assert look(57.0, *names[::2]) == (("actor-0 has not answered for 16 s",), ["running", "hanging", "running"])
+    assert look(91.0, *names) == (("other programs use 1.9 of 2 cores",), ["running"] * 3)
+    replaced = [CHILDREN[0], ChildState("actor-0", "running", 9, 2), ChildState("actor-1", "given up", None, 4)]
+    assert maker.make(Readings(200.0, {"learner-0": {}}), replaced, 1.0).troubles == ("actor-1 was given up: it kept failing",)
+    assert maker.make(Readings(201.0, {"learner-0": samples(herd_learner_write_failures_total=2.0)}), [CHILDREN[0]], 1.0).troubles == (
+        "2 writes failed: is the disk full? (the learner's log says which)",
+    )
+
+
 def test_the_starved_share_is_at_most_1() -> None:
     """Waiting time is counted when the wait ends, so 3 s may fall into one second between two looks."""
     maker = SnapshotMaker(StopSettings())

@@ -64,9 +64,11 @@ def test_one_line_is_short_during_the_start_and_full_afterwards() -> None:
     assert "starved" not in starting  # nobody works yet
 
 
-def test_warnings_and_failed_writes_are_shown() -> None:
-    warned = snapshot(warnings=("7 of 16 filters of the first layer are never active",), failed_writes=3.0)
-    assert one_line(warned).endswith("3 writes failed: is the disk full? (the learner's log says which)  " + warned.warnings[0])
+def test_warnings_and_troubles_are_shown() -> None:
+    warned = snapshot(
+        warnings=("7 of 16 filters of the first layer are never active",), troubles=("3 writes failed", "other programs use 1.9 of 2 cores")
+    )
+    assert one_line(warned).endswith("3 writes failed  other programs use 1.9 of 2 cores  " + warned.warnings[0])
     assert not any(word in one_line(snapshot()) for word in ("filters", "failed"))
     text = drawn(warned)
     assert "7 of 16 filters of the first layer are never active (docs/runbook.md, Is it learning well?)" in text
@@ -144,7 +146,7 @@ def test_problems_are_coloured_unless_no_color_is_set(monkeypatch: pytest.Monkey
     if no_color:
         monkeypatch.setenv("NO_COLOR", "1")
     console = Console(file=StringIO(), width=120, force_terminal=True, color_system="standard")
-    console.print(panel(snapshot(warnings=("values are worse than a constant",), failed_writes=2.0), "run"))
+    console.print(panel(snapshot(warnings=("values are worse than a constant",), troubles=("2 writes failed",)), "run"))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     red, yellow = r"\x1b\[1;31m *", r"\x1b\[33m *"
     marked = [f"{red}restarting", f"{yellow}3", f"{yellow}values are worse", f"{red}2 writes failed"]
@@ -206,7 +208,8 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     ):
         assert part in text
     assert "000000000042\n" not in text
-    print_summary(Console(file=output), tmp_path / "empty", "nothing to plot")
+    print_summary(Console(file=output), tmp_path / "empty", "nothing to plot", ("actor-1 is given up",))
+    assert "warning           actor-1 is given up\n" in output.getvalue()
     assert "none: the learner did not reach its end" in output.getvalue()
     assert "none: nothing to plot" in output.getvalue()
 

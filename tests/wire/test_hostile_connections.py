@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from itertools import pairwise
 
 import pytest
-from herd_learner.io_thread import MESSAGES_PER_TURN
+from herd_learner.intake.io_thread import MESSAGES_PER_TURN
 
 from herd.protocols.weights.messages import MAX_SLICES
 from herd.service.meters import ServerMeters

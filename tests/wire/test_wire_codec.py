@@ -233,6 +233,7 @@ def test_frames_that_do_not_match_the_layout_write_nothing(index: int, fault: st
         ("instructions", 50),
         ("instructions", -1),
         ("policy_version", -1),
+        ("episode_id", 2**63 - 1),  # receivers add to it
         ("rewards", math.nan),
         ("behaviour_parameters", math.inf),
         ("initial_core_state", -math.inf),

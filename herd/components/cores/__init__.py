@@ -13,4 +13,4 @@ class CoreSettings(PartSettings):
         return 0
 
 
-CORES = Registry("network.core", __name__, CoreSettings, first=("none", "lstm", "gru", "custom"))
+CORES = Registry("network.core", __name__, CoreSettings, first=("none", "lstm", "gru", "gtrxl", "custom"))

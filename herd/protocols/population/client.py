@@ -14,6 +14,7 @@ from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from herd.transport import Frame
     from herd.transport.context import Context
@@ -26,8 +27,16 @@ class PopulationClient(RetryingClient):
     Loses data: a report or an answer when a connection breaks; the next report says all that the lost one did.
     """
 
-    def __init__(self, context: Context, endpoint: str, *, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start connecting."""
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        *,
+        interval_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        """Start connecting; ``random`` is the source of jitter, ``clock`` returns monotonic seconds."""
         self.standing: MemberReport | None = None
         """The newest; its ``id`` is filled in when it is sent."""
         self.order: Order | None = None
@@ -38,7 +47,7 @@ class PopulationClient(RetryingClient):
         self._due_at = 0.0
         self._sent: MemberReport | None = None
         self._heard: MemberReport | None = None
-        self._request = RetryingRequest(self.socket, POPULATION, self._report, clock=clock)
+        self._request = RetryingRequest(self.socket, POPULATION, self._report, clock=clock, random=random)
 
     @property
     def is_heard(self) -> bool:

@@ -123,7 +123,7 @@ class ReplayClient:
                 parts of others. A replica may always have one message.
             writer: permanent name of this client's sequence of messages; None draws a random one.
             clock: monotonic seconds.
-            random: source of jitter.
+            random: source of jitter and of the replicas to draw from.
 
         """
         self.num_dropped_unrolls = 0
@@ -131,7 +131,7 @@ class ReplayClient:
         self._layout = layout
         self._inserted_layout = inserted_layout(layout)
         self._max_bytes_per_replica = max_pending_bytes // len(endpoints)
-        self._random = np.random.default_rng()
+        self._random = np.random.default_rng(None if random is None else random.getrandbits(64))
         self._clock = clock
         writer = secrets.randbits(63) if writer is None else writer
         identity = {"run": run_id, "agent": agent, "contract": contract}

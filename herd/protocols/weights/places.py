@@ -14,6 +14,7 @@ from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from herd.transport import Frame
     from herd.transport.context import Context
@@ -33,14 +34,23 @@ class IndexLease(RetryingClient):
     Only ``acquire`` blocks. Loses data: a request or an answer, when a connection breaks; the request is repeated.
     """
 
-    def __init__(self, context: Context, endpoint: str, *, run_id: str) -> None:
-        """Start connecting; ``acquire`` waits for the place."""
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        *,
+        run_id: str,
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        """Start connecting; ``acquire`` waits for the place. ``random`` is the source of jitter, ``clock`` returns monotonic seconds."""
         self.place: Place | None = None
         """The place that the server gave last."""
         self._run_id = run_id
         self._holder = secrets.token_hex(16)
         self.socket = context.client(endpoint, f"index/{self._holder}", Limits(max_frame_bytes=MAX_HEADER_BYTES))
-        self._request = RetryingRequest(self.socket, WEIGHTS, self._question)
+        self._clock = clock
+        self._request = RetryingRequest(self.socket, WEIGHTS, self._question, clock=clock, random=random)
         self._renew_at = 0.0
 
     def acquire(self, keep_waiting: Callable[[], bool]) -> Place | None:
@@ -52,7 +62,7 @@ class IndexLease(RetryingClient):
 
     def poll(self) -> None:
         """Renew the lease when due, and read answers. Takes about 1 us when there is nothing to do."""
-        now = time.monotonic()
+        now = self._clock()
         if now < self._renew_at and not self._request.is_pending:
             return
         for message, _ in self._request.answers():

@@ -132,8 +132,10 @@ class Actor:
             ]
         )
         meters.watch(self._client, self._num_environments)
-        # A restarted actor must not repeat the games of its predecessor. Agent 0 of several plays the games of a single agent.
-        entropy = [settings.seed, index, self._client.incarnation, *([agent] if agent else [])]
+        # A restarted actor must not repeat the games of its predecessor, unless the whole run repeats. Agent 0 of several plays the games
+        # of a single agent.
+        start = 0 if settings.repeats else self._client.incarnation
+        entropy = [settings.seed, index, start, *([agent] if agent else [])]
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         is_remote = settings.actor.inference == "remote"
         sizes = group_sizes(self._num_environments, is_remote=is_remote)
@@ -213,6 +215,7 @@ class Actor:
             unrolls = self._unroll()
             if unrolls is None or not self._wait_for_credit():
                 break
+            self._policies.before_send(self._num_environments)
             self._sender.send(unrolls)
             yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from herd.acting.policy import LocalPolicy, inference_precision
@@ -11,7 +12,7 @@ from herd.config.run_contract import run_layout
 from herd.protocols.inference.client import InferenceClient
 from herd.protocols.weights.client import WeightsClient
 from herd.telemetry.logs import warn_limited
-from herd_actor.weights import FreshWeights
+from herd_actor.weights import FreshWeights, RepeatableWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +41,9 @@ class Policies(Protocol):
     def before_row(self, *, is_last: bool) -> None:
         """Called when a row begins. ``is_last``: it is the last row of its unroll."""
 
+    def before_send(self, num_unrolls: int) -> None:
+        """Called when that many unrolls are about to be sent."""
+
     def after_wait(self, waited_seconds: float) -> None:
         """Called after a wait for credit."""
 
@@ -61,21 +65,24 @@ class LocalPolicies:
         policy = LocalPolicy(agent_of(settings, process.spec), seed=seed, precision=inference_precision(settings))
         self.of_groups: Sequence[Policy[Any]] = [policy]
         self._telemetry = process.telemetry
-        self._weights = FreshWeights(
-            WeightsClient(
-                process.context,
-                process.identity.address("paramserver"),
-                run_id=settings.name,
-                agent=stint.place.agent,
-                contract=process.contract,
-                max_slice_bytes=settings.paramserver.max_version_bytes,
-            ),
-            policy,
-            settings.actor,
-            telemetry=process.telemetry,
-            meters=meters,
-            stop=stint,
-            while_waiting=while_waiting,
+        client = WeightsClient(
+            process.context,
+            process.identity.address("paramserver"),
+            run_id=settings.name,
+            agent=stint.place.agent,
+            contract=process.contract,
+            max_slice_bytes=settings.paramserver.max_version_bytes,
+        )
+        make: Callable[..., FreshWeights] = FreshWeights
+        if settings.repeats and not settings.actor.lockstep:
+            make = partial(
+                RepeatableWeights,
+                unrolls_per_batch=settings.num_online_unrolls,
+                updates_per_batch=settings.learner.sample_reuse,
+                publish_interval_updates=settings.learner.publish_interval_updates,
+            )
+        self._weights: FreshWeights = make(
+            client, policy, settings.actor, telemetry=process.telemetry, meters=meters, stop=stint, while_waiting=while_waiting
         )
 
     @property
@@ -96,6 +103,10 @@ class LocalPolicies:
     def before_row(self, *, is_last: bool) -> None:
         """See `Policies`."""
         self._weights.before_row(is_last=is_last)
+
+    def before_send(self, num_unrolls: int) -> None:
+        """See `Policies`."""
+        self._weights.before_send(num_unrolls)
 
     def after_wait(self, waited_seconds: float) -> None:
         """See `Policies`."""
@@ -171,6 +182,9 @@ class RemotePolicies:
         """See `Policies`."""
         if self._local is not None and self._is_away:
             self._local.before_row(is_last=is_last)
+
+    def before_send(self, num_unrolls: int) -> None:
+        """See `Policies`."""
 
     def after_wait(self, waited_seconds: float) -> None:
         """See `Policies`."""

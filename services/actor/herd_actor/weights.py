@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.tensors import decode_weights
-from herd.telemetry.logs import warn_limited
+from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,8 @@ FRESH_SECONDS = 0.02
 UNUSABLE_SECONDS = 1.0
 """Pause after unusable weights: the server still has them and would send them again each time."""
 Version = tuple[int, int]
+REPEATABLE_SECONDS = 600.0
+"""Longest wait of a run that repeats for the policy that has learned from the last unrolls."""
 
 
 class FreshWeights:
@@ -80,6 +82,9 @@ class FreshWeights:
             self._is_overdue = self._client.pending
         self._unroll_version = self.version
 
+    def before_send(self, num_unrolls: int) -> None:
+        """Called when that many unrolls are about to be sent."""
+
     def before_row(self, *, is_last: bool) -> None:
         """Send a request if it is due, and load weights that have arrived, without waiting."""
         if self._interval is None:
@@ -133,3 +138,60 @@ class FreshWeights:
             return
         self.version = frame.version
         self._telemetry.set_weights_version(*self.version)
+
+
+class RepeatableWeights(FreshWeights):
+    """In a run that repeats: each message of unrolls is played by the policy that has learned from all messages but the last one.
+
+    That policy is fetched before the last one is sent, because until then the learner cannot go further. It trains on one message while
+    the next one is played.
+    """
+
+    def __init__(
+        self, *arguments: Any, unrolls_per_batch: int, updates_per_batch: int, publish_interval_updates: int, **named: Any
+    ) -> None:
+        """See `FreshWeights` for the other arguments.
+
+        The learner does ``updates_per_batch`` with each ``unrolls_per_batch``, then publishes if ``publish_interval_updates`` are due.
+        """
+        super().__init__(*arguments, **named)
+        self._unrolls_per_batch = unrolls_per_batch
+        self._updates_per_batch = updates_per_batch
+        self._publish_interval = publish_interval_updates
+        self._first: Version | None = None
+        self._num_sent = 0
+        self._gives_up = False
+
+    def before_unroll(self) -> None:
+        """See `FreshWeights`; the weights are there."""
+
+    def before_row(self, *, is_last: bool) -> None:
+        """See `FreshWeights`; nothing is due inside an unroll."""
+
+    def after_wait(self, waited_seconds: float) -> None:
+        """See `FreshWeights`."""
+
+    def before_send(self, num_unrolls: int) -> None:
+        """See `FreshWeights`."""
+        if self._first is None or (self.version is not None and self.version[0] != self._first[0]):
+            self._first, self._num_sent = self.version, 0  # the run's start, or a learner that was restarted
+        deadline = time.monotonic() + (0.0 if self._gives_up else REPEATABLE_SECONDS)
+        while not self._stop and not self._has_learned:
+            if time.monotonic() > deadline:
+                if not self._gives_up:
+                    get_logger().warning("the learner has lost unrolls: this run will not repeat", waited_seconds=REPEATABLE_SECONDS)
+                self._gives_up = True
+                break
+            self._while_waiting()
+            self._pull(WAIT_SECONDS)
+        self._num_sent += num_unrolls
+
+    @property
+    def _has_learned(self) -> bool:
+        """Whether the policy has learned from everything that was sent in its lineage."""
+        if self.version is None or self._first is None:
+            return False
+        updates = self._first[1] + self._num_sent // self._unrolls_per_batch * self._updates_per_batch
+        due = updates // self._publish_interval * self._publish_interval
+        published = -(-due // self._updates_per_batch) * self._updates_per_batch  # never between two updates on one batch
+        return self.version[0] != self._first[0] or self.version[1] >= published

@@ -9,7 +9,7 @@ if __name__ == "__main__":
     # that sets the variable (WARNING). It is read when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     try:
-        exit_code = main("learner", "herd_learner.learner")
+        exit_code = main("learner", "herd_learner.loop")
     except SystemExit as error:
         exit_code = int(error.code or 0)
     # Everything is written, so skip Python's own shutdown. A thread of gloo may still have to release a tensor, for which it needs the

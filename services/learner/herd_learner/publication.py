@@ -8,16 +8,17 @@ import torch
 
 from herd.run.tensors import encode_weights
 from herd.training.readback import Readback
-from herd_learner.shards.slices import deal_tensors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from herd.config.run import RunSettings
     from herd.telemetry.telemetry import Telemetry
     from herd.training.trainer import Trainer
-    from herd_learner.io_thread import IoThread
-    from herd_learner.shards.group import ShardGroup
+    from herd_learner.group.collectives import ShardGroup
+    from herd_learner.intake.io_thread import IoThread
 
 
 class Version(NamedTuple):
@@ -68,3 +69,14 @@ class Publication:
         for version in self._versions.arrived(wait=wait):
             self._io.publish(*version)
             self._telemetry.set_weights_version(version.lineage, version.learner_updates)
+
+
+def deal_tensors(num_bytes: Mapping[str, int], num_shards: int) -> list[list[str]]:
+    """Return names by shard: the largest tensor goes to the shard with the fewest bytes, equal ones by name, so all shards agree."""
+    slices: list[list[str]] = [[] for _ in range(num_shards)]
+    totals = [0] * num_shards
+    for name in sorted(num_bytes, key=lambda name: (-num_bytes[name], name)):
+        least = totals.index(min(totals))
+        slices[least].append(name)
+        totals[least] += num_bytes[name]
+    return slices

@@ -16,6 +16,7 @@ from herd_paramserver.store import InvalidSliceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from random import Random
 
     from herd.rpc.envelope import Message
     from herd.transport.context import Context
@@ -86,8 +87,9 @@ class Upstream:
         meters: Meters,
         max_version_bytes: int = MAX_SLICE_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
     ) -> None:
-        """Start connecting. ``followings`` are ordered by agent.
+        """Start connecting. ``followings`` are ordered by agent; ``random`` is the source of jitter.
 
         Raises:
             OSError: the endpoint is not a valid address.
@@ -107,6 +109,7 @@ class Upstream:
                     contract=contract,
                     agent=agent,
                     clock=clock,
+                    random=random,
                     max_slice_bytes=max_version_bytes,
                     pause_seconds=pause,
                 ),

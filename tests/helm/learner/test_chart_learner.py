@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from herd_learner.shards.rendezvous import Place, place_of
+from herd_learner.group.rendezvous import Place, place_of
 
 from tests.containers.pods import plan_pods
 from tests.helm.rendering import (

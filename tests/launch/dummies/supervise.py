@@ -1,4 +1,4 @@
-"""Runs dummy children under the real supervisor: supervise.py RUN_DIR PORT WALL_SECONDS NAME[@AGENT]:BEHAVIOUR ..."""
+"""Runs dummy children under the real supervisor: supervise.py RUN_DIR PORT WALL_SECONDS NAME[@AGENT][+SPARE]:BEHAVIOUR ..."""
 
 import sys
 from pathlib import Path
@@ -28,6 +28,7 @@ plans = []
 directories: dict[Path, None] = {}
 for child in children:
     name, _, behaviour = child.partition(":")
+    name, _, spare = name.partition("+")
     name, _, agent = name.partition("@")
     service, _, number = name.partition("-")
     directory = Path(run_dir) / "agents" / (agent or "0")
@@ -47,7 +48,9 @@ for child in children:
             f"restarts={start.restarts}",
         ]
 
-    plans.append(ChildPlan(service, int(number), command, {}, agent=int(agent or 0) if service == "learner" else None))
+    plans.append(
+        ChildPlan(service, int(number), command, {}, agent=int(agent or 0) if service == "learner" else None, spare=int(spare or 0))
+    )
 outcome = Supervisor(
     plans,
     Path(run_dir),
@@ -59,4 +62,5 @@ outcome = Supervisor(
     grace=Grace(learner_seconds=patient(30.0), others_seconds=patient(1.0)),
 ).run()
 print("outcome:", outcome.exit_code, outcome.message, "|", *outcome.log_lines, flush=True)
+print(*(f"without: {line}" for line in outcome.given_up), sep="\n", flush=True)
 sys.exit(outcome.exit_code)

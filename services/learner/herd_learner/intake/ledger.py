@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from herd_learner.queue import QueuedUnroll
+    from herd_learner.intake.queue import QueuedUnroll
 
 LEARNER_RESTART = "learner_restart"
 """Acknowledged, but lost with the learner before an update consumed it."""

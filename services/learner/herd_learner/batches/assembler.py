@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.components.replay.shared import SharedReplay as SharedReplaySettings
 from herd.components.replay.uniform import UniformReplay
 from herd.protocols.unrolls.arrays import SingleUnrolls, UnrollArrays
 from herd.training.batch import BatchBuffer, trained_fields
-from herd_learner.queue import neighbours
-from herd_learner.replay import UnrollReplay
-from herd_learner.shards.slices import share
+from herd_learner.batches.shared import SharedReplay
+from herd_learner.batches.uniform import UnrollReplay
+from herd_learner.group.collectives import share
+from herd_learner.intake.queue import neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 
     from herd.config.run import RunSettings
     from herd.contract.unroll import Array, Arrays, UnrollLayout
+    from herd.protocols.replay.client import ReplayClient
     from herd.protocols.unrolls.arrays import MessagePlan
-    from herd_learner.queue import QueuedUnroll
-    from herd_learner.shared_replay import SharedReplay
+    from herd_learner.intake.queue import QueuedUnroll
 
 
 class BatchAssembler:
@@ -40,13 +42,11 @@ class BatchAssembler:
         agent: int = 0,
         rank: int = 0,
         num_slots: int = 1,
-        join_shared: Callable[[list[BatchBuffer]], SharedReplay] | None = None,
+        replay_client: ReplayClient | None = None,
     ) -> None:
         """``agent`` is trained, and ``rank`` is that of the shard whose part of each batch this is.
 
-        ``num_slots`` is the number of batches in memory at once.
-
-        ``join_shared``: creates the thread that fills the replayed part of these buffers, if replay is shared.
+        ``num_slots`` is the number of batches in memory at once. ``replay_client`` is for ``replay.kind: shared``.
         """
         num_shards = settings.learner.shards
         self._agent = agent
@@ -64,7 +64,17 @@ class BatchAssembler:
         for buffer in buffers:
             buffer.arrays["agent_ids"][...] = self._agent
         self.replay: UnrollReplay | None = None
-        self.shared = join_shared(buffers) if join_shared is not None else None
+        self.shared: SharedReplay | None = None
+        """The thread that fills the replayed part of the buffers, if replay is shared."""
+        if isinstance(settings.replay, SharedReplaySettings) and replay_client is not None:
+            self.shared = SharedReplay(
+                replay_client,
+                settings.replay,
+                buffers,
+                num_online=self._num_online,
+                num_replayed=self._num_replayed,
+                whole_episodes=settings.network.core.state_size() > 0,
+            )
         self._minimum_fill = 0
         if isinstance(settings.replay, UniformReplay):
             capacity = share(settings.replay.capacity_unrolls, rank, num_shards)

@@ -4,50 +4,37 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.service.meters import ServerMeters
 from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from herd.contract.spaces import EnvSpec
-    from herd.protocols.unrolls.credit import CreditPool
     from herd.protocols.unrolls.messages import EpisodeReport
     from herd.telemetry.telemetry import Telemetry
     from herd.training.diagnostics import Health
     from herd.training.trainer import UpdateStatistics
-    from herd_learner.ledger import Ledger
-    from herd_learner.queue import QueuedUnroll, UnrollQueue
-    from herd_learner.shared_replay import SharedReplay
-    from herd_learner.statistics import RunStatistics
+    from herd_learner.batches.shared import SharedReplay
+    from herd_learner.intake.queue import QueuedUnroll
+    from herd_learner.record.statistics import RunStatistics
 
 RETURN_WINDOW = 100
 RATE_SECONDS = 5.0
 """Window of the frames per second."""
 
 
-class Meters(ServerMeters):
-    """Called from the training thread, except for `received` and the methods of `ServerMeters`, which the I/O thread calls."""
+class Meters:
+    """Called from the training thread; the I/O thread has its own."""
 
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        *,
-        spec: EnvSpec,
-        ledger: Ledger,
-        queue: UnrollQueue,
-        statistics: RunStatistics,
-    ) -> None:
-        super().__init__(telemetry)
+    def __init__(self, telemetry: Telemetry, *, spec: EnvSpec, statistics: RunStatistics) -> None:
+        self._telemetry = telemetry
         self._statistics = statistics
         counter, gauge = telemetry.counter, telemetry.gauge
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
         self._is_over = gauge(names.RUN_IS_OVER)
-        self._received = counter(names.UNROLLS_RECEIVED)
         self._consumed = counter(names.UNROLLS_CONSUMED)
         self._lag = telemetry.histogram(names.POLICY_LAG)
         self._updates = counter(names.LEARNER_UPDATES)
@@ -69,34 +56,12 @@ class Meters(ServerMeters):
         self._window: deque[tuple[float, int]] = deque()
         """Time and frames consumed after each update of the last seconds, beginning with the first update."""
         self._frames_consumed = 0
-        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
-        telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
-        for reason in names.DROP_REASONS:
-            telemetry.read(names.FRAMES_DROPPED, partial(ledger.dropped_since_start, reason), reason=reason)
-        telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
         self._replayed = counter(names.UNROLLS_REPLAYED)
         self._staleness = telemetry.histogram(names.REPLAY_STALENESS)
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
         self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
         self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
-        counter(names.UNROLLS_DROPPED, reason="other")  # all reasons start at 0, so that the first event is visible in a rate
-        counter(names.WRITE_FAILURES, file=names.FILES[0])
-
-    def watch_credit(self, credit: CreditPool) -> None:
-        """Export the credit pool's state."""
-        self._telemetry.gauge(names.QUEUE_CAPACITY).set(credit.capacity)
-        self._telemetry.read(names.CONNECTED_ACTORS, lambda: float(credit.num_peers))
-
-    # -- I/O thread
-
-    def received(self, num_unrolls: int, dropped_as: str | None) -> None:
-        """Record that the unrolls of one message entered the queue, or were dropped."""
-        if dropped_as is None:
-            self._received.inc(num_unrolls)
-        else:
-            self.dropped(num_unrolls, dropped_as)
-
-    # -- training thread
+        counter(names.WRITE_FAILURES, file=names.FILES[0])  # starts at 0, so that the first failure is seen as an increase
 
     def episode(self, episode: EpisodeReport, inverse_temperature: float | None = None) -> None:
         """Record the end of a game that was played at this 1/tau."""
@@ -117,10 +82,6 @@ class Meters(ServerMeters):
     def agreed(self, seconds: float) -> None:
         """Record the time spent agreeing with the other shards, including their waits for batches."""
         self._phases["agree"].inc(seconds)
-
-    def dropped(self, num_unrolls: int, reason: str) -> None:
-        """Count unrolls that will never be trained on."""
-        self._telemetry.counter(names.UNROLLS_DROPPED, reason=reason).inc(num_unrolls)
 
     def consumed(self, unroll: QueuedUnroll, policy_lag: int) -> None:
         """Count an unroll that was trained on."""

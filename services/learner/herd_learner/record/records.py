@@ -2,32 +2,83 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from herd.files import replace_file
 from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.journals import METRICS, add_point
+from herd.run.paths import REPORT
 from herd.service.host import describe_hardware
-from herd_learner import snapshot
-from herd_learner.ledger import LedgerSnapshot
+from herd.telemetry.logs import warn_limited
+from herd_learner.intake.ledger import LedgerSnapshot
+from herd_learner.record import checkpoints
+from herd_learner.record.lineage import LINEAGE_FILE, keep_lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from structlog.stdlib import BoundLogger
     from torch import Tensor
 
+    from herd.components.trackers.publishing import Trackers
     from herd.config.run import RunSettings
     from herd.run.provenance import Origin
     from herd.training.trainer import Trainer
-    from herd_learner.batching import BatchAssembler
-    from herd_learner.ledger import Ledger
-    from herd_learner.member import Member, Membership
-    from herd_learner.meters import Meters
-    from herd_learner.run_files import RunFiles
-    from herd_learner.shards.group import ShardGroup
-    from herd_learner.statistics import RunStatistics
+    from herd_learner.batches.assembler import BatchAssembler
+    from herd_learner.group.collectives import ShardGroup
+    from herd_learner.intake.ledger import Ledger
+    from herd_learner.population.member import Member, Membership
+    from herd_learner.record.meters import Meters
+    from herd_learner.record.statistics import RunStatistics
+
+
+class RunFiles:
+    """Failures are counted, and logged once a minute. Later writes are tried as usual."""
+
+    def __init__(self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None) -> None:
+        """``on_failure`` gets the name of each file that could not be written; ``trackers`` also get every point."""
+        self._run_dir = run_dir
+        self._on_failure = on_failure
+        self._trackers = trackers
+
+    def close(self) -> None:
+        """Let viewers finish, which is bounded to some seconds. May be called again."""
+        if self._trackers is not None:
+            self._trackers.close()
+
+    def add_point(self, point: Mapping[str, Any]) -> None:
+        """Append a point of the learning curve. A point that cannot be written is lost."""
+        if self._trackers is not None:
+            self._trackers.add(point)
+        try:
+            add_point(self._run_dir, point)
+        except OSError as error:
+            self.failed(METRICS, error)
+
+    def write_report(self, report: Mapping[str, Any]) -> bool:
+        """Replace the report; False if it could not be written."""
+        try:
+            replace_file(self._run_dir / REPORT, json.dumps(report, indent=2) + "\n")
+        except OSError as error:
+            self.failed(REPORT, error)
+            return False
+        return True
+
+    def keep_lineage(self, lineage: int) -> None:
+        """Write the lineage if it could not be written when it was opened."""
+        try:
+            keep_lineage(self._run_dir, lineage)
+        except OSError as error:
+            self.failed(LINEAGE_FILE, error)
+
+    def failed(self, file: str, error: OSError) -> None:
+        """Count and log that ``file`` could not be written."""
+        self._on_failure(file)
+        warn_limited(f"write {file}", "cannot write a file of the run", file=str(self._run_dir / file), reason=error.strerror or str(error))
 
 
 class Records:
@@ -107,13 +158,13 @@ class Records:
         ledger = self._global_ledger()
         replay = self._batches.replay
         replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)
-        tensors = snapshot.tensors_of(self._trainer)
+        tensors = checkpoints.tensors_of(self._trainer)
         if donor is not None:
             tensors = {file: dict(named) for file, named in donor.items()} | {"random": tensors["random"]}
         if not self._group.is_first:
             return True
         try:
-            path = snapshot.save(
+            path = checkpoints.save(
                 self._run_dir,
                 tensors,
                 origin=self._origin,

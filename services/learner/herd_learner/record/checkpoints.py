@@ -11,8 +11,8 @@ from herd.run import tensors as checkpoint_files
 from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError
 from herd.run.paths import CHECKPOINTS
 from herd.run.tensors import Checkpoint, save_checkpoint
-from herd_learner.ledger import Ledger, LedgerSnapshot
-from herd_learner.statistics import RunStatistics
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot
+from herd_learner.record.statistics import RunStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from herd.protocols.bandit.tiling import Tiling
     from herd.run.provenance import Origin
     from herd.training.trainer import Trainer
-    from herd_learner.replay import UnrollReplay
-    from herd_learner.shards.group import ShardGroup
+    from herd_learner.batches.uniform import UnrollReplay
+    from herd_learner.group.collectives import ShardGroup
 
 RANDOM = "random"
 """File of a checkpoint with the state of torch's random numbers."""

@@ -9,64 +9,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from herd.rpc.codec import MalformedMessage
 from herd.telemetry.logs import get_logger, warn_limited
-from herd_learner.queue import neighbours
-from herd_learner.replay_stock import EpisodeStock, UnrollStock
+from herd_learner.batches.stock import EpisodeStock, UnrollStock
+from herd_learner.intake.queue import neighbours
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from herd.components.replay.shared import SharedReplay as SharedReplaySettings
-    from herd.protocols.replay.samples import EpisodePart, SampledEpisode, SampledUnrolls
+    from herd.protocols.replay.client import ReplayClient
     from herd.training.batch import BatchBuffer
-    from herd_learner.queue import QueuedUnroll
+    from herd_learner.intake.queue import QueuedUnroll
 
 POLL_SECONDS = 0.005
 """Longest sleep of the thread; bounds the delay of unrolls passed by the training thread."""
 BACKLOG_BATCHES = 4
 """Batches of consumed unrolls that may wait for the thread; further unrolls are not inserted."""
-
-
-class Client(Protocol):
-    """The methods of `herd.protocols.replay.client.ReplayClient` used here."""
-
-    @property
-    def num_steps_stored(self) -> int | None:
-        """Agent steps that the service stores; None before its first answer."""
-
-    @property
-    def num_dropped_unrolls(self) -> int:
-        """Unrolls not sent to the service because the backlog was full."""
-
-    @property
-    def num_discarded_episodes(self) -> int:
-        """Episodes that the service could not keep."""
-
-    @property
-    def refused(self) -> str | None:
-        """Why the service refuses this client."""
-
-    def insert(self, arrays: dict[str, NDArray[np.generic]], num_unrolls: int, actors: NDArray[np.int64]) -> None:
-        """Copy unrolls and send them to the service."""
-
-    def request(self, count: int, *, whole_episodes: bool) -> None:
-        """Request unrolls or beginnings of episodes."""
-
-    def request_next(self, part: EpisodePart) -> None:
-        """Request what follows a part of an episode."""
-
-    def poll(self, timeout_seconds: float) -> Sequence[SampledUnrolls | SampledEpisode]:
-        """Return what has arrived."""
-
-    def close(self) -> None:
-        """Close the sockets."""
 
 
 class Origin(NamedTuple):
@@ -85,7 +46,7 @@ class SharedReplay:
 
     def __init__(
         self,
-        client: Client,
+        client: ReplayClient,
         settings: SharedReplaySettings,
         buffers: list[BatchBuffer],
         *,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec
     from herd.protocols.bandit.tiling import Tiling
     from herd.training.trainer import UpdateStatistics
-    from herd_learner.fitness import FitnessWindow
-    from herd_learner.ledger import LedgerSnapshot
-    from herd_learner.replay_account import ReplayAccount
+    from herd_learner.intake.ledger import LedgerSnapshot
+    from herd_learner.population.member import FitnessWindow
+    from herd_learner.record.replay_account import ReplayAccount
 
 RETURN_WINDOW = 100
 """Number of games in a reported mean return, the usual number in the literature."""

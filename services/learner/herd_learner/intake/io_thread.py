@@ -16,7 +16,7 @@ from herd.service.serving import Inbox
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.transport import Limits, Peer
 from herd.transport.context import Poller, Waker
-from herd_learner.ingest import Ingest, Reply
+from herd_learner.intake.ingest import Ingest, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from herd.protocols.unrolls.messages import EpisodeReport
     from herd.service.identity import Identity
     from herd.transport.context import Context
-    from herd_learner.ledger import Ledger
-    from herd_learner.meters import Meters
-    from herd_learner.queue import UnrollQueue
+    from herd_learner.intake.ledger import Ledger
+    from herd_learner.intake.meters import IntakeMeters
+    from herd_learner.intake.queue import UnrollQueue
 
 END_SECONDS = 2.0
 """Time at the end of this agent's run for the parameter server to note it and send its actors to other agents. Otherwise it notices the end
@@ -59,7 +59,7 @@ class IoThread:
         spec: EnvSpec,
         ledger: Ledger,
         queue: UnrollQueue,
-        meters: Meters,
+        meters: IntakeMeters,
         shard: tuple[int, int] = (0, 1),
         population: PopulationClient | None = None,
     ) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from herd.acting.device import device_of, precision_of
-from herd.components.replay.shared import SharedReplay as SharedReplaySettings
 from herd.components.suites import suite_of
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
@@ -30,24 +29,21 @@ from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
-from herd_learner import snapshot
-from herd_learner.batching import BatchAssembler
-from herd_learner.cadence import Cadence
-from herd_learner.fitness import FitnessWindow
-from herd_learner.io_thread import IoThread
-from herd_learner.ledger import STALE, frames_by_task
-from herd_learner.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
-from herd_learner.member import Member, Membership
-from herd_learner.meters import Meters
-from herd_learner.population import PopulationLink
+from herd_learner.batches.assembler import BatchAssembler
+from herd_learner.group.collectives import ShardGroup, Turn, join_group
+from herd_learner.group.rendezvous import NotGatheredError
+from herd_learner.intake.io_thread import IoThread
+from herd_learner.intake.ledger import STALE, frames_by_task
+from herd_learner.intake.meters import IntakeMeters
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
+from herd_learner.population.link import PopulationLink
+from herd_learner.population.member import FitnessWindow, Member, Membership
 from herd_learner.publication import Publication
-from herd_learner.queue import QueuedUnroll, UnrollQueue
-from herd_learner.records import Records
-from herd_learner.replay_account import ReplayAccount
-from herd_learner.run_files import RunFiles
-from herd_learner.shards.group import ShardGroup, Turn, join_group
-from herd_learner.shards.rendezvous import NotGatheredError
-from herd_learner.shared_replay import SharedReplay
+from herd_learner.record import checkpoints
+from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
+from herd_learner.record.meters import Meters
+from herd_learner.record.records import Records, RunFiles
+from herd_learner.record.replay_account import ReplayAccount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,7 +56,7 @@ if TYPE_CHECKING:
     from herd.protocols.population.messages import Order
     from herd.service.identity import Identity
     from herd.service.signals import Stop
-    from herd.training.batch import BatchBuffer, TrainBatch
+    from herd.training.batch import TrainBatch
     from herd.training.trainer import UpdateStatistics
 
 BATCH_TIMEOUT_SECONDS = 0.2
@@ -147,6 +143,7 @@ def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, prec
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """Return the device and the precision of convolutions and matrix products."""
+    torch.use_deterministic_algorithms(settings.repeats, warn_only=True)
     device = device_of(settings.learner.device, "learner.device")
     if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
@@ -168,6 +165,23 @@ class Prepared(NamedTuple):
     def without_replayed(self) -> Prepared:
         """Return the online unrolls only."""
         return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [], (self.num_trained_rows[0], 0))
+
+
+class Interval:
+    """Recurring work, counted from the end of the last time; ``now`` is any monotonic clock in seconds."""
+
+    def __init__(self, interval_seconds: float, *, now: float) -> None:
+        """The work is first due an interval after ``now``."""
+        self._interval_seconds = interval_seconds
+        self._due_at = now + interval_seconds
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the work is due."""
+        return now >= self._due_at
+
+    def done(self, now: float) -> None:
+        """Record that the work was done; it is next due an interval after ``now``."""
+        self._due_at = now + self._interval_seconds
 
 
 class Learner:
@@ -199,9 +213,9 @@ class Learner:
         self._prepared: Prepared | None = None
         self._queue = UnrollQueue()
 
-        def join_shared(buffers: list[BatchBuffer]) -> SharedReplay:
-            assert isinstance(settings.replay, SharedReplaySettings)
-            client = ReplayClient(
+        replay_client = None
+        if settings.replay.kind == "shared":
+            replay_client = ReplayClient(
                 process.context,
                 process.identity.addresses["replay"],
                 layout=layout,
@@ -210,15 +224,6 @@ class Learner:
                 contract=self._origin.contract,
                 max_pending_bytes=REPLAY_PENDING_BYTES,
             )
-            return SharedReplay(
-                client,
-                settings.replay,
-                buffers,
-                num_online=self._num_online,
-                num_replayed=group.share(settings.num_replayed_unrolls),
-                whole_episodes=settings.network.core.state_size() > 0,
-            )
-
         self._batches = BatchAssembler(
             layout,
             settings,
@@ -226,11 +231,11 @@ class Learner:
             agent=agent,
             rank=group.rank,
             num_slots=2 if self._works_ahead else 1,
-            join_shared=join_shared if settings.replay.kind == "shared" else None,
+            replay_client=replay_client,
         )
-        checkpoint = snapshot.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
-        checkpoint = snapshot.broadcast(checkpoint, group)
-        self._statistics, self._ledger, least_lineage = snapshot.restore_counters(
+        checkpoint = checkpoints.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
+        checkpoint = checkpoints.broadcast(checkpoint, group)
+        self._statistics, self._ledger, least_lineage = checkpoints.restore_counters(
             checkpoint,
             spec,
             tiling_of_run(settings),
@@ -243,19 +248,13 @@ class Learner:
         if checkpoint is not None:
             if self._population is not None:
                 self._settings = self._population.restore(checkpoint)
-            snapshot.restore(checkpoint, self._trainer, replay=self._batches.replay, rank=group.rank)
+            checkpoints.restore(checkpoint, self._trainer, replay=self._batches.replay, rank=group.rank)
             self._log.info("resumed", checkpoint=str(checkpoint.path))
         self._env_frames = self._statistics.env_frames
 
-        self._credit_bounds_lag = settings.actor.credit == "before_unroll"
         self._telemetry = process.telemetry
-        self._meters = Meters(
-            self._telemetry,
-            spec=spec,
-            ledger=self._ledger,
-            queue=self._queue,
-            statistics=self._statistics,
-        )
+        self._meters = Meters(self._telemetry, spec=spec, statistics=self._statistics)
+        self._intake_meters = IntakeMeters(self._telemetry, self._ledger, self._queue)
         if self._batches.shared is not None:
             self._meters.watch_replay(self._batches.shared)
         self._meters.run_env_frames(self._env_frames)
@@ -273,7 +272,7 @@ class Learner:
             spec=spec,
             ledger=self._ledger,
             queue=self._queue,
-            meters=self._meters,
+            meters=self._intake_meters,
             shard=(group.rank, group.size),
             population=None if self._population is None else self._population.client,
         )
@@ -310,9 +309,9 @@ class Learner:
         """Take a batch, update and publish, until a stop condition or a signal in any shard. ``play``: see `run`."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
-        points = Cadence(settings.learner.log_interval_seconds, now=started)
-        checkpoints = Cadence(settings.learner.checkpoint_interval_seconds, now=started)
-        reports = Cadence(settings.population.report_interval_seconds, now=started)
+        points = Interval(settings.learner.log_interval_seconds, now=started)
+        saves = Interval(settings.learner.checkpoint_interval_seconds, now=started)
+        reports = Interval(settings.population.report_interval_seconds, now=started)
         self._publish()
         self._telemetry.set_ready(True)
         now = started
@@ -334,7 +333,7 @@ class Learner:
                 unrolls,
                 stop=is_over,
                 log_due=points.is_due(now) or self._statistics.start_is_due,
-                checkpoint_due=checkpoints.is_due(now),
+                checkpoint_due=saves.is_due(now),
                 is_ordered=order is not None,
             )
             if turn.stop:
@@ -352,7 +351,7 @@ class Learner:
             if turn.checkpoint_due:
                 self._checkpoint(now - started)
                 return_free_memory()
-                checkpoints.done(time.monotonic())
+                saves.done(time.monotonic())
             if turn.is_ordered:
                 self._carry_out(order, now - started)
             if self._population is not None and (turn.is_ordered or reports.is_due(now)):
@@ -581,6 +580,10 @@ class Learner:
             stop.wall_seconds is not None and self._trains_since is not None and time.monotonic() - self._trains_since >= stop.wall_seconds
         )
 
+    @property
+    def _credit_bounds_lag(self) -> bool:
+        return self._settings.actor.credit == "before_unroll"
+
     def _is_stale(self, unroll: QueuedUnroll) -> bool:
         newest = (self._lineage, self._statistics.learner_updates)
         return is_stale(unroll.policy_version, newest, self._settings.learner.max_policy_lag)
@@ -589,7 +592,7 @@ class Learner:
         if not stale:
             return
         self._ledger.drop(STALE, frames_by_task(stale))
-        self._meters.dropped(len(stale), STALE)
+        self._intake_meters.dropped(len(stale), STALE)
         self._io.grant_again(len(stale))
 
     def _rates(self) -> Rates:

@@ -15,9 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from herd_learner.shards.heartbeat import Heartbeat, end_process
-from herd_learner.shards.rendezvous import Membership, Place, connect_again, join, place_of
-from herd_learner.shards.slices import share
+from herd_learner.group.heartbeat import Heartbeat, end_process
+from herd_learner.group.rendezvous import Membership, Place, connect_again, join, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +36,11 @@ the last reference, destroying the group would wait for threads that wait for th
 
 _PEER_IS_GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
 """Parts of the messages of gloo and NCCL when a process at the other end of a connection has ended."""
+
+
+def share(total: int, rank: int, num_shards: int) -> int:
+    """Return this shard's part of ``total`` unrolls: 32 over 3 shards is 11 + 11 + 10."""
+    return total // num_shards + (rank < total % num_shards)
 
 
 class Turn(NamedTuple):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from herd.protocols.population.messages import Order
 from herd.run.checkpoints.manifest import CheckpointError
 from herd.run.paths import agent_directory
-from herd_learner import snapshot
-from herd_learner.member import Member, Membership
+from herd_learner.population.member import Member, Membership
+from herd_learner.record import checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from herd.run.provenance import Origin
     from herd.run.tensors import Checkpoint
     from herd.training.trainer import Trainer
-    from herd_learner.shards.group import ShardGroup
-    from herd_learner.statistics import RunStatistics
+    from herd_learner.group.collectives import ShardGroup
+    from herd_learner.record.statistics import RunStatistics
 
 LAST_REPORT_SECONDS = 2.0
 """Time at the end of a member's run for its last report to reach the population."""
@@ -75,7 +75,7 @@ class PopulationLink:
         Raises:
             CheckpointError: its settings are not valid here.
         """
-        state = checkpoint.state.get(snapshot.POPULATION)
+        state = checkpoint.state.get(checkpoints.POPULATION)
         if state is None:
             return self._settings
         statistics = self._statistics
@@ -117,9 +117,9 @@ class PopulationLink:
             return None
         settings = self._go_on_under(after)
         if order.copied is not None:
-            copied = snapshot.broadcast(donor, group)
+            copied = checkpoints.broadcast(donor, group)
             assert copied is not None  # otherwise there was a reason
-            snapshot.adopt(copied, self._trainer)
+            checkpoints.adopt(copied, self._trainer)
         member.become(after)
         return CarriedOut(settings, is_copy=order.copied is not None)
 
@@ -145,11 +145,11 @@ class PopulationLink:
             CheckpointError: it cannot be read.
             ValueError: it was not written by a member.
         """
-        own = snapshot.tensors_of(self._trainer)
+        own = checkpoints.tensors_of(self._trainer)
         if not self._group.is_first:
             return None, None
-        donor = snapshot.load_of_member(agent_directory(self._settings, copied.donor), copied.learner_updates, self._origin, own)
-        theirs = Membership.model_validate(donor.state.get(snapshot.POPULATION, {}).get("membership"))
+        donor = checkpoints.load_of_member(agent_directory(self._settings, copied.donor), copied.learner_updates, self._origin, own)
+        theirs = Membership.model_validate(donor.state.get(checkpoints.POPULATION, {}).get("membership"))
         if copied.applied != (0 if theirs.applied is None else theirs.applied.number):
             raise CheckpointError(f"{donor.path}: has been replaced by a checkpoint with other orders")
         return donor, theirs

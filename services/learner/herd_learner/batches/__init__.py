@@ -1,0 +1,1 @@
+"""From queued and replayed unrolls to the batches that are trained on."""

@@ -1,0 +1,1 @@
+"""An agent as a member of a population: its state and the orders that it carries out."""
