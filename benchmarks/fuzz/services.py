@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-<<<<<<< HEAD
 from herd_bandit.exchange import ExchangeHandler, Window, new_window
 from herd_bandit.task_bandit import draw_generator, new_bandits
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import Ledger
 from herd_learner.intake.queue import UnrollQueue
-=======
-from herd_bandit.exchange import ExchangeHandler
-from herd_bandit.population import draw_generator, new_bandits
-from herd_bandit.window import RequestWindow
-from herd_learner.intake.ingest import Ingest
-from herd_learner.intake.ledger import Ledger
-from herd_learner.intake.queue import UnrollQueue
->>>>>>> main
 from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
 from herd_paramserver.store import WeightsStore
