@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from herd.components.actions import ACTIONS, ActionSettings
 from herd.components.cores import CORES
 from herd.components.torsos.api import build_torso
+from herd.networks.centering import RunningMoments
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
 from herd.networks.layers import Convolution, Dense, LayerDesign, PixelConvolution, Rectifier
 
@@ -100,6 +101,7 @@ class Agent(nn.Module):
         self.distribution: ActionDistribution = ACTIONS.make(action or ACTIONS.default(), spec.actions)
         self.compute_dtype = torch.float32
         design = design_of(network)
+        self.moments = RunningMoments(spec.vector_size) if network.normalizes_vector(spec) else None
         self.torso = build_torso(network.torso, spec, design)
         self.language = InstructionEncoder(spec.num_words) if network.language else None
         self.last_action_and_reward = network.last_action_and_reward
@@ -153,6 +155,8 @@ class Agent(nn.Module):
         """
         images = None if frames is None else _fold_time(frames)
         numbers = None if vectors is None else vectors.flatten(0, 1)
+        if self.moments is not None and numbers is not None:
+            numbers = self.moments(numbers)
         features = self.torso(images, numbers, self.compute_dtype).float().unflatten(0, core_reset.shape)
         features = self._with_side_inputs(features, core_reset, last_actions, last_rewards, instructions)
         features, core_state = self.core(features, core_reset, core_state, num_tail_rows=num_tail_rows, reset_rows=reset_rows)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from herd.components.trackers import LoggingSettings
     from herd.components.value_scaling import ValueScalingSettings
     from herd.config.draws import Value
+    from herd.contract.spaces import EnvSpec
 
     EnvSettings = SuiteSettings
     ReplaySettings = NoReplay | UniformReplay | SharedReplay
@@ -93,6 +94,9 @@ class NetworkSettings(Section):
     input_centering: Literal["none", "half", "filters", "mean"] = "none"
     """Keeps a constant background from silencing filters of the first layer. ``half`` subtracts 1/2 from pixels. ``filters`` subtracts its
     mean from each filter (convolutions only)."""
+    vector_normalization: Literal["auto", "running", "none"] = "auto"
+    """Normalise the numbers of the observations' vector by their mean and deviation over the learner's batches. ``auto``: ``running`` if
+    an environment declares wide or infinite bounds and the torso is Herd's own, otherwise ``none``."""
     layer_norm: bool = False
     """Add a layer norm before every ReLU, over all units of a layer; for images, over channels and positions (PQN, arXiv:2407.04811)."""
 
@@ -109,6 +113,12 @@ class NetworkSettings(Section):
             if ":" in str(kind := given.pop("kind", None)):
                 parts[name] = {"kind": "custom", "code": kind, **given}
         return {**values, **parts}
+
+    def normalizes_vector(self, spec: EnvSpec) -> bool:
+        """Whether the agent normalises the vector of these observations."""
+        if self.vector_normalization == "auto":
+            return self.torso.follows_design and not spec.vector_is_bounded and spec.vector_size > 0
+        return self.vector_normalization == "running" and spec.vector_size > 0
 
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
@@ -353,8 +363,6 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")
-        if (objection := self.env.objection_to(self.network)) is not None:
-            raise ValueError(objection)
         if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
             raise ValueError(
                 f"inference.max_environments {self.inference.max_environments} must be at least actor.environments, which is "

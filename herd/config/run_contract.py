@@ -37,6 +37,8 @@ def run_layout(settings: RunSettings, spec: EnvSpec) -> UnrollLayout:
 
 def objection_of_parts(settings: RunSettings, spec: EnvSpec) -> str | None:
     """Say why the parts of a run cannot play environments of ``spec``, in one sentence that names the setting; None if they can."""
+    if settings.network.language and not spec.instruction_length:
+        return "network.language needs environments with instructions, and these have none"
     parts = (settings.auxiliary, settings.network.torso, settings.network.core, settings.action, settings.loss)
     return next((objection for part in parts if (objection := part.objection(spec)) is not None), None)
 
@@ -47,9 +49,10 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
     rewards = {"none": "as given", "clip": "clipped to [-1, 1]"}.get(shaping, f"shaped ({shaping})")
     height, width, _ = spec.frame_shape
     divided = ", divided by 255" if settings.network.torso.follows_design else ""  # a user's own torso gets the bytes
+    normalized = ", less their running mean, divided by their deviation" if settings.network.normalizes_vector(spec) else ""
     parts = [
         *([f"picture {height}x{width}x{spec.observation_channels}, uint8{divided}"] if spec.has_frames else []),
-        *([f"vector of {spec.vector_size} numbers"] if spec.vector_size else []),
+        *([f"vector of {spec.vector_size} numbers{normalized}"] if spec.vector_size else []),
         *(["instruction"] if settings.network.language else []),
         *(["last action", "last reward clipped to [-1, 1]"] if settings.network.last_action_and_reward else []),
     ]

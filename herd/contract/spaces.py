@@ -32,6 +32,8 @@ class EnvSpec:
     """Hashed words are in 0..num_words-1, 0 = padding (scalable_agent's 1000 buckets)."""
     vector_size: int = 0
     """Number of float32 values in an observation, beside or instead of its frames (D)."""
+    vector_is_bounded: bool = True
+    """False if some of these values have bounds that are wide or infinite, so that the network normalises them."""
 
     @property
     def has_frames(self) -> bool:

@@ -1,6 +1,6 @@
-"""The average image of a run. The first convolution sees every frame relative to it.
+"""Running averages of a run's observations: the network sees pictures and vectors relative to them.
 
-Shapes: R rows, B unrolls, S planes in a stack, C channels of a plane, H x W pixels.
+Shapes: R rows, B unrolls, S planes in a stack, C channels of a plane, H x W pixels, D numbers of a vector.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ SLOWEST_RATE = 1e-4
 """Final weight of the newest batch in the average, so that the average also adapts to new levels."""
 ROW_STRIDE = 4
 """Only one of this many rows enters the average: neighbouring rows are similar, and reading all of them would cost 3 % of an update."""
+LARGEST_NORMALIZED = 10.0
+"""Limit of a normalised number of a vector, in deviations: one that was constant so far must not outweigh all others."""
+_LEAST_VECTOR_DEVIATION = 1e-4
+"""Lower bound of the deviation of a number of a vector, in its own unit."""
 _LEAST_DEVIATION = 1.0
 """Lower bound of the deviation in pixel units, so that a picture that never changes is not amplified."""
 
@@ -68,4 +72,44 @@ class AverageImage(nn.Module):
         squares = all_reduce_sum((some.float() - self.mean).square_().sum(dtype=torch.float64))
         variance = squares / (rows * self.mean.numel())
         self.deviation.copy_(self.deviation.square().lerp(variance.to(self.deviation.dtype), rate).sqrt().clamp(min=_LEAST_DEVIATION))
+        self.num_batches.add_(1)
+
+
+class RunningMoments(nn.Module):
+    """The mean and the standard deviation of each number of the observations' vector, over the learner's batches.
+
+    The network sees (x - mean) / deviation, at most `LARGEST_NORMALIZED` in size. The buffers belong to the weights, as in `AverageImage`.
+    They are float64, which is published as it is, because a mean that is rounded to bfloat16 may be wrong by many deviations.
+    """
+
+    mean: Tensor
+    """float64 [D]."""
+    deviation: Tensor
+    """float64 [D]."""
+    num_batches: Tensor
+    """int64, a scalar."""
+
+    def __init__(self, size: int) -> None:
+        """Start with mean 0 and deviation 1."""
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("deviation", torch.ones(size, dtype=torch.float64))
+        self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Normalise float32 [N, D]."""
+        return ((vectors - self.mean) / self.deviation).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED).to(vectors.dtype)
+
+    @torch.no_grad()
+    def update(self, vectors: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
+        """Update with this shard's part of a batch, float32 [R, B, D]; weights of batches as in `AverageImage`."""
+        rows = vectors.flatten(0, 1).double()
+        total = all_reduce_sum(torch.cat([rows.sum(0), rows.new_full((1,), len(rows))]))
+        rate = (1.0 / (self.num_batches.double() + 1)).clamp(min=SLOWEST_RATE)
+        before = self.mean.clone()
+        self.mean.lerp_(total[:-1] / total[-1], rate)
+        # Exact for a weighted mean: the old mass around the new mean is its variance plus the square of the shift.
+        around = all_reduce_sum((rows - self.mean).square().sum(0)) / total[-1]
+        variance = (self.deviation.square() + (before - self.mean).square()).lerp(around, rate)
+        self.deviation.copy_(variance.sqrt().clamp(min=_LEAST_VECTOR_DEVIATION))
         self.num_batches.add_(1)

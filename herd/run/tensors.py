@@ -69,15 +69,15 @@ _HEADER = TypeAdapter(dict[str, _Entry])
 def encode_weights(tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> bytes:
     """Return named tensors, on any device and with any strides, as safetensors bytes.
 
-    ``dtype``: floating-point tensors are converted to it; None: no conversion. Raises ``TypeError`` for a tensor with a dtype other than
-    float64, float32, float16, bfloat16, int64, int32 and uint8.
+    ``dtype``: floating-point tensors are converted to it, except float64, whose digits are needed; None: no conversion. Raises
+    ``TypeError`` for a tensor with a dtype other than float64, float32, float16, bfloat16, int64, int32 and uint8.
     """
     header: dict[str, object] = {}
     parts: list[memoryview] = []
     offset = 0
     # Widest elements first, so that all are aligned.
     for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
-        target = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        target = dtype if dtype is not None and tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor.dtype
         if target not in _DTYPE_NAMES:
             raise TypeError(f"{name} has dtype {target}, which weights cannot contain")
         flat = tensor.detach().to("cpu", target).reshape(-1)

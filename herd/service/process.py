@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Self
 
-from herd.components.suites import environment_spec, suite_of
+from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest, objection_of_parts
 from herd.rpc.serving import ServedRun
 from herd.run.processes import announce_process
@@ -53,7 +53,7 @@ class ServiceProcess:
         if (objection := objection_of_parts(settings, self.spec)) is not None:
             raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
-        steps = suite_of(settings.env).longest_step_seconds if service in {"actor", "evaluator"} else 0.0
+        steps = settings.env.longest_step_seconds(settings.actor.environments) if service in {"actor", "evaluator"} else 0.0
         self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)
         self.context = Context(settings.security)
         self._warn_of_open_door()

@@ -100,6 +100,7 @@ class Trainer:
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
         self._trains_online = settings.replay.train_online
+        self._is_new_batch = False
         self._num_replayed = 0
         """Unrolls of the batch that was begun."""
         replays_episodes = settings.replay.kind == "shared" and settings.network.core.state_size() > 0
@@ -156,6 +157,7 @@ class Trainer:
         Replayed episodes continue from the previous batch, and the average image is updated with this batch.
         """
         self._num_replayed = num_replayed
+        self._is_new_batch = True
         if self._replayer is None and self._average is None:
             return
         self._wait_for_copy(batch)
@@ -213,6 +215,10 @@ class Trainer:
         guarded_step(self.optimizer, is_finite)
         seen = None if diagnostics is None else diagnostics.after()
         self._update_statistics(launched.targets, is_finite)
+        if self.agent.moments is not None and launched.batch.observations is not None and self._is_new_batch:
+            # After the update, so that it sees the batch as the actors saw it.
+            self.agent.moments.update(launched.batch.observations, self._shards.all_reduce_sum)
+        self._is_new_batch = False
         self._send(launched.metrics, [norm, is_finite, norm > limit], seen)
 
     def _send(self, metrics: MetricSums, of_the_step: list[Tensor], seen: Seen | None) -> None:

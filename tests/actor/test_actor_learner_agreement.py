@@ -22,6 +22,7 @@ from herd.components.suites import environment_spec
 from herd.components.suites.api import BatchedEnvironment, Transition
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
+from herd.networks.centering import RunningMoments
 from herd.networks.frame_stack import restack
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
@@ -108,6 +109,9 @@ def _play(case: str, num_unrolls: int) -> Played:
     with torch.no_grad():
         # The policy must be far from uniform; otherwise a wrong input would hardly change the ratios.
         trainer.agent.policy_head.weight.mul_(300.0)
+        if trainer.agent.moments is not None:
+            trainer.agent.moments.mean.fill_(0.03)
+            trainer.agent.moments.deviation.fill_(0.4)
     policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
     group = make_group(settings, settings.actor.environments, wrap=_GenerousGames)
     played = Played(settings, trainer, [], [])
@@ -135,8 +139,11 @@ def _buffer(settings: RunSettings, unroll: Unroll) -> BatchBuffer:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Played], case: str) -> None:
+def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Played], case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = played[case]
+    assert (run.trainer.agent.moments is not None) == (case == "vectors")
+    # These unrolls are played with the same weights, so the learner must not update its statistics in between.
+    monkeypatch.setattr(RunningMoments, "update", lambda *_: None)
     for unroll in run.unrolls:
         with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             losses = run.trainer(_buffer(run.settings, unroll), Rates(0.0)).losses

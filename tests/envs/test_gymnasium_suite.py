@@ -16,6 +16,7 @@ from herd.components.suites.gymnasium import PART
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
+from herd.config.run_contract import objection_of_parts
 from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.frame_stack import restack
@@ -49,6 +50,16 @@ class Counting(gymnasium.Env):
             "tuple": spaces.Tuple([spaces.Discrete(50), spaces.Box(-1, 1, (2,), np.float32)]),
             "text": spaces.Dict(said=spaces.Text(99), near=spaces.Box(0, 9, (3,), np.uint8)),
             "sequence": spaces.Sequence(spaces.Discrete(3)),
+            "mission": spaces.Text(9),
+            "everything": spaces.Dict(
+                map=spaces.Box(0, 255, (2, 4), np.uint8),
+                eye=spaces.Box(0, 1, (4, 8, 3), np.float32),
+                body=spaces.Dict(angle=spaces.Box(-180, 180, (1,), np.float64), flags=spaces.MultiBinary(2)),
+                parts=spaces.Tuple([spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,), np.float64)]),
+                said=spaces.Text(20),
+                action_mask=spaces.MultiBinary(3),
+            ),
+            "of any length": spaces.Dict(x=spaces.Box(0, 1, (1,)), tail=spaces.Sequence(spaces.Discrete(3))),
         }[space]
         self.taken = []
 
@@ -67,6 +78,14 @@ class Counting(gymnasium.Env):
             "tuple": (self.steps, np.full(2, 0.5, np.float32)),
             "text": {"said": "go to the red door", "near": np.array([0, 1, 2], np.uint8)},
             "sequence": (0, 2),
+            "everything": {
+                "map": np.full((2, 4), 7, np.uint8),
+                "eye": np.full((4, 8, 3), 0.5, np.float32),
+                "body": {"angle": np.array([90.0]), "flags": np.array([0, 1], np.int8)},
+                "parts": (1, np.array([1e5])),
+                "said": "go home",
+                "action_mask": np.ones(3, np.int8),
+            },
         }[self.space]
 
     def reset(self, *, seed=None, options=None):
@@ -131,9 +150,9 @@ def walk(environments: BatchedEnvironment, steps: int) -> list[Any]:
 
 
 def test_rows_match_the_environment_stepped_by_hand() -> None:
-    settings = GymnasiumSettings(tasks=("CartPole-v1",), max_episode_steps=15)
+    settings = GymnasiumSettings(tasks=("CartPole-v1",), max_episode_steps=15, scale_by_bounds=False)
     environments = make(settings, num_environments=3, first_slot=4)
-    assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, discrete(2), 1, 0, vector_size=4)
+    assert environments.spec == EnvSpec(("CartPole-v1",), NO_FRAMES, 1, discrete(2), 1, 0, vector_size=4, vector_is_bounded=False)
     by_hand = [gymnasium.make("CartPole-v1", max_episode_steps=15) for _ in range(3)]
     expected = np.stack([environment.reset(seed=seed_of(4 + slot))[0] for slot, environment in enumerate(by_hand)])
     observation = environments.reset()
@@ -256,12 +275,13 @@ def test_max_episode_steps_truncates_a_users_environment(folder: str) -> None:
         ("picture", {"grayscale": True}, np.full((4, 6, 1), 11), None),  # 0.299 * 10 + 0.587 * 11 + 0.114 * 12 = 10.8
         ("picture", {"frame_height": 2, "frame_width": 3}, np.full((2, 3, 3), 10 + np.arange(3)), None),
         ("number", {}, None, np.eye(50)[1]),
-        ("floats", {}, None, np.full(4, 0.5)),
-        ("tuple", {"flatten": True}, None, np.concatenate([np.eye(50)[1], [0.5, 0.5]])),
+        ("floats", {}, None, np.full(4, 0.5 / 9)),
+        ("floats", {"scale_by_bounds": False}, None, np.full(4, 0.5)),
+        ("tuple", {}, None, np.concatenate([np.eye(50)[1], [0.5, 0.5]])),
         ("text", {"vector_keys": ("near",)}, None, np.arange(3) / 9),
-        ("text", {"vector_keys": ("near",), "scale_integers": False}, None, np.arange(3)),
+        ("text", {"vector_keys": ("near",), "scale_by_bounds": False}, None, np.arange(3)),
         ("board", {}, None, np.full(6, 0.5)),
-        ("scores", {}, None, np.array([0.75, 0.5, -7])),
+        ("scores", {}, None, np.array([0.5, 5e5, -7])),
         ("plane", {"flatten": True}, None, np.full(24, 1 / 255)),
         ("channels first", {}, np.full((12, 13, 3), 10 * np.arange(3)), None),
         ("unit", {}, np.full((2, 3, 3), 128), None),
@@ -284,8 +304,30 @@ def test_observations_become_frames_or_vectors(
     else:
         assert observation.vector is not None
         assert vector is not None
-        np.testing.assert_array_equal(observation.vector[0], vector.astype(np.float32))
+        np.testing.assert_allclose(observation.vector[0], vector.astype(np.float32), rtol=1e-6)
         assert observation.vector.dtype == np.float32
+
+
+def test_without_keys_every_entry_is_read(folder: str) -> None:
+    """Two pictures of different sizes become one frame, texts the instruction, a mask nothing, and all the rest the vector."""
+    settings = GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs={"space": "everything"})
+    environments = make(settings)
+    observation = environments.reset()
+    shown = observation.stack[0].transpose(1, 2, 0)
+    assert shown.shape == environments.spec.frame_shape == (4, 8, 4)
+    assert (np.unique(shown[..., 0]).tolist(), np.unique(shown[..., 1:]).tolist()) == ([7], [128])
+    assert observation.vector is not None
+    assert observation.instructions is not None
+    np.testing.assert_allclose(observation.vector[0], [0.5, 0, 1, 0, 1, 1e5])
+    assert observation.instructions[0].tolist() == hash_instruction("go home")
+    assert not environments.spec.vector_is_bounded
+    environments.close()
+    assert PART.try_out(settings)[:3] == [
+        f"{folder}:Counting: the pictures map, eye become one with all of their channels",
+        f"{folder}:Counting: pictures of eye in [0, 1] are rounded to 256 levels",
+        f"{folder}:Counting: numbers (1 of 6) are scaled by their bounds to [0, 1] or [-1, 1] (env.scale_by_bounds)",
+    ]
+    assert environment_spec(settings.model_copy(update={"flatten": True})).vector_size == 8 + 96 + 1 + 2 + 2 + 1 + 20
 
 
 def test_dict_observations_become_image_vector_and_instruction() -> None:
@@ -300,8 +342,10 @@ def test_dict_observations_become_image_vector_and_instruction() -> None:
     np.testing.assert_array_equal(observation.vector[0], np.eye(4)[seen["direction"]])
     assert observation.instructions[0].tolist() == hash_instruction("get to the green goal square")
     assert environments.spec == EnvSpec((MINIGRID,), (7, 7, 3), 1, discrete(7), 1, 16, vector_size=4)
-    with pytest.raises(SettingsError, match=r"network\.language needs env\.instruction_key"):
-        load_settings([], ["--env.suite", "gymnasium", "--network.language"], {})
+    assert environment_spec(GymnasiumSettings(tasks=(MINIGRID,))) == environments.spec  # the same without keys
+    speechless = load_settings([], ["--env.suite", "gymnasium", "--network.language"], {})
+    said = objection_of_parts(speechless, environment_spec(speechless.env))
+    assert said == "network.language needs environments with instructions, and these have none"
 
 
 def test_rendered_images_can_be_observed() -> None:
@@ -332,9 +376,9 @@ def test_slots_are_assigned_to_tasks_in_turn(folder: str) -> None:
         ({"tasks": ("MINE:Counting",), "kwargs": {"size": 3}}, "got an unexpected keyword argument 'size'"),
         ({"tasks": ("MINE:Counting",), "render": True}, "env.tasks MINE:Counting: cannot be drawn: it must take render_mode"),
         ({"tasks": ("MINE:anything",), "render": True}, "env.tasks MINE:anything: cannot be drawn: it must take render_mode"),
-        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "tuple"}}, "its observations are a Tuple: set env.flatten to make them one"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "mission"}}, "is not an observation of the game: add numbers or a picture"),
+        ({"tasks": ("MINE:Counting",), "kwargs": {"space": "of any length"}}, "tail, Sequence(Discrete(3), stack=False), cannot be"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"space": "sequence"}}, "cannot be converted to a vector"),
-        ({"tasks": (MINIGRID,)}, "its observations are a Dict with the entries direction, image, mission: choose some with env.image_key"),
         ({"tasks": (MINIGRID,), "vector_keys": ("mission",)}, "cannot be converted to a vector"),
         ({"tasks": (MINIGRID,), "image_key": "picture"}, "have no entry picture; they have direction, image, mission"),
         ({"tasks": (MINIGRID,), "image_key": "direction"}, "direction of minigrid:MiniGrid-Empty-5x5-v0 is Discrete(4), not a picture"),
@@ -425,6 +469,7 @@ floats = lambda: Odd(np.full((6, 8, 3), 0.5, np.float32), space=_pixels)
 turned = lambda: Odd(np.zeros((8, 6, 3), np.uint8), space=_pixels)
 numbers = lambda: Odd([[0] * 8] * 6, space=spaces.Box(0, 255, (6, 8), np.uint8))
 short = lambda: Odd(np.ones(1, np.float32))
+flat = lambda: Odd({"x": np.ones(2, np.float32)}, space=spaces.Dict(x=spaces.Box(0, 1, (1,))))
 lost = lambda: Odd({"x": np.ones(1, np.float32)}, space=spaces.Dict(x=spaces.Box(0, 1, (1,)), y=spaces.Box(0, 1, (1,))))
 old_reset = lambda: Odd(reset=np.ones(2, np.float32))
 old_step = lambda: Odd(step=(np.ones(2, np.float32), 1.0, False, {}))
@@ -484,15 +529,24 @@ def test_a_trial_before_the_start_says_what_a_user_may_not_expect(
         (
             "floats",
             {},
-            "floats: returned an array of float32 (6, 8, 3) as observation, but its observation_space is Box(0, 255, (6, 8, 3), uint8)",
+            "floats: its observation is an array of float32 (6, 8, 3), but its observation_space declares Box(0, 255, (6, 8, 3), uint8)",
         ),
         (
             "turned",
             {},
-            "turned: returned an array of uint8 (8, 6, 3) as observation, but its observation_space is Box(0, 255, (6, 8, 3), uint8)",
+            "turned: its observation is an array of uint8 (8, 6, 3), but its observation_space declares Box(0, 255, (6, 8, 3), uint8)",
         ),
-        ("short", {}, "short: returned an array of float32 (1,) as observation, but its observation_space is Box(0.0, 1.0, (2,), float32)"),
-        ("lost", {"flatten": True}, "lost: returned a dict (KeyError: 'y') as observation, but its observation_space is Dict("),
+        (
+            "short",
+            {},
+            "short: its observation is an array of float32 (1,), but its observation_space declares Box(0.0, 1.0, (2,)",
+        ),
+        ("lost", {}, "lost: its observation is a dict and has no entry y"),
+        (
+            "flat",
+            {},
+            "flat: entry x of its observation is an array of float32 (2,), but its observation_space declares Box(0.0, 1.0",
+        ),
         ("old_reset", {}, "reset() returned an array of float32 (2,), not (observation, info); is it written for gym below 0.26?"),
         ("old_step", {}, "step() returned a tuple of 4, not (observation, reward, terminated, truncated, info)"),
         ("Blind", {}, "Blind: AttributeError: 'Blind' object has no attribute 'nothing'"),

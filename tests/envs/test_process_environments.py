@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -41,7 +43,7 @@ import numpy as np
 from herd.components.suites.reading import FRAME, WORDS, hashed_words
 from herd.components.suites.solo import Played
 
-WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE = range(1, 7)
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG = range(1, 8)
 
 
 def make(settings, task):
@@ -81,6 +83,8 @@ class Scripted:
             # A named pipe opens only once both ends are opened, so two processes must be here at the same time.
             mode = os.O_RDONLY if os.path.exists(os.path.join(self.task, "reads")) else os.O_WRONLY
             os.close(os.open(os.path.join(os.path.dirname(self.task), "pipe"), mode))
+        if action == HANG:
+            signal.pause()
         if action == ENGINE:
             engine = subprocess.Popen(["sleep", "1000"], close_fds=False)  # inherits descriptors, as from a C program
             with open(os.path.join(self.task, "engine"), "w") as file:
@@ -91,7 +95,7 @@ class Scripted:
         with open(os.path.join(self.task, "closed"), "a") as file:
             file.write("x")
 '''
-WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE = range(1, 7)
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG = range(1, 8)
 FILE = "process_script.py"
 
 
@@ -109,9 +113,9 @@ def folders(root: Path, *names: str) -> list[str]:
 
 @contextmanager
 def environments(
-    tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, standby: bool = False
+    tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, **how: bool
 ) -> Iterator[SoloEnvironments]:
-    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(7), 1, words)
+    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(8), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
     made = SoloEnvironments(
         settings,
@@ -121,7 +125,7 @@ def environments(
         first_slot=2,
         seed=9,
         num_threads=busy,
-        standby=standby,
+        **how,
     )
     try:
         yield made
@@ -222,12 +226,21 @@ def test_a_new_game_starts_with_an_empty_frame_stack(tmp_path: Path) -> None:
         assert task[4] == [False, False, True]
 
 
-@pytest.mark.parametrize(("action", "reason"), [(RAISE, f"RuntimeError: the floor opened ({FILE}, line 46)"), (KILL, "ended by SIGKILL")])
-def test_a_process_that_fails_during_a_game_starts_another(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, action: int, reason: str
+@pytest.mark.parametrize(
+    ("processes", "action", "reason"),
+    [
+        (True, RAISE, f"its process failed: RuntimeError: the floor opened ({FILE}, line 46)"),
+        (True, KILL, "its process failed: ended by SIGKILL"),
+        (False, RAISE, f"it failed: RuntimeError: the floor opened ({FILE}, line 46)"),
+    ],
+)
+def test_an_environment_that_fails_during_a_game_starts_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, processes: bool, action: int, reason: str
 ) -> None:
     [task] = folders(tmp_path, "a")
-    with environments([task], 3) as made:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "process_script", raising=False)
+    with environments([task], 3, processes=processes) as made:
         made.reset()
         made.step(act(0, 0, 0))
         failed = made.step(act(0, action, WIN))
@@ -238,7 +251,7 @@ def test_a_process_that_fails_during_a_game_starts_another(
         assert [game.environment for game in failed.finished] == [2]  # a failed game has no score
         assert failed.observation.stack[:, 1, 1, 1].tolist() == [2, 0, 1]
         assert failed.observation.stack[1, 0, 1, 1] == seed_of(3, 2, 0) % 251
-        assert f"{task}, environment 3: its process failed: {reason}; restarted with a new game" in caplog.text
+        assert f"{task}, environment 3: {reason}; restarted with a new game" in caplog.text
         made.step(act(0, 0, 0))
         [over] = made.step(act(0, WIN, 0)).finished
         assert (over.episode_return, over.agent_steps) == (3.0, 2)
@@ -246,8 +259,23 @@ def test_a_process_that_fails_during_a_game_starts_another(
         made.step(act(0, 0, 0))
         assert not made.step(act(0, action, 0)).valid[1]
         # A second failure in a row raises.
-        with pytest.raises(BrokenEnvironmentError, match=f"^{task}, environment 3: its process failed: {re.escape(reason)}$"):
+        with pytest.raises(BrokenEnvironmentError, match=f"^{task}, environment 3: {re.escape(reason)}$") as raised:
             made.step(act(0, action, 0))
+        assert isinstance(raised.value.__cause__, RuntimeError) != processes  # for a debugger
+
+
+def test_an_environment_that_does_not_answer_is_ended_and_starts_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 2) as made:
+        made.reset()
+        [_, hanging] = processes(made)
+        seat = made._players[1]
+        assert isinstance(seat, ProcessSeat)
+        seat._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 100_000))
+        assert made.step(act(0, HANG)).valid.tolist() == [True, False]
+        assert f"{task}, environment 3: its process failed: no answer for 600 s; restarted" in caplog.text
+        assert hanging.returncode == -signal.SIGKILL
+        assert made.step(act(0, 0)).valid.all()
 
 
 def test_a_game_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
@@ -342,7 +370,7 @@ def test_a_failed_process_is_replaced_while_the_standby_plays(tmp_path: Path) ->
         assert [made.step(act(action)).valid[0] for action in (0, WIN, 0, WIN, 0)] == [True, True, False, True, False]
 
 
-@pytest.mark.parametrize("wrong", [(0, 7), (0, -1), (0,)])
+@pytest.mark.parametrize("wrong", [(0, 8), (0, -1), (0,)])
 def test_invalid_actions_are_refused(tmp_path: Path, wrong: tuple[int, ...]) -> None:
     with environments(folders(tmp_path, "a"), 2) as made:
         made.reset()

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -24,22 +24,11 @@ if TYPE_CHECKING:
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
     from herd.components.suites.scores import ReferenceScores
-    from herd.components.torsos import TorsoSettings
     from herd.contract.spaces import EnvSpec
 
 DEFAULT_SUITE = "atari"
 PROCESS_STEP_SECONDS = 600
 """Longest wait for an environment that is a process: on a CPU shared by four, the Lab compiles the largest maps for two minutes."""
-
-
-class Network(Protocol):
-    """What suites may object to in the settings of a network."""
-
-    @property
-    def torso(self) -> TorsoSettings: ...  # noqa: D102  as in the settings
-
-    @property
-    def language(self) -> bool: ...  # noqa: D102  as in the settings
 
 
 class SuiteSettings(PartSettings):
@@ -72,9 +61,12 @@ class SuiteSettings(PartSettings):
         """Return the settings that affect games and scores, by name. Scores are comparable if these are equal."""
         return {name: value for name, value in self if name not in self.of_the_machine}
 
-    def objection_to(self, network: Network) -> str | None:  # noqa: ARG002  suites override this
-        """Say why this network cannot play this suite, in one sentence that names the setting; None if it can."""
-        return None
+    def longest_step_seconds(self, num_environments: int) -> float:  # noqa: ARG002  suites override this
+        """Longest time that a step or a new game of so many environments may take; 0: no time worth mentioning.
+
+        A process that waits for it is alive for as long (``/healthz``).
+        """
+        return 0.0
 
 
 def _says_nothing(env: Any) -> Sequence[str]:  # noqa: ARG001
@@ -111,8 +103,6 @@ class Suite(Part[SuiteSettings]):
     """Reference scores of its tasks, by name."""
     protocol: Callable[[Mapping[str, Any]], Sequence[str]] = _says_nothing
     """Returns phrases for a report of scores about the settings (as JSON) that affect comparability."""
-    longest_step_seconds: float = 0.0
-    """Longest time that a step or a new game may take. A process that waits for it is alive for as long (``/healthz``)."""
     frames_per_second: float = 60.0
     """Env frames per second in a video of a game."""
     on_screen: Callable[[Any], SuiteSettings] | None = None

@@ -6,9 +6,10 @@ ends are in shared memory without a name, which is freed with the last process. 
 
 If games take long to start, each environment has a second process that starts the next game during the current one (``standby``).
 
-A process that fails in the middle of a game is restarted. Its step becomes one that only starts the next game (``valid`` False). So the
-rows before it bootstrap from the last observation as in a truncated game, and the failed game is not reported. A process that fails at
-the start of a game, or again before it has finished a game, is a `BrokenEnvironmentError`.
+An environment that fails in the middle of a game, or does not answer in time, is replaced by a new one; the others play on. Its step
+becomes one that only starts the next game (``valid`` False). So the rows before it bootstrap from the last observation as in a truncated
+game, and the failed game is not reported. An environment that fails at the start of a game, or again before it has finished a game, is a
+`BrokenEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from herd.components.suites import PROCESS_STEP_SECONDS
 from herd.components.suites.api import BrokenEnvironmentError, Observation, Transition, checked_actions, dealt_task_ids
 from herd.components.suites.games import FrameStacks, Games
 from herd.components.suites.reading import FRAME, VECTOR, WORDS
-from herd.components.suites.solo import PREPARE, RESET, Player, make_solo, rows_type
+from herd.components.suites.solo import PREPARE, RESET, Player, described, make_solo, rows_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class SoloEnvironments:
 
     ``maker``: ``module:function`` that creates one from the JSON of ``settings`` and the name of a task. ``processes``: each environment
     has a process of its own, and at most ``num_threads`` of them step at a time. ``standby``: two processes play the games of an
-    environment in turn, and each starts its next game while the other plays.
+    environment in turn, and each starts its next game while the other plays. ``step_seconds``: longest wait for a process.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class SoloEnvironments:
         num_threads: int,
         processes: bool = True,
         standby: bool = False,
+        step_seconds: float = PROCESS_STEP_SECONDS,
     ) -> None:
         self.spec = spec
         self.num_environments = num_environments
         self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
         self._settings, self._maker = settings.model_dump_json(), maker
         self._first_slot, self._seed = first_slot, seed
+        self._step_seconds = step_seconds
         self._num_busy = min(num_threads, num_environments)
         self._sizes = (num_environments, spec.frame_shape, spec.vector_size, spec.instruction_length)
         layout = rows_type(*self._sizes)
@@ -169,10 +172,10 @@ class SoloEnvironments:
         if self._folder is None:
             return Seat(Player(make_solo(self._maker, self._settings, task), self._rows, environment, entropy))
         order = {"maker": self._maker, "settings": self._settings, "task": task, "entropy": entropy, "index": environment}
-        return ProcessSeat(order | {"sizes": self._sizes, "memory": self._memory}, self._folder.name)
+        return ProcessSeat(order | {"sizes": self._sizes, "memory": self._memory}, self._folder.name, self._step_seconds)
 
     def _restart(self, environment: int, *, in_game: bool) -> None:
-        """Replace a failed process by a new one with a new game."""
+        """Replace a failed environment by a new one with a new game."""
         failure = self._failure(environment)
         if not in_game or self._has_failed[environment]:
             raise failure
@@ -184,12 +187,15 @@ class SoloEnvironments:
             raise self._failure(environment)
 
     def _failure(self, environment: int) -> BrokenEnvironmentError:
-        """Return why an environment's process failed, after ending it."""
-        ended = self._players[environment].end()
+        """Return why an environment failed, after ending it."""
+        player = self._players[environment]
+        ended = player.end()
         complaint: bytes = self._rows["complaints"][0, environment]
         task = self.spec.task_names[self.task_ids[environment]]
-        reason = complaint.decode(errors="ignore") or ended
-        return BrokenEnvironmentError(f"{task}, environment {self._first_slot + environment}: its process failed: {reason}")
+        reason = (complaint.decode(errors="ignore") or ended).removeprefix(f"{task}: ")
+        failure = BrokenEnvironmentError(f"{task}, environment {self._first_slot + environment}: {player.failed}: {reason}")
+        failure.__cause__ = player.error
+        return failure
 
     def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:
         frames, vectors, words = (self._rows[name][0, self._buffer] for name in (FRAME, VECTOR, WORDS))
@@ -204,35 +210,50 @@ class SoloEnvironments:
 
 
 class Seat:
-    """Where one environment is played: in this process. Its exceptions are raised where it is asked."""
+    """Where one environment is played: in this process."""
+
+    failed = "it failed"
+    error: Exception | None = None
+    """What the environment raised."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
 
     def ask(self, command: int) -> None:
         """Give a command of `Player`, without waiting for the result."""
-        self._player.carry_out(command)
+        try:
+            self._player.carry_out(command)
+        except Exception as error:
+            self.error = error
 
     def answers(self) -> bool:
-        """Wait until all commands are carried out; False if the process ended or does not answer."""
-        return True
+        """Wait until all commands are carried out; False if the environment failed, or its process ended or does not answer."""
+        return self.error is None
 
     def close(self) -> None:
         """Ask the environment to end."""
         self._player.close()
 
     def end(self) -> str:
-        """End the environment for certain, and return how its process ended."""
-        return ""
+        """End the environment for certain, and return why it ended."""
+        if self.error is None:
+            return ""
+        with suppress(Exception):  # after an error, nothing is expected of it
+            self._player.close()
+        return described(self.error)
 
 
 class ProcessSeat(Seat):
     """Where one environment is played: in a process of its own."""
 
-    def __init__(self, order: dict[str, Any], folder: str) -> None:
+    failed = "its process failed"
+
+    def __init__(self, order: dict[str, Any], folder: str, step_seconds: float) -> None:
         self._control, theirs = socket.socketpair()
         # A socket option instead of `settimeout`, which would poll the socket twice.
-        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PROCESS_STEP_SECONDS, 0))
+        seconds, rest = divmod(step_seconds, 1)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
+        self._step_seconds = step_seconds
         self._num_asked = 0
         self._problem = ""
         with theirs:
@@ -252,7 +273,7 @@ class ProcessSeat(Seat):
             self._control.send(bytes([command]))
 
     def answers(self) -> bool:
-        """See `Seat`; the wait is bounded by PROCESS_STEP_SECONDS."""
+        """See `Seat`; the wait is bounded."""
         try:
             while self._num_asked:
                 if not self._control.recv(1):
@@ -261,7 +282,8 @@ class ProcessSeat(Seat):
         except ConnectionError:
             return False
         except BlockingIOError:
-            self._problem = f"no answer for {PROCESS_STEP_SECONDS} s"
+            self._problem = f"no answer for {self._step_seconds:g} s"
+            self._kill()
             return False
         return True
 
@@ -275,7 +297,10 @@ class ProcessSeat(Seat):
         if self.process.returncode is None:  # otherwise its id, and that of its group, may have been reused
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(CLOSE_SECONDS)
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            self._kill()
         code = self.process.wait()
         return self._problem or (f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}")
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
 from herd.components.suites.reading import FRAME, VECTOR, WORDS
+from herd.components.user_code import failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +55,12 @@ def make_solo(maker: str, settings: str, task: str) -> SoloEnvironment:
     module, _, name = maker.partition(":")
     environment: SoloEnvironment = getattr(import_module(module), name)(settings, task)
     return environment
+
+
+def described(error: Exception) -> str:
+    """Describe in one line what ended an environment."""
+    one_line = isinstance(error, BrokenEnvironmentError | UnknownTaskError)  # they say where
+    return " ".join((str(error) if one_line else failure(error)).split())
 
 
 def rows_type(num_environments: int, frame_shape: Sequence[int], vector_size: int, num_words: int) -> np.dtype[np.void]:

@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
-from herd.components.suites.solo import Player, make_solo, rows_type
-from herd.components.user_code import failure
+from herd.components.suites.solo import Player, described, make_solo, rows_type
 
 
 def main(order: dict[str, Any]) -> int:
@@ -42,9 +40,7 @@ def main(order: dict[str, Any]) -> int:
                     with suppress(ConnectionError):  # the parent did not wait for the answer
                         control.send(command)
         except Exception as error:
-            one_line = isinstance(error, BrokenEnvironmentError | UnknownTaskError)  # they say where
-            complaint = " ".join((str(error) if one_line else failure(error)).split())
-            rows["complaints"][0, order["index"]] = complaint.encode()
+            rows["complaints"][0, order["index"]] = described(error).encode()
             return 1
     return 0
 

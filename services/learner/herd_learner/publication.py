@@ -59,7 +59,8 @@ class Publication:
             return Version(lineage, learner_updates, encode_weights(dict(zip(names, here, strict=True)), dtype))
 
         chosen = [tensors[name].detach() for name in names]
-        self._versions.send([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in chosen], encoded)
+        # Statistics in float64 and counts in int64 are not rounded.
+        self._versions.send([tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for tensor in chosen], encoded)
         self.is_due = False
         self.lineage = lineage
         self.hand_over(wait=self._waits)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from herd.components.settings import Fraction, NonNegativeInt, PositiveInt
-from herd.components.suites import Network, SuiteSettings
+from herd.components.suites import SuiteSettings
 from herd.components.suites.scores import ReferenceScores, read_reference_scores
 
 if TYPE_CHECKING:
@@ -76,7 +76,3 @@ class AtariSettings(SuiteSettings):
         if len(self.tasks) > 1 and self.action_set == "minimal":
             raise ValueError("action_set must be full if tasks has several games, because one policy head plays all of them")
         return self
-
-    def objection_to(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection_to`."""
-        return "network.language needs a suite with instructions; atari has none" if network.language else None

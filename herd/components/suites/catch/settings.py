@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from herd.components.settings import PositiveFloat, PositiveInt
-from herd.components.suites import Network, SuiteSettings
+from herd.components.suites import SuiteSettings
 
 
 class CatchSettings(SuiteSettings):
@@ -39,9 +39,3 @@ class CatchSettings(SuiteSettings):
         if len({f"{scale:g}" for scale in scales}) < len(scales):
             raise ValueError("should be different factors")
         return scales
-
-    def objection_to(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection_to`."""
-        if network.torso.has_convolutions:
-            return f"network.torso must be mlp for the catch suite, not {network.torso.kind}: the board is too small for convolutions"
-        return None

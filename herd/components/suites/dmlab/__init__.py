@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.components.suites import PROCESS_STEP_SECONDS, Suite, require_known
+from herd.components.suites import Suite, require_known
 from herd.components.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
 from herd.components.suites.dmlab.settings import DMLabSettings
 from herd.components.suites.reading import MAX_WORDS
@@ -84,6 +84,5 @@ PART = Suite(
     lacks=_lacks,
     reference_scores=reference_scores,
     protocol=_protocol,
-    longest_step_seconds=PROCESS_STEP_SECONDS,
     on_screen=_on_screen,
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from herd.components.settings import TRUE_WORDS, PositiveInt
-from herd.components.suites import SuiteSettings
+from herd.components.suites import PROCESS_STEP_SECONDS, SuiteSettings
 from herd.components.suites.dmlab.levels import ALL_LEVELS, dmlab30, spelled_out
 
 
@@ -54,6 +54,10 @@ class DMLabSettings(SuiteSettings):
     def game_settings(self) -> dict[str, Any]:
         """See `SuiteSettings.game_settings`: the photographs are the same in any folder."""
         return super().game_settings() | {"dataset_path": "dummy" if self.dataset_path == "dummy" else None}
+
+    def longest_step_seconds(self, num_environments: int) -> float:  # noqa: ARG002  each has its own process
+        """See `SuiteSettings.longest_step_seconds`."""
+        return PROCESS_STEP_SECONDS
 
     @model_validator(mode="before")
     @classmethod

@@ -32,11 +32,12 @@ def _spec_of(settings_json: str) -> EnvSpec:
     except ModuleNotFoundError as error:
         raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
 
-    found = []
+    found, has_bounds = [], True
     for task in dict.fromkeys(settings.tasks):
         environment = make_game(settings, task)
         environment.close()
         found.append((environment.shapes, environment.num_actions))
+        has_bounds &= environment.has_bounds
         if found[-1] != found[0]:
             raise UnknownTaskError(
                 f"env.tasks: {settings.tasks[0]} and {task} differ in their spaces: {_told(*found[0])}; {_told(*found[-1])}"
@@ -56,6 +57,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
         action_repeat=settings.action_repeat,
         instruction_length=shapes[WORDS][0] if WORDS in shapes else 0,
         vector_size=shapes[VECTOR][0] if VECTOR in shapes else 0,
+        vector_is_bounded=has_bounds,
     )
 
 
@@ -78,6 +80,7 @@ def _make(
         seed=seed,
         num_threads=num_threads,
         processes=settings.vectorization == "async",
+        step_seconds=settings.step_timeout_seconds,
     )
 
 

@@ -9,7 +9,7 @@ import logging
 import re
 from functools import lru_cache
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -18,8 +18,8 @@ from gymnasium.vector.utils import batch_space, iterate
 from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
 from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
+from herd.components.suites.gymnasium.observations import MASK, read_space, told
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
-from herd.components.suites.reading import FRAME, MAX_WORDS, VECTOR, WORDS, hashed_words
 from herd.components.suites.solo import Played
 from herd.components.user_code import USER_CODE, UserCodeError, failure, load_user_code
 
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _UNDRAWN = "cannot be drawn: it must take render_mode, keep it as an attribute, and return a picture from render() (docs/extending.md)"
-_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
-"""Weights of red, green and blue (ITU-R BT.601), as in the Atari suite's emulator."""
-_CHANNELS = (1, 3, 4)
-"""Grey, RGB, RGBA. Pictures with one of these numbers as their first axis are recognised as channels first."""
-_MASK = "action_mask"
-_NO_BOUND = 2**31 - 1
-"""Integers whose bounds are this far apart have none: they are the limits of a type."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,9 +45,10 @@ class Game:
         self.first_action = int(actions.start)
         """The environment's own number of action 0."""
         self.num_actions = int(actions.n)
-        self._parts = _parts(environment.observation_space, settings, task)
+        self._parts = read_space(environment.observation_space, settings, task)
         self.shapes = {name: part.shape for name, part in self._parts.items()}
-        self.notes = [f"{task}: {part.note}" for part in self._parts.values() if part.note]
+        self.has_bounds = all(part.is_bounded for part in self._parts.values())
+        self.notes = [f"{task}: {note}" for part in self._parts.values() for note in part.notes]
         """What a user may not expect, one line each."""
         self._is_seeded = False
         if not _takes(environment.unwrapped.reset, "seed"):
@@ -81,7 +75,7 @@ class Game:
             result: Any = self.environment.step(self.first_action + action)
             if not isinstance(result, tuple) or len(result) != 5:
                 said = "(observation, reward, terminated, truncated, info)"
-                raise self._broken(f"step() returned {_told(result)}, not {said}; is it written for gym below 0.26?")
+                raise self._broken(f"step() returned {told(result)}, not {said}; is it written for gym below 0.26?")
             observation, reward, terminated, truncated, _ = result
             total += self._number(reward)
             if terminated or truncated:
@@ -102,19 +96,14 @@ class Game:
     def _started(self, seed: int | None) -> tuple[Any, Any]:
         result: Any = self.environment.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise self._broken(f"reset() returned {_told(result)}, not (observation, info); is it written for gym below 0.26?")
+            raise self._broken(f"reset() returned {told(result)}, not (observation, info); is it written for gym below 0.26?")
         return result
 
     def _read(self, observation: Any) -> dict[str, NDArray[Any]]:
         try:
             return self.parts(observation)
         except Exception as error:  # any error of a space about an invalid observation
-            returned = _told(observation)
-            if isinstance(observation, dict | tuple):
-                returned += f" ({type(error).__name__}: {error})"
-            raise self._broken(
-                f"returned {returned} as observation, but its observation_space is {self.environment.observation_space}"
-            ) from error
+            raise self._broken(str(error) if type(error) is ValueError else f"its observation: {type(error).__name__}: {error}") from error
 
     def _number(self, reward: Any) -> float:
         if type(reward) is float:
@@ -169,21 +158,13 @@ class GameReader:
         try:
             return self._game.parts(observation)
         except Exception as error:  # any error of a space about an invalid observation
-            raise ValueError(f"expected an observation of {self._space}, not {_told(observation)}") from error
+            raise ValueError(f"expected an observation of {self._space}: {error}") from error
 
 
 @lru_cache(maxsize=1024)
 def _warn_once(message: str) -> None:
     """Log a warning that every environment of a batch would repeat."""
     _log.warning(message)
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} {value.shape}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
 
 
 def try_out(settings: GymnasiumSettings, task: str) -> list[str]:
@@ -214,10 +195,10 @@ def _allowed_action(game: Game) -> tuple[int, str | None]:
     mask: Any = ()
     offered = None
     space, info = game.environment.observation_space, game.info
-    if isinstance(space, spaces.Dict) and _MASK in space.spaces:
-        offered = f"the entry {_MASK} of its observations"
-    if isinstance(info, dict) and _MASK in info:
-        mask, offered = info[_MASK], f'info["{_MASK}"]'
+    if isinstance(space, spaces.Dict) and MASK in space.spaces:
+        offered = f"the entry {MASK} of its observations"
+    if isinstance(info, dict) and MASK in info:
+        mask, offered = info[MASK], f'info["{MASK}"]'
     elif callable(masks := getattr(game.environment.unwrapped, "action_masks", None)):
         mask, offered = masks(), "action_masks()"
     allowed = np.flatnonzero(mask) if np.shape(mask) == (game.num_actions,) else np.zeros(1)
@@ -277,166 +258,3 @@ def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
 def _takes(function: Callable[..., object], name: str) -> bool:
     parameters = signature(function).parameters
     return name in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
-
-
-class _Part(NamedTuple):
-    """One part of a row, and how it is read from an observation."""
-
-    shape: tuple[int, ...]
-    convert: Callable[[Any], NDArray[Any]]
-    """ValueError if the observation is not of the environment's space."""
-    note: str = ""
-    """What a user may not expect."""
-
-
-def _parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
-    """Return the parts of an observation."""
-    by_key = settings.image_key is not None or settings.vector_keys or settings.instruction_key is not None
-    if by_key and not settings.render:
-        return _keyed_parts(space, settings, task)
-    if settings.flatten and not settings.render:
-        return {VECTOR: _vector(space, settings, task)}
-    if (picture := _as_picture(space, task)) is not None:
-        return {FRAME: _picture(picture, settings, task)}
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        entries = f" with the entries {', '.join(space)}" if isinstance(space, spaces.Dict) else ""
-        keys = "choose some with env.image_key, env.vector_keys and env.instruction_key, or " if entries else ""
-        raise UnknownTaskError(
-            f"env.tasks {task}: its observations are a {type(space).__name__}{entries}: {keys}set env.flatten to make them one vector"
-        )
-    return {VECTOR: _vector(space, settings, task)}
-
-
-def _keyed_parts(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, _Part]:
-    if not isinstance(space, spaces.Dict):
-        raise UnknownTaskError(f"env.tasks {task}: its observations are a {type(space).__name__}, which has no entries to choose by key")
-    chosen = {"env.image_key": settings.image_key, "env.instruction_key": settings.instruction_key}
-    for setting, key in [*chosen.items(), *(("env.vector_keys", key) for key in settings.vector_keys)]:
-        if key is not None and key not in space.spaces:
-            raise UnknownTaskError(f"{setting}: the observations of {task} have no entry {key}; they have {', '.join(space)}")
-    parts: dict[str, _Part] = {}
-    if settings.image_key is not None:
-        picture = _as_picture(space[settings.image_key], task)
-        if picture is None:
-            raise UnknownTaskError(f"env.image_key: {settings.image_key} of {task} is {space[settings.image_key]}, not {_A_PICTURE}")
-        parts[FRAME] = _of_entry(settings.image_key, _picture(picture, settings, task))
-    if settings.vector_keys:
-        entries = [_of_entry(key, _vector(space[key], settings, task)) for key in settings.vector_keys]
-        parts[VECTOR] = _Part(
-            (sum(entry.shape[0] for entry in entries),),
-            lambda observation: np.concatenate([entry.convert(observation) for entry in entries]),
-            "; ".join(entry.note for entry in entries if entry.note),
-        )
-    if settings.instruction_key is not None:
-        words = _Part((MAX_WORDS,), lambda text: hashed_words(str(text)))
-        parts[WORDS] = _of_entry(settings.instruction_key, words)
-    if parts.keys() == {WORDS}:
-        raise UnknownTaskError("env.instruction_key alone is not an observation of the game: add env.image_key or env.vector_keys")
-    return parts
-
-
-def _of_entry(key: str, part: _Part) -> _Part:
-    return part._replace(convert=lambda observation: part.convert(observation[key]), note=part.note and f"{key}: {part.note}")
-
-
-_A_PICTURE = "a picture: two or three axes, uint8 in 0..255 or floats in [0, 1]"
-
-
-class _Pixels(NamedTuple):
-    """The layout of an environment's pictures."""
-
-    box: spaces.Box
-    is_channels_first: bool
-    highest: float
-    """The value of white: 255, or 1 where pictures are floats."""
-
-
-def _as_picture(space: spaces.Space[Any], task: str) -> _Pixels | None:
-    """Return the layout of pictures, as bounds and shape say; None if the observations are something else.
-
-    Bytes with other bounds are boards, codes or counts. Floats in [0, 1] are pictures only if their shape has channels of colours.
-    """
-    if not isinstance(space, spaces.Box) or not np.all(space.low == 0):
-        return None
-    whole, is_byte = space.high.flat[0] if space.high.size else 0.0, space.dtype == np.uint8
-    if not np.all(space.high == whole) or whole != (255 if is_byte else 1) or not (is_byte or np.issubdtype(space.dtype, np.floating)):
-        return None
-    if len(space.shape) == 4 and is_byte:
-        raise UnknownTaskError(f"env.tasks {task}: {space} is a stack of pictures: leave stacking to env.frame_stack")
-    if len(space.shape) not in {2, 3}:
-        return None
-    first, *others = space.shape
-    is_channels_first = len(others) == 2 and first in _CHANNELS and others[1] not in _CHANNELS and 4 * first <= min(others)
-    has_colours = len(others) == 2 and (is_channels_first or others[1] in _CHANNELS)
-    return _Pixels(space, is_channels_first, float(whole)) if is_byte or has_colours else None
-
-
-def _picture(pixels: _Pixels, settings: GymnasiumSettings, task: str) -> _Part:
-    """Convert [H, W], [H, W, C] or [C, H, W] to uint8 [H', W', C']."""
-    box, is_first, highest = pixels
-    height, width, *channels = (*box.shape[1:], box.shape[0]) if is_first else box.shape
-    number = channels[0] if channels else 1
-    gray = settings.grayscale and number != 1
-    if gray and number not in _CHANNELS:
-        raise UnknownTaskError(f"env.grayscale: the pictures of {task} have {number} channels, not the 3 of RGB")
-    size = (settings.frame_height or height, settings.frame_width or width)
-    shape = (*size, 1 if gray else number)
-    resized = size != (height, width)
-
-    def convert(value: Any) -> NDArray[Any]:
-        picture = np.asarray(value)
-        if picture.shape != box.shape or picture.dtype.kind not in ("iu" if highest > 1 else "f"):
-            raise ValueError(f"expected a picture of {box}")
-        if highest == 1:
-            picture = np.clip(picture * 255 + 0.5, 0, 255)
-        picture = picture.astype(np.uint8, copy=False)
-        if is_first:
-            picture = picture.transpose(1, 2, 0)
-        if gray:
-            picture = (picture[..., :3] @ _LUMINANCE + 0.5).astype(np.uint8)
-        if resized:
-            import cv2  # noqa: PLC0415  only who resizes needs it
-
-            picture = cv2.resize(picture, (size[1], size[0]), interpolation=cv2.INTER_AREA)
-        return picture.reshape(shape)
-
-    layout = f"pictures {list(box.shape)} are read as [C, H, W]" if is_first else ""
-    levels = "pictures in [0, 1] are rounded to 256 levels" if highest == 1 else ""
-    return _Part(shape, convert, "; ".join(filter(None, (layout, levels))))
-
-
-def _vector(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> _Part:
-    """Convert anything that gymnasium can flatten to numbers; a Discrete becomes one-hot, and integers are scaled by their bounds."""
-    try:
-        size = spaces.flatdim(space)
-    except (NotImplementedError, ValueError) as error:  # an unknown kind of space, or one without a fixed size
-        raise UnknownTaskError(f"env.tasks {task}: observations of {space} cannot be converted to a vector") from error
-    if size == 0:
-        raise UnknownTaskError(f"env.tasks {task}: its observations, {space}, have no numbers; a constant such as [1.0] is enough")
-    lowest, factor = _integer_scale(space)
-    is_scaled = settings.scale_integers and not (np.all(lowest == 0) and np.all(factor == 1))
-
-    shape = space.shape if isinstance(space, spaces.Box) else None
-
-    def convert(value: Any) -> NDArray[Any]:
-        numbers = np.asarray(value if shape is not None else spaces.flatten(space, value), np.float32)
-        if numbers.shape != (shape if shape is not None else (size,)):
-            raise ValueError(f"expected {space}")
-        vector = numbers.reshape(-1)
-        return (vector - lowest) * factor if is_scaled else vector
-
-    return _Part((size,), convert, "integers are scaled by their bounds to [0, 1] (env.scale_integers)" if is_scaled else "")
-
-
-def _integer_scale(space: spaces.Space[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return what to subtract from a flattened observation and to multiply it with, [D] each: 0 and 1 for all but bounded integers."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        each = [_integer_scale(entry) for entry in (space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)]
-        return np.concatenate([lowest for lowest, _ in each]), np.concatenate([factor for _, factor in each])
-    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.integer):
-        size = spaces.flatdim(space)
-        return np.zeros(size, np.float32), np.ones(size, np.float32)
-    low, high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
-    is_bounded = (high > low) & (high - low < _NO_BOUND)
-    factor = 1 / np.where(is_bounded, high - low, 1.0)
-    return np.where(is_bounded, low, 0.0).astype(np.float32), factor.astype(np.float32)

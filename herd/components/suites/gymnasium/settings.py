@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from herd.components.settings import PositiveInt
-from herd.components.suites import Network, SuiteSettings
+from herd.components.settings import PositiveFloat, PositiveInt
+from herd.components.suites import SuiteSettings
 
 
 class GymnasiumSettings(SuiteSettings):
@@ -29,17 +29,22 @@ class GymnasiumSettings(SuiteSettings):
     vectorization: Literal["sync", "async"] = "sync"
     """``sync``: an actor steps its environments one after the other. ``async``: each environment has its own process, and
     ``actor.environment_threads`` of them step at a time. ``async`` pays off if a step takes milliseconds."""
+    step_timeout_seconds: PositiveFloat = 120.0
+    """Longest time that a step or the start of a game may take. With ``vectorization: async`` an environment that takes longer is ended and
+    starts a new game. An actor is reported as hanging only after so much time for each of its environments."""
     image_key: str | None = None
-    """For observations that are mappings: the entry that is the picture."""
+    """The entry of the observations that is the picture. If this key and the next two are left out, every entry is read: pictures become
+    the frame, texts the instruction, and everything else the vector."""
     vector_keys: tuple[str, ...] = ()
-    """For observations that are mappings: the entries that are flattened into the vector, in this order."""
+    """The entries of the observations that become the vector, in this order."""
     instruction_key: str | None = None
-    """For observations that are mappings: the entry that is a text. It is read if ``network.language`` is on."""
+    """The entry of the observations that is a text. It is read if ``network.language`` is on."""
     flatten: bool = False
-    """Flatten the whole observation into one vector."""
-    scale_integers: bool = True
-    """Scale integers that have bounds to [0, 1] where they become part of the vector. Floats are used as they are. False: integers too, for
-    observations whose declared bounds are much wider than their values."""
+    """Make everything part of the vector, pictures too."""
+    scale_by_bounds: bool = True
+    """Scale numbers of the vector by their declared bounds to [0, 1], or to [-1, 1] if they may be negative. Numbers with bounds more than
+    1,000 apart are not scaled (see ``network.vector_normalization``). False: nothing is scaled, for environments whose bounds are much
+    wider than their values."""
     render: bool = False
     """Observe the picture that the environment renders (``rgb_array``) instead of its observation."""
     frame_stack: PositiveInt = 1
@@ -57,7 +62,7 @@ class GymnasiumSettings(SuiteSettings):
         "vector_keys",
         "instruction_key",
         "flatten",
-        "scale_integers",
+        "scale_by_bounds",
         "render",
         "frame_stack",
         "frame_height",
@@ -65,10 +70,8 @@ class GymnasiumSettings(SuiteSettings):
         "grayscale",
     )
 
-    of_the_machine: ClassVar[tuple[str, ...]] = ("vectorization",)
+    of_the_machine: ClassVar[tuple[str, ...]] = ("vectorization", "step_timeout_seconds")
 
-    def objection_to(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection_to`."""
-        if network.language and self.instruction_key is None:
-            return "network.language needs env.instruction_key, the entry of the observations that is a text"
-        return None
+    def longest_step_seconds(self, num_environments: int) -> float:
+        """See `SuiteSettings.longest_step_seconds`: they may step one after the other."""
+        return self.step_timeout_seconds * num_environments

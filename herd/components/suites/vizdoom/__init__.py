@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.components.suites import PROCESS_STEP_SECONDS, Suite, require_known
+from herd.components.suites import Suite, require_known
 from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.components.suites.vizdoom.settings import ViZDoomSettings
 from herd.contract.actions import discrete
@@ -54,7 +54,6 @@ PART = Suite(
     make=_make,
     packages=("vizdoom", "cv2"),
     install="pip install 'herd-rl[vizdoom]'",
-    longest_step_seconds=PROCESS_STEP_SECONDS,
     frames_per_second=35.0,
     on_screen=_on_screen,
     action_names=_action_names,

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from herd.components.settings import PositiveInt
-from herd.components.suites import Network, SuiteSettings
+from herd.components.suites import PROCESS_STEP_SECONDS, SuiteSettings
 
 
 class ViZDoomSettings(SuiteSettings):
@@ -29,6 +29,6 @@ class ViZDoomSettings(SuiteSettings):
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
 
-    def objection_to(self, network: Network) -> str | None:
-        """See `SuiteSettings.objection_to`."""
-        return "network.language needs a suite with instructions; vizdoom has none" if network.language else None
+    def longest_step_seconds(self, num_environments: int) -> float:  # noqa: ARG002  each has its own process
+        """See `SuiteSettings.longest_step_seconds`."""
+        return PROCESS_STEP_SECONDS
