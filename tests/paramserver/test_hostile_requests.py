@@ -9,10 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.requests import Answer
-from herd_paramserver.root import RootHandler
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.requests import Answer, RootHandler
 from herd_paramserver.store import MAX_FIRST_LINEAGE, UPDATES_LEAD, Version, WeightsStore
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
