@@ -10,7 +10,6 @@ from herd_bandit.task_bandit import draw_generator, new_bandits
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import Ledger
 from herd_learner.intake.queue import UnrollQueue
-from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
 from herd_paramserver.store import WeightsStore
 from herd_population.controller import Controller
@@ -195,7 +194,7 @@ def population_seeds() -> list[bytes]:
 def fuzz_replica(data: bytes) -> None:
     """Send two requests to a replica; the messages for its parent can be sent."""
     store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
-    handler = ReplicaHandler(stores=(store,), relay=RelayTable(), upstream="tcp://parent:7200")
+    handler = ReplicaHandler(stores=(store,), upstream="tcp://parent:7200")
     for head, payloads in messages_of(data):
         try:
             request = asked(WEIGHTS, [head, *payloads])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd.cli.options import CommandError, OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
+from herd.config.errors import printable
 from herd.files import read_json
 from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
 
@@ -103,7 +104,7 @@ def run(argv: Sequence[str]) -> int:
         members = [_membership(agent) for agent in status.agents if agent.member is not None]
         for line in [status.message, *(agent.checkpoint_problem for agent in (status, *status.agents)), *members]:
             if line:
-                print(f"{status.run_dir}: {line}")
+                print(printable(f"{status.run_dir}: {line}"))
         if status.is_running and (options.run_dirs or len(statuses) == 1):
             _print_processes(status)
     return 0

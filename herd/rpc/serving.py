@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
@@ -110,6 +111,13 @@ def role_of(holder: str | None) -> Role | None:
     return next((role for role in ROLES if role == first), None)
 
 
+@lru_cache(maxsize=1024)
+def agent_of(holder: str | None) -> int | None:
+    """Return the agent in the name of a client's key (``client-learner-agent-1``); None if its holder may speak for every agent."""
+    found = re.search(r"-agent-([0-9]{1,9})\Z", holder or "")
+    return int(found[1]) if found is not None else None
+
+
 def read(conversation: Conversation, run: ServedRun, peer: Peer, frames: Sequence[Frame]) -> Message:
     """Return the request in ``frames``, if its sender may send it and belongs to the run.
 
@@ -127,6 +135,9 @@ def read(conversation: Conversation, run: ServedRun, peer: Peer, frames: Sequenc
     role = role_of(peer.holder)
     if role is not None and not message.may_come_from(role):
         raise MalformedMessage(f"the key of a {role} may not send {message.type}", "unexpected")
+    agent = agent_of(peer.holder)
+    if agent is not None and "contract" in message.names and message.agent != agent:
+        raise MalformedMessage(f"the key of agent {agent} may not send {message.type} for agent {message.agent}", "unexpected")
     if len(frames) > 1 and not message.has_payload:
         raise MalformedMessage(f"{message.type} with {len(frames) - 1} payload frames", "array")
     for name in message.names:

@@ -9,11 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.requests import Answer
-from herd_paramserver.root import RootHandler
-from herd_paramserver.store import MAX_FIRST_LINEAGE, UPDATES_LEAD, Version, WeightsStore
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.requests import Answer, RootHandler
+from herd_paramserver.store import UPDATES_LEAD, Version, WeightsStore
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from herd.protocols.unrolls.messages import Ack
 from herd.protocols.weights.client import WeightsPublisher
 from herd.protocols.weights.messages import (
+    MAX_FIRST_LINEAGE,
     WEIGHTS,
     AgentEnded,
     GetWeights,

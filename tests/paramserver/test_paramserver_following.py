@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.following import Following
+from herd_paramserver.replica import Following
 from herd_paramserver.store import InvalidSliceError, Version, WeightsStore
 
 from herd.protocols.weights.client import WeightsFrame

@@ -3,10 +3,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.requests import Answer
-from herd_paramserver.root import RootHandler
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.requests import Answer, RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
 from herd.protocols.unrolls.messages import Ack

@@ -25,7 +25,7 @@ from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
 from herd.transport.context import Context, Poller
-from herd.transport.keys.curve import AuthorisedClients, new_key_pair
+from herd.transport.keys.curve import AuthorisedClients, check_server_key, new_key_pair
 from herd.transport.refusals import REASONS, OncePerMinute, Refusals
 from tests.clock import Clock
 
@@ -412,3 +412,21 @@ def test_clients_without_a_key_have_a_low_unread_limit(contexts: ExitStack, keys
     until(lambda: honest.send([bytes(MEBIBYTE)] * 2), server, honest)
     until(lambda: server.router.bytes_in >= 2 * MEBIBYTE, server, honest)
     assert server.router.connections.num_cut["unread"] == 1
+
+
+def test_a_public_key_of_other_servers_is_noticed_before_anything_starts(keys: Path, tmp_path: Path) -> None:
+    check_server_key(with_keys(keys), {})
+    make_keys(tmp_path / "other")
+    other = (tmp_path / "other" / "server.public").read_text()
+    (keys / "server.public").write_text(other)
+    with pytest.raises(SettingsError, match=r"server\.public: is the public key of other servers, not of server\.secret here"):
+        check_server_key(with_keys(keys), {})
+    text = {file.name: file.read_text().strip() for file in keys.iterdir()}
+    environ = {
+        SERVER_PUBLIC_VARIABLE: other,
+        SERVER_SECRET_VARIABLE: text["server.secret"],
+        CLIENT_SECRET_VARIABLE: text["client-default.secret"],
+        CLIENT_PUBLIC_VARIABLE: text["client-default.public"],
+    }
+    with pytest.raises(SettingsError, match=SERVER_PUBLIC_VARIABLE):
+        check_server_key(SecuritySettings(curve_keys_from_environment=True), environ)

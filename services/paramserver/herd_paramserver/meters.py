@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from herd.rpc.envelope import Message
     from herd.telemetry import Telemetry
-    from herd_paramserver.following import Following
     from herd_paramserver.leases import PlaceLeases
+    from herd_paramserver.replica import Following
     from herd_paramserver.store import Version
 
 
