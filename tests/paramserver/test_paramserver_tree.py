@@ -179,29 +179,6 @@ def test_each_agents_weights_are_followed_independently(tree: Tree) -> None:
     assert isinstance(refused, Refused)
 
 
-def test_actors_below_a_replica_move_when_their_learner_ends(tree: Tree) -> None:
-    """R34 and R38 of docs/messaging.md."""
-    root, second = tree.servers(1, agents=2)
-    publisher = tree.publisher(root)
-    tree.publish(publisher, 1, 1, b"weights")
-    client = tree.asker(second)
-    places = {}
-    for holder in "abc":
-        answer, _ = client.lease(holder)
-        assert isinstance(answer, IndexLeased)
-        places[holder] = answer.place
-    assert places == {"a": (0, 0), "b": (1, 0), "c": (0, 1)}
-    publisher.end(1)
-    tree.until(lambda: publisher.end_is_noted, "the root's word", publisher.poll)
-    for holder, index in (("a", 1), ("c", 2)):
-        answer, _ = client.lease(holder, places[holder][1])
-        assert isinstance(answer, IndexLeased)
-        assert answer.place == (1, index)
-    assert root.metric(LEASED) == 0
-    assert root.metric('herd_paramserver_agent_leased_indices{agent="1"}') == 3
-    assert root.metric("herd_paramserver_moves_total") == 2
-
-
 def test_a_parent_of_another_contract_is_reported_in_readiness(tree: Tree) -> None:
     other = tree.node(contract="d" * 64)
     replica = tree.node(other)
