@@ -32,6 +32,11 @@ def have_asked_again(nodes: list[Node], heard: list[float]) -> bool:
     return all(node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes, heard, strict=True))
 
 
+def refuses_replicas(node: Node) -> bool:
+    """Whether the parent of ``node`` has answered that it is a replica."""
+    return "is itself a replica" in node.readiness
+
+
 def all_serve(nodes: list[Node], version: tuple[int, int]) -> bool:
     return all(node.version == version for node in nodes)
 
@@ -240,7 +245,7 @@ def test_a_replica_of_a_replica_says_that_it_needs_the_root(tree: Tree) -> None:
     tree.kill(probe)
     itself = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)
     for node, parent in ((below, replica.upstream), (itself, itself.upstream)):
-        tree.until(lambda node=node: "is itself a replica" in node.readiness, "the refusal")
+        tree.until(partial(refuses_replicas, node), "the refusal")
         assert node.readiness.rstrip().endswith(f"of {parent}: give --paramserver the address of the root")
     client = tree.asker(itself)
     client.send(LeaseIndex(id=7, run=RUN, client="holder", place=None))
