@@ -6,11 +6,9 @@ import json
 import math
 from pathlib import Path
 
-import pytest
 from herd_bandit.exchange import ClientGames, new_window
 from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
-from herd_bandit.snapshot import ForeignSnapshotError
 from herd_bandit.task_bandit import TaskBandits, new_bandits
 
 from herd.components.suites.atari.settings import AtariSettings
@@ -107,9 +105,3 @@ def test_a_run_resumed_with_another_task_keeps_its_ensembles(tmp_path: Path) -> 
     assert after.bandits[0, 0].tally.episodes == 0
     assert (after.window.judge("5", 3), after.window.reply("5")) == ("repeated", ClientGames({0: 9}))
     assert after.keeper.age_seconds == 0.0
-
-
-def test_a_state_of_other_tiles_is_refused(tmp_path: Path) -> None:
-    Process(tmp_path).keeper.save()
-    with pytest.raises(ForeignSnapshotError):
-        Process(tmp_path, tile_accuracy=0.2).restore()

@@ -32,6 +32,11 @@ def have_asked_again(nodes: list[Node], heard: list[float]) -> bool:
     return all(node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes, heard, strict=True))
 
 
+def refuses_replicas(node: Node) -> bool:
+    """Whether the parent of ``node`` has answered that it is a replica."""
+    return "is itself a replica" in node.readiness
+
+
 def all_serve(nodes: list[Node], version: tuple[int, int]) -> bool:
     return all(node.version == version for node in nodes)
 
@@ -179,29 +184,6 @@ def test_each_agents_weights_are_followed_independently(tree: Tree) -> None:
     assert isinstance(refused, Refused)
 
 
-def test_actors_below_a_replica_move_when_their_learner_ends(tree: Tree) -> None:
-    """R34 and R38 of docs/messaging.md."""
-    root, second = tree.servers(1, agents=2)
-    publisher = tree.publisher(root)
-    tree.publish(publisher, 1, 1, b"weights")
-    client = tree.asker(second)
-    places = {}
-    for holder in "abc":
-        answer, _ = client.lease(holder)
-        assert isinstance(answer, IndexLeased)
-        places[holder] = answer.place
-    assert places == {"a": (0, 0), "b": (1, 0), "c": (0, 1)}
-    publisher.end(1)
-    tree.until(lambda: publisher.end_is_noted, "the root's word", publisher.poll)
-    for holder, index in (("a", 1), ("c", 2)):
-        answer, _ = client.lease(holder, places[holder][1])
-        assert isinstance(answer, IndexLeased)
-        assert answer.place == (1, index)
-    assert root.metric(LEASED) == 0
-    assert root.metric('herd_paramserver_agent_leased_indices{agent="1"}') == 3
-    assert root.metric("herd_paramserver_moves_total") == 2
-
-
 def test_a_parent_of_another_contract_is_reported_in_readiness(tree: Tree) -> None:
     other = tree.node(contract="d" * 64)
     replica = tree.node(other)
@@ -263,7 +245,7 @@ def test_a_replica_of_a_replica_says_that_it_needs_the_root(tree: Tree) -> None:
     tree.kill(probe)
     itself = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)
     for node, parent in ((below, replica.upstream), (itself, itself.upstream)):
-        tree.until(lambda node=node: "is itself a replica" in node.readiness, "the refusal")
+        tree.until(partial(refuses_replicas, node), "the refusal")
         assert node.readiness.rstrip().endswith(f"of {parent}: give --paramserver the address of the root")
     client = tree.asker(itself)
     client.send(LeaseIndex(id=7, run=RUN, client="holder", place=None))

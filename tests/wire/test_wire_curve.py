@@ -237,20 +237,14 @@ def test_a_client_with_another_servers_public_key_is_refused(contexts: ExitStack
     assert "server.public" in (dealer.trouble or "")
 
 
-def test_a_client_without_curve_is_refused(contexts: ExitStack, keys: Path) -> None:
-    server = serve(contexts, with_keys(keys))
-    dealer = dial(contexts, server, None)
-    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
-    until(lambda: dealer.trouble is not None, server, dealer)
-    assert "security.curve_keys" in (dealer.trouble or "")
-
-
-def test_a_client_with_curve_refuses_an_unencrypted_server(contexts: ExitStack, keys: Path) -> None:
-    server = serve(contexts, None)
-    dealer = dial(contexts, server, with_keys(keys))
+@pytest.mark.parametrize("encrypted", ["server", "client"])
+def test_neither_side_goes_without_encryption(contexts: ExitStack, keys: Path, encrypted: str) -> None:
+    server = serve(contexts, with_keys(keys) if encrypted == "server" else None)
+    dealer = dial(contexts, server, with_keys(keys) if encrypted == "client" else None)
     assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "CURVE" in (dealer.trouble or "")
+    assert "security.curve_keys" in (dealer.trouble or "")
 
 
 def test_a_server_with_a_forged_key_is_refused(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.protocols.inference import metrics as names
-from herd.service.meters import ServerMeters
+from herd.service.serving import ServerMeters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
