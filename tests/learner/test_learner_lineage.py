@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, keep_lineage, open_lineage
-from herd_paramserver.store import MAX_FIRST_LINEAGE
 
+from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 from tests.failing_disks import no_space_beyond, read_only
 
 NOW = 1_790_000_000.25

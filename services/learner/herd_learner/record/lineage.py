@@ -11,14 +11,13 @@ import time
 from typing import TYPE_CHECKING
 
 from herd.files import read_json, replace_file
+from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 LINEAGE_FILE = "lineage.json"
-MAX_LINEAGE = 2**61
-"""An empty parameter server accepts no greater one, so that its actors would wait forever for weights of it."""
 
 
 class LineageError(Exception):
@@ -91,7 +90,7 @@ def _read(run_dir: Path) -> int | None:
 
 def checked_lineage(lineage: object) -> int:
     """Return ``lineage`` if the next one can be opened; otherwise raise ``ValueError``."""
-    if type(lineage) is not int or not 0 <= lineage < MAX_LINEAGE:
+    if type(lineage) is not int or not 0 <= lineage < MAX_FIRST_LINEAGE:
         raise ValueError("its lineage is impossible")
     return lineage
 
