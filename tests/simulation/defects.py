@@ -21,7 +21,7 @@ from herd_paramserver.store import WeightsStore
 from herd_population.journal import Journal
 
 import herd.files
-import herd.run.checkpoints.store
+import herd.run.checkpoints
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.outbox import UnrollOutbox
 from herd.rpc.request import RetryingRequest
@@ -143,7 +143,7 @@ DEFECTS = (
     Defect("the name of a new folder is not flushed", herd.files, "make_folder", "flush_directory(path.parent)", "pass", 0),
     Defect(
         "a checkpoint is renamed before its files are on disk",
-        herd.run.checkpoints.store,
+        herd.run.checkpoints,
         "_write_durably",
         "os.fsync(file.fileno())",
         "pass",

@@ -21,9 +21,9 @@ from unittest.mock import patch
 import herd_population.journal
 
 import herd.files
-import herd.run.checkpoints.store
+import herd.run.checkpoints
 
-PATCHED = (herd.files, herd.run.checkpoints.store, herd_population.journal)
+PATCHED = (herd.files, herd.run.checkpoints, herd_population.journal)
 """The modules that call the system's functions for files."""
 
 

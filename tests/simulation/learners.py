@@ -23,8 +23,7 @@ from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.weights.client import WeightsPublisher
 from herd.rpc.codec import encode
 from herd.rpc.serving import ServedRun
-from herd.run.checkpoints.manifest import CheckpointError, TornCheckpointError, verified_contents
-from herd.run.checkpoints.store import newest_accepted, write_checkpoint
+from herd.run.checkpoints import CheckpointError, TornCheckpointError, newest_accepted, verified_contents, write_checkpoint
 from herd.service.serving import Inbox
 from herd.transport import Limits, Peer
 from tests.simulation.disk import SimPath
