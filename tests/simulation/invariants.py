@@ -80,8 +80,6 @@ class Invariants:
             places = list(process.leases.holders().values())
             if len(set(places)) < len(places):
                 raise Violation(f"the root leases a place twice: {places}")
-        if process.relay is not None and len(process.relay) > len(self._cluster.actors) * 40:
-            raise Violation(f"{len(process.relay)} relayed requests are kept")
 
     def _games(self, replay: ReplayProcess) -> None:
         stored = (replay.num_starts, replay.store.inserted_episodes)

@@ -8,16 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from herd_bandit.exchange import ExchangeHandler
+from herd_bandit.exchange import ExchangeHandler, new_window
 from herd_bandit.keeper import Keeper
-from herd_bandit.population import draw_generator, new_bandits
-from herd_bandit.window import RequestWindow
-from herd_paramserver.following import Following
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.relay import RelayTable
-from herd_paramserver.replica import ReplicaHandler
-from herd_paramserver.root import RootHandler
+from herd_bandit.task_bandit import draw_generator, new_bandits
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.replica import Following, ReplicaHandler
+from herd_paramserver.requests import RootHandler
 from herd_paramserver.server import ParameterServer
 from herd_paramserver.store import WeightsStore
 from herd_paramserver.upstream import Upstream
@@ -38,6 +34,7 @@ from herd.protocols.bandit.messages import BANDIT
 from herd.protocols.population.journal import Decided, journal_file, read_journal
 from herd.protocols.population.messages import POPULATION
 from herd.protocols.replay.messages import REPLAY
+from herd.protocols.replay.pieces import PieceLayout
 from herd.rpc.serving import AtMostOnce, Received, Reply, ServedRun
 from herd.service.serving import RequestInbox
 from herd.transport import Limits
@@ -66,7 +63,6 @@ class ParameterServerProcess(Process):
         super().__init__(world, address.removeprefix("sim://"))
         self.address, self.parent = address, parent
         self.leases: PlaceLeases | None = None
-        self.relay: RelayTable | None = None
         self.stores: tuple[WeightsStore[memoryview], ...] = ()
 
     def boot(self) -> None:
@@ -80,8 +76,7 @@ class ParameterServerProcess(Process):
             root = RootHandler(stores=self.stores, leases=self.leases, liveness=liveness)
             self.server = ParameterServer(router, root, **common, clock=self.clock)
             return
-        self.relay = RelayTable()
-        handler = ReplicaHandler(stores=self.stores, relay=self.relay, upstream=self.parent)
+        handler = ReplicaHandler(stores=self.stores, upstream=self.parent)
         upstream = Upstream(
             self.context,
             self.parent,
@@ -101,7 +96,7 @@ class ParameterServerProcess(Process):
             self.world.sometimes("an actor was moved to another place", self.leases.num_moved > 0)
 
     def ended(self) -> None:
-        self.stores, self.leases, self.relay = (), None, None
+        self.stores, self.leases = (), None
 
 
 class BanditProcess(Process):
@@ -119,7 +114,7 @@ class BanditProcess(Process):
     def boot(self) -> None:
         world = self.world
         self.bandits = new_bandits(self.settings, ["game"], seed=0, num_agents=world.plan.num_agents)
-        window = RequestWindow()
+        window = new_window()
         settings: Any = SimpleNamespace(directory=SimPath(self.folder), name=RUN, bandit=self.settings)
         self.keeper = Keeper(settings, bandits=self.bandits, window=window, meters=NULL, clock=self.clock)
         num_restored = self.keeper.restore(NULL)
@@ -178,7 +173,7 @@ class ReplayProcess(Process):
         self.store = EpisodeStore(capacity_steps=40, max_bytes=lambda: 1 << 20, unroll_length=LAYOUT.new_steps, log=SegmentLog(4096))
         self.writers: AtMostOnce[None] = AtMostOnce(64, in_order=True)
         folder: Any = SimPath(self.folder)
-        self.snapshots = SnapshotFolder(folder, run=RUN, contract=CONTRACT, replica=replica)
+        self.snapshots = SnapshotFolder(folder, run=RUN, contract=CONTRACT, replica=replica, layout=PieceLayout(LAYOUT))
         restored = self.snapshots.load(self.store, self.assembler, self.writers)
         if restored.lost:
             raise Violation(f"replay lost a part of its snapshot: {restored.lost}")
@@ -188,7 +183,7 @@ class ReplayProcess(Process):
         self._captured: Any = None
         self._due = self.clock() + SNAPSHOT_SECONDS
         self.handler = ReplayHandler(
-            layout=LAYOUT,
+            layout=PieceLayout(LAYOUT),
             replica=replica,
             assembler=self.assembler,
             store=self.store,
