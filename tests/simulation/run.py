@@ -58,7 +58,8 @@ class Cluster:
         self.num_games = num_games
         for folder in sorted({process.folder for process in world.processes}):
             world.disk.exists_already(folder)
-        for process in [self.root, self.replica, self.bandit, self.replay, self.population, *self.actors]:
+        world.at(world.plan.late_seconds, self.actors[-1].start)
+        for process in [self.root, self.replica, self.bandit, self.replay, self.population, *self.actors[:-1]]:
             if process is not None:
                 process.start()
         for learner in self.learners:

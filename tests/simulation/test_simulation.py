@@ -40,7 +40,7 @@ the population continued from its journal
 the population noted that an order was done
 the population noted that an order was failed
 unrolls were refused: duplicate
-unrolls were refused: sequence
+unrolls were refused: credit
 unrolls were refused: session
 """
 """What must have happened, or the seeds show less than they seem to."""

@@ -60,6 +60,8 @@ class Plan:
     max_policy_lag: int | None
     publish_interval: int
     whole_episodes: bool
+    late_seconds: float
+    """When the last actor comes."""
     delay_seconds: float
     """Mean time of a message on the wire."""
     faults: tuple[Fault, ...]
@@ -82,6 +84,7 @@ class Plan:
             max_policy_lag=random.choice([None, None, 4]),
             publish_interval=random.choice([1, 1, 2]),
             whole_episodes=random.random() < 0.5,
+            late_seconds=random.choice([0.0, random.uniform(0.0, seconds)]),
             delay_seconds=random.choice([0.01, 0.05, 0.3]),
             faults=tuple(Fault(*fault) for number, fault in enumerate(faults) if only is None or number in only),
             fault_seconds=seconds,
