@@ -11,6 +11,8 @@ from herd.files import read_json
 from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from herd.config.run import RunSettings
     from herd.run.provenance import Origin
 
@@ -18,12 +20,15 @@ RUNS = Path("runs")
 
 
 def existing_run(directory: Path) -> Path:
-    """Check that ``directory`` holds a run.
+    """Check that ``directory`` holds a run; returns it. For a run file, returns the newest run of its name.
 
     Raises:
-        CommandError: the directory does not exist or contains no run.
+        CommandError: the directory does not exist or contains no run, or the run file has not been trained.
+        SettingsError: the run file cannot be read.
 
     """
+    if directory.is_file():
+        return _newest_run_of(directory)
     if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()] if directory.parent.is_dir() else []
         raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")
@@ -32,14 +37,26 @@ def existing_run(directory: Path) -> Path:
     return directory
 
 
+def _newest_run_of(file: Path) -> Path:
+    """Return the run directory that ``herd train FILE`` used last."""
+    from herd.config.loading import load_settings  # noqa: PLC0415  not needed for directories
+
+    first = load_settings([file], [], {}).directory
+    numbered = [path for path in first.parent.glob(f"{first.name}-*") if path.name.removeprefix(f"{first.name}-").isdecimal()]
+    runs = [path for path in (first, *numbered) if config_file(path).is_file()]
+    if not runs:
+        raise CommandError(f"{file}: has not been trained yet: there is no {first}")
+    return max(runs, key=lambda path: config_file(path).stat().st_mtime)
+
+
 def run_with_checkpoint(directory: Path) -> Path:
-    """Check that ``directory`` holds a run with at least one checkpoint.
+    """Check that ``directory`` holds a run with at least one checkpoint; returns it, as ``existing_run``.
 
     Raises:
         CommandError: as ``existing_run``, or no checkpoint yet.
 
     """
-    existing_run(directory)
+    directory = existing_run(directory)
     agents = agent_directories(directory)
     if len(agents) > 1:
         raise CommandError(f"{directory}: this run has {len(agents)} agents; name one of them: {directory / AGENTS / '0'}")
@@ -66,7 +83,7 @@ def check_resumable(settings: RunSettings) -> str:
     Returns a line that names the checkpoint. The learner repeats this check and makes more; unreadable checkpoints are left to it.
 
     Raises:
-        CommandError: there is no such run, or every checkpoint belongs to another network, environment or run.
+        CommandError: there is no such run, it is finished, or every checkpoint belongs to another network, environment or run.
 
     """
     from herd.components.suites import environment_spec  # noqa: PLC0415  as above
@@ -79,10 +96,30 @@ def check_resumable(settings: RunSettings) -> str:
         _check_checkpoints(directory, settings.directory / CONFIG, origin)
     newest = [next(reversed(checkpoint_folders(directory)), None) for directory in planned_agent_directories(settings)]
     found = [checkpoint for checkpoint in newest if checkpoint is not None]
+    _check_unfinished(settings, newest)
     if not found:
         return f"{settings.directory} contains no checkpoint: training starts at 0 updates"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"resumes from {found[0]} ({int(found[0].name):,} updates){more}"
+
+
+def _check_unfinished(settings: RunSettings, newest: Sequence[Path | None]) -> None:
+    """Refuse a run of which every agent has consumed all its frames: nothing would be trained, and its report would be replaced."""
+    wanted = settings.stop.env_frames
+    if wanted is None:
+        return
+    frames = [0 if checkpoint is None else _env_frames(checkpoint) for checkpoint in newest]
+    if min(frames) >= wanted:
+        raise CommandError(f"{settings.directory}: finished at {min(frames):,} of {wanted:,} env frames; raise --stop.env_frames to go on")
+
+
+def _env_frames(checkpoint: Path) -> int:
+    """Return the env frames of a checkpoint; 0 if its state cannot be read, which is left to the learner."""
+    try:
+        frames = read_json(checkpoint / "state.json")["statistics"]["env_frames"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
+    return frames if isinstance(frames, int) else 0
 
 
 def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:
