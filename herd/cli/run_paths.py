@@ -65,16 +65,29 @@ def run_with_checkpoint(directory: Path) -> Path:
     return directory
 
 
-def check_checkpoint(directory: Path | None) -> None:
-    """Check that the folder given by ``--checkpoint``, if any, exists.
+def check_checkpoint(directory: Path | None, run_dir: Path) -> None:
+    """Check that the folder given by ``--checkpoint``, if any, exists, and that its network is that of the run in ``run_dir``.
 
     Raises:
-        CommandError: it does not.
+        CommandError: it does not, or it is not.
 
     """
-    if directory is not None and not directory.is_dir():
+    if directory is None:
+        return
+    if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*"))] if directory.parent.is_dir() else []
         raise CommandError(f"--checkpoint: {directory}: no such folder{close_match(str(directory), siblings)}")
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.config.loading import load_settings  # noqa: PLC0415  as above
+    from herd.run.provenance import Origin  # noqa: PLC0415  as above
+
+    try:
+        settings = load_settings([config_file(run_dir)], [], {})
+        objection = Origin.of(settings, environment_spec(settings.env)).objection(read_json(directory / "state.json"))
+    except (OSError, ValueError, AttributeError):
+        return  # what cannot be read is refused with its reason where it is loaded
+    if objection is not None:
+        raise CommandError(f"--checkpoint: {directory}: {objection}")
 
 
 def check_resumable(settings: RunSettings) -> str:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from herd.config.run import RunSettings
     from herd.launch.placement import Placed
-    from herd.launch.signals import SignalInbox
     from herd.launch.supervisor import Outcome
+    from herd.service.signals import SignalInbox
 
 _HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
 
@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if _DEBUG in argv:
         return _debug([word for word in argv if word != _DEBUG])
-    from herd.launch.signals import SignalInbox  # noqa: PLC0415  not needed for --help
+    from herd.service.signals import SignalInbox  # noqa: PLC0415  not needed for --help
 
     # From here on, a request to stop ends the run cleanly with exit code 0.
     with SignalInbox() as inbox:
@@ -146,8 +146,7 @@ def _is_run(file: Path) -> bool:
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
-    from herd.launch.plan import placed_here  # noqa: PLC0415
-    from herd.launch.ports import PortError  # noqa: PLC0415
+    from herd.launch.plan import PortError, placed_here  # noqa: PLC0415
     from herd.launch.run_directory import RunDirectoryError  # noqa: PLC0415
     from herd.service.startup import let_go_of_output  # noqa: PLC0415  not needed for --help
 
@@ -166,8 +165,8 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 
 def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, inbox: SignalInbox) -> Outcome:
-    from herd.launch.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
     from herd.launch.plan import plan_children  # noqa: PLC0415
+    from herd.launch.program import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
     from herd.launch.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.launch.supervisor import Outcome, Supervisor  # noqa: PLC0415
     from herd.run.paths import planned_agent_directories  # noqa: PLC0415

@@ -60,7 +60,7 @@ def keep_settings(directory: Path, settings: RunSettings) -> Callable[[], None]:
     changed, config, history = changed_settings(directory, settings), directory / CONFIG, directory / STARTS
     before = None
     with suppress(OSError):
-        before = [read_file(config, MAX_BYTES)]
+        before = [bytes(read_file(config, MAX_BYTES))]
     num_bytes = history.stat().st_size if history.exists() else 0
     # `resume` concerns only this start, not later readers (evaluate, watch).
     replace_file(config, dump_settings(settings.model_copy(update={"resume": False})))

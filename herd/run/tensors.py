@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from herd.files import parse_json
-from herd.run.checkpoints.manifest import STATE, CheckpointError, ForeignCheckpointError, verified_contents
-from herd.run.checkpoints.store import newest_accepted, write_checkpoint
+from herd.run.checkpoints import STATE, CheckpointError, ForeignCheckpointError, newest_accepted, verified_contents, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,6 +9,7 @@ from herd.files import read_json
 from herd.run.journals import newest_point
 from herd.run.paths import CURVE, LEARNING, REPORT, agent_directories, checkpoint_folders
 from herd.view.health import health_warnings
+from herd.view.parts import parts_of
 from herd.view.terminal import clock, count
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None, gi
     rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():
         rows.append(("losses", str(run_dir / LEARNING)))
+    for part in parts_of(run_dir):
+        rows += [(part.title, f"{name}: {value}" if name else value) for name, value in part.rows]
+        if part.plot:
+            rows.append((part.title, f"picture: herd plot {part.plot} {run_dir}"))
     width = max(_NAME_WIDTH, *(len(name) for name, _ in rows))
     for name, value in rows:
         # Lines instead of a table, because a wrapped path could not be copied.

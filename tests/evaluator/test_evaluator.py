@@ -27,7 +27,7 @@ from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.evaluation.evaluate import evaluate_runs
 from herd.protocols.weights.client import WeightsPublisher
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.tensors import encode_weights, save_checkpoint
 from herd.telemetry.scrape import ScrapeError, scrape, total

@@ -22,7 +22,7 @@ from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint
 from herd.training.batch import BatchBuffer

@@ -291,7 +291,7 @@ class _StrictLoader(yaml.SafeLoader):
         # Python limits decimal digits only, but not those of 0x..., 0b... and 1:59:59, and then fails to print the number.
         if len(node.value) > _MAX_INTEGER_CHARACTERS:
             raise ValueError(f"an integer of {len(node.value)} characters")
-        value: int = super().construct_yaml_int(node)  # type: ignore[no-untyped-call]
+        value: int = super().construct_yaml_int(node)
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -14,7 +14,7 @@ from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
 from herd.files import read_json
 from herd.protocols.weights.client import WeightsClient
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.paths import planned_agent_directories
 from herd.run.tensors import decode_weights
 from herd.service.process import ServiceProcess

@@ -17,7 +17,7 @@ from herd.config.run_contract import run_layout
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.paths import REPORT, agent_directory
 from herd.run.processes import is_supervised
 from herd.run.provenance import Origin

@@ -96,6 +96,12 @@ def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
     return [note for task in settings.tasks for note in try_out(settings, task)]
 
 
+def _frames_per_second(settings: GymnasiumSettings, task: str) -> float:
+    from herd.components.suites.gymnasium.game import render_fps  # noqa: PLC0415  as in _make
+
+    return render_fps(settings, task)
+
+
 def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
     screen = {"render": True, "frame_stack": 1, "frame_height": None, "frame_width": None, "grayscale": False}
     return settings.model_copy(update=screen)
@@ -110,7 +116,7 @@ PART = Suite(
     packages=("gymnasium",),
     install=_INSTALL,
     try_out=_try_out,
-    frames_per_second=30.0,
+    frames_per_second=_frames_per_second,
     on_screen=_on_screen,
     reader=_reader,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import closing
 from functools import lru_cache
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+_DEFAULT_FPS, _MAX_FPS = 30.0, 1000.0
 _UNDRAWN = "cannot be drawn: it must take render_mode, keep it as an attribute, and return a picture from render() (docs/extending.md)"
 _log = logging.getLogger(__name__)
 
@@ -232,6 +234,13 @@ def make_game(settings: GymnasiumSettings, task: str) -> Game:
     if not isinstance(environment, gymnasium.Env):
         raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {type(environment).__name__}")
     return Game(environment, settings, task)
+
+
+def render_fps(settings: GymnasiumSettings, task: str) -> float:
+    """Return the speed at which an environment wants to be shown, ``metadata["render_fps"]``; without a valid one, 30."""
+    with closing(make_game(settings, task)) as game:
+        wanted = game.environment.metadata.get("render_fps")
+    return float(wanted) if isinstance(wanted, int | float) and 0 < wanted <= _MAX_FPS else _DEFAULT_FPS
 
 
 def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:

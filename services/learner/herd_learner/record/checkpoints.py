@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from herd.run import tensors as checkpoint_files
-from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError
+from herd.run.checkpoints import CheckpointError, ForeignCheckpointError
 from herd.run.paths import CHECKPOINTS
 from herd.run.tensors import Checkpoint, save_checkpoint
 from herd_learner.intake.ledger import Ledger, LedgerSnapshot

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from herd.files import replace_file
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.journals import METRICS, add_point
 from herd.run.paths import REPORT
 from herd.service.host import describe_hardware
