@@ -123,6 +123,10 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
+    if settings.security.curve:
+        from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+
+        check_server_key(settings.security, environ)
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.run_contract import objection_of_parts  # noqa: PLC0415  not needed for --help
 

@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
-from herd_evaluator.meters import Meters
-from herd_evaluator.points import PointsFile
-from herd_evaluator.temperatures import BestTemperatures
+from herd_evaluator.evaluation import BestTemperatures, Evaluation, Frozen, StoppedError
+from herd_evaluator.results import Meters, PointsFile
 
 from herd.agent import Agent, agent_of
 from herd.components.suites import environment_spec

@@ -78,7 +78,7 @@ def test_keep_lineage_writes_the_lineage_once_there_is_space(tmp_path: Path) -> 
     assert open_lineage(tmp_path) == lineage + 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lineage": "many"}', '{"lineage": null}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lineage": "many"}', '{"lineage": null}', f'{{"lineage": {2**62}}}'])
 def test_a_damaged_lineage_file_is_an_error_until_rewritten(tmp_path: Path, text: str) -> None:
     (tmp_path / LINEAGE_FILE).write_text(text)
     with pytest.raises(LineageError, match=LINEAGE_FILE):

@@ -262,3 +262,14 @@ def test_a_closed_pipe_does_not_end_the_program() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, pipe.fileno())
         os.close(nowhere)
+
+
+def test_a_console_escapes_control_characters_of_what_it_shows() -> None:
+    output = StringIO()
+    console = RunConsole(file=output, force_terminal=True, width=100)
+    console.print("\x1b[2Jred\x07", style="red", markup=False, highlight=False)
+    console.print("\x1b]0;owned", markup=False, highlight=False)
+    assert r"\x1b[2Jred" in output.getvalue()
+    assert r"\x1b]0;owned" in output.getvalue()
+    assert "\x1b[31m" in output.getvalue()  # its own colour
+    assert not re.search(r"\x07|\x1b\[2J|\x1b\]", output.getvalue())

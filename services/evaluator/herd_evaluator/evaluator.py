@@ -21,8 +21,7 @@ from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
-from herd_evaluator.meters import Meters
-from herd_evaluator.points import PointsFile
+from herd_evaluator.results import Meters, PointsFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,13 @@ import time
 from typing import TYPE_CHECKING
 
 from herd.files import read_json, replace_file
+from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 LINEAGE_FILE = "lineage.json"
-MAX_LINEAGE = 2**63 - 1
-"""The next one must fit 63 bits."""
 
 
 class LineageError(Exception):
@@ -90,7 +89,7 @@ def _read(run_dir: Path) -> int | None:
 
 
 def _checked(lineage: object) -> int:
-    if not isinstance(lineage, int) or not 0 <= lineage < MAX_LINEAGE:
+    if not isinstance(lineage, int) or not 0 <= lineage < MAX_FIRST_LINEAGE:
         raise ValueError("no lineage")
     return lineage
 
