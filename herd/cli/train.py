@@ -106,21 +106,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         CommandError: there is nothing to train, a task does not exist, or the observations do not allow the auxiliary loss.
 
     """
-    files, overrides = split_arguments(argv)
-    if (directory := next((file for file in files if _is_run(file)), None)) is not None:
-        if len(files) > 1:
-            raise CommandError(f"{directory}: a run is continued by itself, without other run files")
-        files, overrides = [directory / CONFIG], ["--resume", "--run_dir", str(directory), *overrides]
-    if not files:
-        if not overrides:
-            raise CommandError(_MISSING_FILE)
-        given = {path[-1]: value for path, (value, _) in read_arguments(overrides).items() if len(path) == 1}
-        if str(given.get("resume")).lower() in TRUE_WORDS:  # the run's own file
-            if "run_dir" not in given:
-                raise CommandError(_MISSING_FILE)
-            files = [Path(given["run_dir"]) / CONFIG]
-            if not files[0].is_file():
-                raise CommandError(f"{given['run_dir']}: no such run to resume")
+    files, overrides = _run_files(argv)
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
     if settings.security.curve:
@@ -142,6 +128,30 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         if (objection := PROTOCOLS[settings.evaluation.protocol].objection(settings.env)) is not None:
             raise CommandError(f"evaluation.protocol: {objection}")
     return settings
+
+
+def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the run files and the settings on the command line; a run that is continued has the settings of its config.yaml.
+
+    Raises:
+        CommandError: no file is given, or the run does not exist.
+
+    """
+    files, overrides = split_arguments(argv)
+    if (directory := next((file for file in files if _is_run(file)), None)) is not None:
+        if len(files) > 1:
+            raise CommandError(f"{directory}: a run is continued by itself, without other run files")
+        return [directory / CONFIG], ["--resume", "--run_dir", str(directory), *overrides]
+    given = {path[-1]: value for path, (value, _) in read_arguments(overrides).items() if len(path) == 1}
+    resumes = str(given.get("resume")).lower() in TRUE_WORDS
+    if files or (overrides and not resumes):
+        return files, overrides
+    if "run_dir" not in given:
+        raise CommandError(_MISSING_FILE)
+    config = Path(given["run_dir"]) / CONFIG
+    if not config.is_file():
+        raise CommandError(f"{given['run_dir']}: no such run to resume")
+    return [config], overrides
 
 
 def _is_run(file: Path) -> bool:
