@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from herd.files import read_json
 from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from herd.config.run import RunSettings
     from herd.run.provenance import Origin
 
@@ -96,7 +95,7 @@ def check_resumable(settings: RunSettings) -> str:
     Returns a line that names the checkpoint. The learner repeats this check and makes more; unreadable checkpoints are left to it.
 
     Raises:
-        CommandError: there is no such run, it is finished, or every checkpoint belongs to another network, environment or run.
+        CommandError: there is no such run, or every checkpoint belongs to another network, environment or run.
 
     """
     from herd.components.suites import environment_spec  # noqa: PLC0415  as above
@@ -109,30 +108,29 @@ def check_resumable(settings: RunSettings) -> str:
         _check_checkpoints(directory, settings.directory / CONFIG, origin)
     newest = [next(reversed(checkpoint_folders(directory)), None) for directory in planned_agent_directories(settings)]
     found = [checkpoint for checkpoint in newest if checkpoint is not None]
-    _check_unfinished(settings, newest)
     if not found:
         return f"{settings.directory} contains no checkpoint: training starts at 0 updates"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"resumes from {found[0]} ({int(found[0].name):,} updates){more}"
 
 
-def _check_unfinished(settings: RunSettings, newest: Sequence[Path | None]) -> None:
-    """Refuse a run of which every agent has consumed all its frames: nothing would be trained, and its report would be replaced."""
-    wanted = settings.stop.env_frames
-    if wanted is None:
-        return
-    frames = [0 if checkpoint is None else _env_frames(checkpoint) for checkpoint in newest]
-    if min(frames) >= wanted:
-        raise CommandError(f"{settings.directory}: finished at {min(frames):,} of {wanted:,} env frames; raise --stop.env_frames to go on")
+def finished(settings: RunSettings) -> str | None:
+    """Return a line if the run in ``settings.directory`` has reached ``stop.env_frames``, so that nothing is left to train; else None."""
+    limit = settings.stop.env_frames
+    if limit is None:
+        return None
+    frames = [_trained_frames(directory) for directory in planned_agent_directories(settings)]
+    if min(frames) < limit:
+        return None
+    return f"{settings.directory}: finished at {min(frames):,} of {limit:,} frames: raise --stop.env_frames to train it further"
 
 
-def _env_frames(checkpoint: Path) -> int:
-    """Return the env frames of a checkpoint; 0 if its state cannot be read, which is left to the learner."""
-    try:
-        frames = read_json(checkpoint / "state.json")["statistics"]["env_frames"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return 0
-    return frames if isinstance(frames, int) else 0
+def _trained_frames(directory: Path) -> int:
+    """Return the env frames of an agent's newest checkpoint; 0 if there is none that can be read."""
+    for checkpoint in reversed(checkpoint_folders(directory)):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return int(read_json(checkpoint / "state.json")["statistics"]["env_frames"])
+    return 0
 
 
 def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:

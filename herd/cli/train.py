@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
-from herd.cli.run_paths import check_resumable
+from herd.cli.run_paths import check_resumable, finished
 from herd.components.settings import TRUE_WORDS
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
 from herd.config.experiments import shipped_experiments
@@ -72,7 +72,11 @@ def run(argv: Sequence[str]) -> int:
     with SignalInbox() as inbox:
         settings = read_settings(argv, os.environ)
         if settings.resume:
-            print(f"herd: {check_resumable(settings)}", file=sys.stderr)
+            resumes = check_resumable(settings)
+            done = finished(settings)
+            print(f"herd: {done or resumes}", file=sys.stderr)
+            if done:
+                return 0
         for note in check_before_start(settings):
             print(f"herd: {note}", file=sys.stderr)
         return _train(settings, started, inbox)
