@@ -131,7 +131,7 @@ class Inbox:
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
             except Exception:  # an error of this program in one message must not end the service: its client may repeat it
                 self._meters.malformed("other")
-                _warn_failed(peer)
+                warn_failed(peer)
             if self._clock() >= until:
                 return
 
@@ -164,7 +164,7 @@ class RequestInbox(Inbox):
             except (MalformedMessage, RequestRefused):
                 raise
             except Exception:  # as in `serve_waiting`, with an answer
-                _warn_failed(peer)
+                warn_failed(peer)
                 reply = Reply(Refused(id=message.id, reason="the request failed here: see the error in this server's log"))
         except RequestRefused as error:
             reply = error.reply
@@ -235,7 +235,7 @@ def serve(
     telemetry.set_ready(False, "stopping")
 
 
-def _warn_failed(peer: Peer) -> None:
+def warn_failed(peer: Peer) -> None:
     """Log the error that is being handled, with its traceback."""
     warn_limited("failed request", "an error of this program: a message could not be processed", peer=_shown(peer), exc_info=True)
 

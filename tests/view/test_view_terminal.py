@@ -210,6 +210,9 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     assert "000000000042\n" not in text
     print_summary(Console(file=output), tmp_path / "empty", "nothing to plot", ("actor-1 is given up",))
     assert "warning           actor-1 is given up\n" in output.getvalue()
+    assert "result            none: the run ended before its first update was saved" in output.getvalue()
+    (tmp_path / "report.json").unlink()
+    print_summary(Console(file=output), tmp_path, "nothing to plot")
     assert "none: the learner did not reach its end" in output.getvalue()
     assert "none: nothing to plot" in output.getvalue()
 
