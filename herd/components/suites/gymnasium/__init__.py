@@ -13,7 +13,7 @@ from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
@@ -90,12 +90,6 @@ def _reader(settings: GymnasiumSettings, task: str) -> Reader:
     return GameReader(settings, task)
 
 
-def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
-    from herd.components.suites.gymnasium.game import try_out  # noqa: PLC0415  as in _make
-
-    return [note for task in settings.tasks for note in try_out(settings, task)]
-
-
 def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
     screen = {"render": True, "frame_stack": 1, "frame_height": None, "frame_width": None, "grayscale": False}
     return settings.model_copy(update=screen)
@@ -109,7 +103,7 @@ PART = Suite(
     make=_make,
     packages=("gymnasium",),
     install=_INSTALL,
-    try_out=_try_out,
+    check=f"{__name__}.check:check",
     frames_per_second=30.0,
     on_screen=_on_screen,
     reader=_reader,

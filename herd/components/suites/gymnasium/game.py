@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
 from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
-from herd.components.suites.gymnasium.observations import MASK, read_space, told
+from herd.components.suites.gymnasium.observations import read_space, told
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.solo import Played
 from herd.components.user_code import USER_CODE, UserCodeError, failure, load_user_code
@@ -60,9 +60,9 @@ class Game:
         Raises:
             BrokenEnvironmentError: the result is not that of an environment with this space.
         """
-        observation, self.info = self._started(None if self._is_seeded else seed)
+        observation, _ = self.start(None if self._is_seeded else seed)
         self._is_seeded = True
-        return self._read(observation)
+        return self.read(observation)
 
     def step(self, action: int) -> Played:
         """Repeat ``action`` until the game ends; return the sum of the rewards and the last observation.
@@ -72,15 +72,11 @@ class Game:
         """
         total = 0.0
         for _ in range(self._action_repeat):
-            result: Any = self.environment.step(self.first_action + action)
-            if not isinstance(result, tuple) or len(result) != 5:
-                said = "(observation, reward, terminated, truncated, info)"
-                raise self._broken(f"step() returned {told(result)}, not {said}; is it written for gym below 0.26?")
-            observation, reward, terminated, truncated, _ = result
-            total += self._number(reward)
+            observation, reward, terminated, truncated, _ = self.frame(self.first_action + action)
+            total += reward
             if terminated or truncated:
                 break
-        return Played(self._read(observation), total, bool(terminated), bool(truncated))
+        return Played(self.read(observation), total, bool(terminated), bool(truncated))
 
     def close(self) -> None:
         """Close the environment; an error of its own code is logged, because nothing depends on it."""
@@ -93,13 +89,24 @@ class Game:
         """Return the parts of one observation of the environment; any error if the observation is not of its space."""
         return {name: part.convert(observation) for name, part in self._parts.items()}
 
-    def _started(self, seed: int | None) -> tuple[Any, Any]:
+    def frame(self, action: Any) -> tuple[Any, float, Any, Any, Any]:
+        """Take one step with the environment's own ``action``; return what it returned, with the reward as a number."""
+        result: Any = self.environment.step(action)
+        if not isinstance(result, tuple) or len(result) != 5:
+            said = "(observation, reward, terminated, truncated, info)"
+            raise self._broken(f"step() returned {told(result)}, not {said}; is it written for gym below 0.26?")
+        observation, reward, terminated, truncated, info = result
+        return observation, self._number(reward), terminated, truncated, info
+
+    def start(self, seed: int | None) -> tuple[Any, Any]:
+        """Start a new game; return what the environment returned."""
         result: Any = self.environment.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._broken(f"reset() returned {told(result)}, not (observation, info); is it written for gym below 0.26?")
         return result
 
-    def _read(self, observation: Any) -> dict[str, NDArray[Any]]:
+    def read(self, observation: Any) -> dict[str, NDArray[Any]]:
+        """Return `parts`; BrokenEnvironmentError if the observation is not of its space."""
         try:
             return self.parts(observation)
         except Exception as error:  # any error of a space about an invalid observation
@@ -165,44 +172,6 @@ class GameReader:
 def _warn_once(message: str) -> None:
     """Log a warning that every environment of a batch would repeat."""
     _log.warning(message)
-
-
-def try_out(settings: GymnasiumSettings, task: str) -> list[str]:
-    """Reset an environment of ``task`` and take one step; return what its user may not expect, one line each.
-
-    Raises:
-        UnknownTaskError: its code raises an error, or what it returns cannot be learned from; one line.
-    """
-    game = make_game(settings, task)
-    notes = list(game.notes)
-    try:
-        game.reset(seed=0)
-        action, offered = _allowed_action(game)
-        game.step(action)
-    except BrokenEnvironmentError as error:
-        raise UnknownTaskError(f"env.tasks {error}") from error
-    except Exception as error:
-        raise UnknownTaskError(f"env.tasks {task}: {failure(error)}") from error
-    finally:
-        game.close()
-    if offered is not None:
-        notes.append(f"{task}: {offered} is not obeyed: actions that it forbids are played too")
-    return notes
-
-
-def _allowed_action(game: Game) -> tuple[int, str | None]:
-    """Return an action that is allowed now, and where the environment offers a mask of such actions; None if it does not."""
-    mask: Any = ()
-    offered = None
-    space, info = game.environment.observation_space, game.info
-    if isinstance(space, spaces.Dict) and MASK in space.spaces:
-        offered = f"the entry {MASK} of its observations"
-    if isinstance(info, dict) and MASK in info:
-        mask, offered = info[MASK], f'info["{MASK}"]'
-    elif callable(masks := getattr(game.environment.unwrapped, "action_masks", None)):
-        mask, offered = masks(), "action_masks()"
-    allowed = np.flatnonzero(mask) if np.shape(mask) == (game.num_actions,) else np.zeros(1)
-    return int(allowed[0]) if allowed.size else 0, offered
 
 
 def make_solo(settings: str, task: str) -> Game:

@@ -1,0 +1,270 @@
+"""Checks an environment of gymnasium: what it returns against what it declares, seeds, speed, pictures, and what it does to its process.
+
+Everything is played with random actions, those that its mask allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
+from herd.components.suites.checking import FINE, NOTE, PROBLEM, SUMMARY, Finding
+from herd.components.suites.gymnasium.game import Game, make_game
+from herd.components.suites.gymnasium.settings import GymnasiumSettings
+from herd.components.user_code import failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from herd.components.suites.checking import Effort
+
+_SLOW_STEPS_PER_SECOND = 1000
+"""Below this, a step takes longer than exchanging bytes with another process does by far."""
+_LARGE_REWARD = 100.0
+"""Losses of returns that are so large outweigh all others."""
+_LARGEST_DIGIT = 3
+
+
+def check(settings_json: str, task: str, effort: Effort) -> Iterator[Finding | str]:
+    """Check one task; a `herd.components.suites.checking.Check`."""
+    settings = GymnasiumSettings.model_validate_json(settings_json)
+    before = _ProcessState()
+    try:
+        yield from _check(settings, task, effort)
+    except (BrokenEnvironmentError, UnknownTaskError) as error:
+        yield Finding(PROBLEM, str(error).removeprefix("env.tasks "))
+    except Exception as error:
+        yield Finding(PROBLEM, f"{task}: {failure(error)}")
+    for change in before.changes():
+        yield Finding(NOTE, f"{task}: {change}", "other code in an actor's process may depend on it")
+
+
+def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[Finding | str]:
+    yield "creating the environment"
+    game = make_game(settings, task)
+    yield Finding(FINE, f"{task}: observation_space {game.environment.observation_space} is read as {_told(game)}")
+    yield Finding(FINE, f"{task}: action_space {game.environment.action_space} can be learned")
+    yield from (Finding(NOTE, note) for note in game.notes)
+    yield "the first game"
+    trial = _Trial(game, seed=1)
+    trial.play(effort.steps, effort.seconds)
+    yield from trial.findings(task)
+    repeats = "its games were not repeated, as they are slow"
+    if trial.seconds < effort.seconds and not any("takes no seed" in note for note in game.notes):
+        yield "the same games again"
+        again = _Trial(game, seed=1)
+        again.play(trial.steps, 4 * effort.seconds)
+        repeats = "a seed repeats its games" if again.history == trial.history[: len(again.history)] else "a seed does not repeat its games"
+        if again.history != trial.history[: len(again.history)]:
+            first = next(step for step, (one, other) in enumerate(zip(trial.history, again.history, strict=False)) if one != other)
+            what = f"{task}: two games from reset(seed=1) with the same actions differ, first {'at reset' if not first else f'in step {first}'}"
+            yield Finding(
+                NOTE, what, "draw from self.np_random, which reset(seed=...) seeds, not from numpy's or Python's global generator"
+            )
+        elif effort.is_full:
+            yield Finding(FINE, f"{task}: reset(seed=1) repeats its games")
+            yield from _disturbance(settings, task, trial, effort)
+    rate = trial.steps / trial.seconds if trial.seconds else float("inf")
+    if effort.is_full:
+        yield Finding(FINE, f"{task}: {rate:,.0f} steps/s in one process")
+        yield "drawing"
+        yield _picture(settings, task)
+    if rate < _SLOW_STEPS_PER_SECOND:
+        yield Finding(NOTE, f"{task}: {rate:,.0f} steps/s: its step is slow", "env.vectorization async plays several at a time")
+    yield "close()"
+    try:
+        game.environment.close()
+    except Exception as error:
+        yield Finding(NOTE, f"{task}: close() failed: {failure(error)}", "nothing depends on it, but what it should release may stay")
+    yield Finding(
+        SUMMARY, f"{task}: {trial.steps:,} random steps in {trial.games():,} games, {trial.returns()}, {rate:,.0f} steps/s, {repeats}"
+    )
+
+
+def _told(game: Game) -> str:
+    return " + ".join(f"{part} {'x'.join(map(str, shape))}" for part, shape in game.shapes.items())
+
+
+@dataclass
+class _Trial:
+    """Games of one environment with random actions from one seed."""
+
+    game: Game
+    seed: int
+    history: list[bytes] = field(default_factory=list)
+    """A digest of each row: what `reset` and `step` returned."""
+    steps: int = 0
+    seconds: float = 0.0
+    rewards: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    """Of the games that ended."""
+    odd: dict[str, str] = field(default_factory=dict)
+    """What does not fit the declared space, with advice; each once."""
+
+    def play(self, steps: int, seconds: float) -> None:
+        """Take ``steps`` steps in at most about ``seconds``; BrokenEnvironmentError, or any error of the user's code."""
+        environment = self.game.environment
+        environment.action_space.seed(self.seed)
+        environment.reset(seed=self.seed)
+        observation, info = self.game.start(self.seed)
+        self._note(observation, 0.0, ended=False)
+        length, began = 0, time.perf_counter()
+        while self.steps < steps and self.seconds < seconds:
+            observation, reward, terminated, truncated, info = self.game.frame(_random_action(environment, observation, info))
+            length += 1
+            self.steps += 1
+            self.rewards.append(reward)
+            self._note(observation, reward, ended=bool(terminated or truncated))
+            for name, flag in (("terminated", terminated), ("truncated", truncated)):
+                if not isinstance(flag, bool | np.bool_) and np.asarray(flag).dtype != np.bool_:
+                    self.odd.setdefault(f"{name} is {flag!r}, not a bool", "it is read as bool()")
+            if terminated or truncated:
+                self.lengths.append(length)
+                length = 0
+                observation, info = self.game.start(None)
+                self._note(observation, 0.0, ended=False)
+            self.seconds = time.perf_counter() - began
+
+    def _note(self, observation: Any, reward: float, *, ended: bool) -> None:
+        digest = hashlib.blake2b(repr((reward, ended)).encode(), digest_size=8)
+        for values in self.game.read(observation).values():
+            digest.update(np.ascontiguousarray(values).tobytes())
+        self.history.append(digest.digest())
+        if (problem := _misfit(self.game.environment.observation_space, observation)) is not None:
+            self.odd.setdefault(*problem)
+
+    def findings(self, task: str) -> Iterator[Finding]:
+        """Yield what was seen."""
+        yield from (Finding(NOTE, f"{task}: {what}", advice) for what, advice in self.odd.items())
+        if not self.odd:
+            yield Finding(FINE, f"{task}: {self.steps:,} steps returned what the spaces declare")
+        if any(not np.isfinite(reward) for reward in self.rewards):
+            yield Finding(PROBLEM, f"{task}: it returned a reward that is not a finite number")
+        elif self.rewards and not any(self.rewards):
+            advice = "random play never finds a reward: is it reachable, or should the way to it be rewarded?"
+            yield Finding(NOTE, f"{task}: all rewards of {self.steps:,} random steps are 0", advice)
+        elif max(map(abs, self.rewards), default=0.0) > _LARGE_REWARD:
+            what = f"{task}: rewards from {min(self.rewards):g} to {max(self.rewards):g}"
+            yield Finding(NOTE, what, "value_scaling.kind popart scales returns by their running deviation")
+        if not self.lengths:
+            what = f"{task}: no game ended in {self.steps:,} random steps"
+            yield Finding(NOTE, what, "env.max_episode_steps bounds games; without an end there is no return to show")
+
+    def games(self) -> int:
+        """Return the number of games, the last one included."""
+        return len(self.lengths) + 1
+
+    def returns(self) -> str:
+        """Describe the returns of the games that ended."""
+        if not self.lengths:
+            return "none of which ended"
+        returns = [sum(each) for each in np.split(np.array(self.rewards), np.cumsum(self.lengths))[: len(self.lengths)]]
+        return f"returns {min(returns):.{_LARGEST_DIGIT}g} to {max(returns):.{_LARGEST_DIGIT}g}"
+
+
+def _random_action(environment: Any, observation: Any, info: Any) -> Any:
+    """Return a random action, one that the mask allows if there is a mask that gymnasium's space understands."""
+    mask = None
+    if isinstance(info, dict) and "action_mask" in info:
+        mask = info["action_mask"]
+    elif isinstance(observation, dict) and "action_mask" in observation:
+        mask = observation["action_mask"]
+    elif callable(masks := getattr(environment.unwrapped, "action_masks", None)):
+        mask = masks()
+    space = environment.action_space
+    if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
+        return space.sample(np.asarray(mask, np.int8))
+    return space.sample()
+
+
+def _misfit(space: spaces.Space[Any], value: Any, name: str = "") -> tuple[str, str] | None:
+    """Say how a value that can be read differs from its space, and what to do; None if it does not."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+        found = (_misfit(each, value[key], f"{name}.{key}".strip(".")) for key, each in inner)
+        return next((each for each in found if each is not None), None)
+    if space.contains(value):
+        return None
+    what = f"entry {name} of its observation" if name else "its observation"
+    if isinstance(space, spaces.Box):
+        array = np.asarray(value)
+        if array.dtype != space.dtype:
+            return f"{what} is {array.dtype}, but its space declares {space.dtype}", "it is converted at every step"
+        if array.shape == space.shape and (array < space.low).any():
+            return f"{what} is below its declared bounds", "declare the lowest value, or -inf: numbers are scaled by their bounds"
+        if array.shape == space.shape and (array > space.high).any():
+            return f"{what} is above its declared bounds", "declare the highest value, or inf: numbers are scaled by their bounds"
+    return f"{what}, {value!r:.80}, is not in its space, {space}", "it can be read, but is not what it declares"
+
+
+def _disturbance(settings: GymnasiumSettings, task: str, trial: _Trial, effort: Effort) -> Iterator[Finding | str]:
+    """Play the games again in another environment while a third one plays too: actors step several in one process."""
+    yield "two environments in one process"
+    one, other = make_game(settings, task), make_game(settings, task)
+    among, beside = _Trial(one, seed=1), _Trial(other, seed=2)
+    beside.play(min(trial.steps, 10), effort.seconds)
+    one_at_a_time = one.environment.step
+
+    def step(action: Any) -> Any:
+        result = one_at_a_time(action)
+        other.environment.reset()
+        other.environment.step(_random_action(other.environment, None, None))
+        return result
+
+    one.environment.step = step  # type: ignore[method-assign]
+    among.play(min(trial.steps, 100), effort.seconds)
+    one.close()
+    other.close()
+    if among.history != trial.history[: len(among.history)]:
+        yield Finding(
+            NOTE,
+            f"{task}: its games change while another environment plays in the same process",
+            "they share state, such as attributes of the class or globals; env.vectorization async gives each a process",
+        )
+
+
+def _picture(settings: GymnasiumSettings, task: str) -> Finding:
+    try:
+        game = make_game(settings.model_copy(update={"render": True, "frame_stack": 1}), task)
+        shape = game.reset(1)["frame"].shape
+        game.close()
+    except (BrokenEnvironmentError, UnknownTaskError) as error:
+        return Finding(NOTE, str(error).removeprefix("env.tasks "), "only herd watch and herd report need it")
+    except Exception as error:
+        return Finding(NOTE, f"{task}: cannot be drawn: {failure(error)}", "only herd watch and herd report need it")
+    return Finding(FINE, f"{task}: render() returns a picture of {'x'.join(map(str, shape))}")
+
+
+class _ProcessState:
+    """What user code may change in its process."""
+
+    def __init__(self) -> None:
+        self._folder = os.getcwd()
+        self._variables = dict(os.environ)
+        self._handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        self._logging = list(logging.root.handlers), logging.root.level
+        self._threads = threading.active_count()
+
+    def changes(self) -> Iterator[str]:
+        """Yield what is different now."""
+        if os.getcwd() != self._folder:
+            yield f"it changes the working directory to {os.getcwd()}"
+        if changed := [name for name, value in os.environ.items() if self._variables.get(name) != value]:
+            yield f"it sets environment variables: {', '.join(sorted(changed)[:5])}"
+        for each, handler in self._handlers.items():
+            if signal.getsignal(each) != handler:
+                yield f"it handles {each.name} itself"
+        if (list(logging.root.handlers), logging.root.level) != self._logging:
+            yield "it sets up logging for the whole process"
+        if (more := threading.active_count() - self._threads) > 0:
+            yield f"it leaves {more} thread{'s' if more > 1 else ''} running"
