@@ -15,16 +15,20 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from herd.components.suites import suite_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from herd.components.suites import SuiteSettings
 
-SUMMARY, FINE, NOTE, PROBLEM = "summary", "fine", "note", "problem"
+Level = Literal["summary", "fine", "note", "problem"]
+SUMMARY: Level = "summary"
+FINE: Level = "fine"
+NOTE: Level = "note"
+PROBLEM: Level = "problem"
 START_SECONDS = 60.0
 """Longest time in which a process starts and imports an environment's packages, on a busy machine."""
 _SHOWN_OUTPUT = 80
@@ -34,7 +38,7 @@ _DONE = "done"
 class Finding(NamedTuple):
     """One result of a check."""
 
-    level: Literal["summary", "fine", "note", "problem"]
+    level: Level
     """``problem``: it cannot be learned from. ``note``: what its user may not expect. ``summary``: one line about the whole check."""
     what: str
     """One line."""
@@ -55,8 +59,12 @@ class Effort(NamedTuple):
 
 THOROUGH, QUICK = Effort(2000, 5.0, is_full=True), Effort(100, 0.5, is_full=False)
 
-Check = "Callable[[Any, str, Effort], Iterator[Finding | str]]"
-"""A suite's own check: called with settings as JSON, a task and the effort, it yields findings, and what it does next as a text."""
+
+class Check(Protocol):
+    """A suite's own check."""
+
+    def __call__(self, settings: str, task: str, effort: Effort, /) -> Iterator[Finding | str]:
+        """Check a task with settings as JSON; yield findings, and what is done next as a text."""
 
 
 def check_task(settings: SuiteSettings, task: str, effort: Effort) -> list[Finding]:
@@ -110,7 +118,7 @@ def main(order: dict[str, Any]) -> int:
     with Path(order["report"]).open("a", encoding="utf-8", buffering=1) as report:
         os.set_inheritable(report.fileno(), False)
         module, _, name = order["check"].partition(":")
-        check: Callable[[str, str, Effort], Iterator[Finding | str]] = getattr(import_module(module), name)
+        check: Check = getattr(import_module(module), name)
         for found in check(order["settings"], order["task"], Effort(*order["effort"])):
             print(json.dumps(found), file=report)
         print(json.dumps(_DONE), file=report)

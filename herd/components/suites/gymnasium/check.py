@@ -59,18 +59,16 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
     trial = _Trial(game, seed=1)
     trial.play(effort.steps, effort.seconds)
     yield from trial.findings(task)
-    repeats = "its games were not repeated, as they are slow"
+    repeats = "not played again"
     if trial.seconds < effort.seconds and not any("takes no seed" in note for note in game.notes):
         yield "the same games again"
         again = _Trial(game, seed=1)
         again.play(trial.steps, 4 * effort.seconds)
-        repeats = "a seed repeats its games" if again.history == trial.history[: len(again.history)] else "a seed does not repeat its games"
-        if again.history != trial.history[: len(again.history)]:
-            first = next(step for step, (one, other) in enumerate(zip(trial.history, again.history, strict=False)) if one != other)
-            what = f"{task}: two games from reset(seed=1) with the same actions differ, first {'at reset' if not first else f'in step {first}'}"
-            yield Finding(
-                NOTE, what, "draw from self.np_random, which reset(seed=...) seeds, not from numpy's or Python's global generator"
-            )
+        differing = again.first_difference(trial)
+        repeats = "a seed repeats them" if differing is None else "a seed does not repeat them"
+        if differing is not None:
+            what = f"{task}: two games from reset(seed=1) with the same actions differ, first in row {differing}"
+            yield Finding(NOTE, what, "draw from self.np_random, which reset(seed=...) seeds, not from a global generator")
         elif effort.is_full:
             yield Finding(FINE, f"{task}: reset(seed=1) repeats its games")
             yield from _disturbance(settings, task, trial, effort)
@@ -86,9 +84,8 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
         game.environment.close()
     except Exception as error:
         yield Finding(NOTE, f"{task}: close() failed: {failure(error)}", "nothing depends on it, but what it should release may stay")
-    yield Finding(
-        SUMMARY, f"{task}: {trial.steps:,} random steps in {trial.games():,} games, {trial.returns()}, {rate:,.0f} steps/s, {repeats}"
-    )
+    played = f"{trial.steps:,} random steps in {len(trial.lengths) + 1:,} games"
+    yield Finding(SUMMARY, f"{task}: {played}, {trial.returns()}, {rate:,.0f} steps/s, {repeats}")
 
 
 def _told(game: Game) -> str:
@@ -115,7 +112,6 @@ class _Trial:
         """Take ``steps`` steps in at most about ``seconds``; BrokenEnvironmentError, or any error of the user's code."""
         environment = self.game.environment
         environment.action_space.seed(self.seed)
-        environment.reset(seed=self.seed)
         observation, info = self.game.start(self.seed)
         self._note(observation, 0.0, ended=False)
         length, began = 0, time.perf_counter()
@@ -160,9 +156,10 @@ class _Trial:
             what = f"{task}: no game ended in {self.steps:,} random steps"
             yield Finding(NOTE, what, "env.max_episode_steps bounds games; without an end there is no return to show")
 
-    def games(self) -> int:
-        """Return the number of games, the last one included."""
-        return len(self.lengths) + 1
+    def first_difference(self, other: _Trial) -> int | None:
+        """Return the first row in which the games differ from those of ``other``; None if they do not, as far as both were played."""
+        rows = zip(self.history, other.history, strict=False)
+        return next((row for row, (one, another) in enumerate(rows) if one != another), None)
 
     def returns(self) -> str:
         """Describe the returns of the games that ended."""
@@ -193,18 +190,19 @@ def _misfit(space: spaces.Space[Any], value: Any, name: str = "") -> tuple[str, 
         inner = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
         found = (_misfit(each, value[key], f"{name}.{key}".strip(".")) for key, each in inner)
         return next((each for each in found if each is not None), None)
-    if space.contains(value):
-        return None
     what = f"entry {name} of its observation" if name else "its observation"
-    if isinstance(space, spaces.Box):
-        array = np.asarray(value)
-        if array.dtype != space.dtype:
-            return f"{what} is {array.dtype}, but its space declares {space.dtype}", "it is converted at every step"
-        if array.shape == space.shape and (array < space.low).any():
-            return f"{what} is below its declared bounds", "declare the lowest value, or -inf: numbers are scaled by their bounds"
-        if array.shape == space.shape and (array > space.high).any():
-            return f"{what} is above its declared bounds", "declare the highest value, or inf: numbers are scaled by their bounds"
-    return f"{what}, {value!r:.80}, is not in its space, {space}", "it can be read, but is not what it declares"
+    if not isinstance(space, spaces.Box):
+        if space.contains(value):
+            return None
+        return f"{what}, {value!r:.80}, is not in its space, {space}", "it can be read, but is not what it declares"
+    array = np.asarray(value)
+    if array.dtype != space.dtype and isinstance(value, np.ndarray):
+        return f"{what} is {array.dtype}, but its space declares {space.dtype}", "it is converted at every step"
+    if (array < space.low).any():
+        return f"{what} is below its declared bounds", "declare the lowest value, or -inf: numbers are scaled by their bounds"
+    if (array > space.high).any():
+        return f"{what} is above its declared bounds", "declare the highest value, or inf: numbers are scaled by their bounds"
+    return None
 
 
 def _disturbance(settings: GymnasiumSettings, task: str, trial: _Trial, effort: Effort) -> Iterator[Finding | str]:
@@ -217,15 +215,14 @@ def _disturbance(settings: GymnasiumSettings, task: str, trial: _Trial, effort: 
 
     def step(action: Any) -> Any:
         result = one_at_a_time(action)
-        other.environment.reset()
-        other.environment.step(_random_action(other.environment, None, None))
+        other.environment.step(_random_action(other.environment, *other.environment.reset()))
         return result
 
     one.environment.step = step  # type: ignore[method-assign]
     among.play(min(trial.steps, 100), effort.seconds)
     one.close()
     other.close()
-    if among.history != trial.history[: len(among.history)]:
+    if among.first_difference(trial) is not None:
         yield Finding(
             NOTE,
             f"{task}: its games change while another environment plays in the same process",
