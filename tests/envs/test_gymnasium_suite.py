@@ -564,7 +564,7 @@ def odd(tmp_path: Path, folder: str) -> str:
         ("Seedless", {"max_episode_steps": 5}, ["its reset() takes no seed, so its games cannot be repeated"]),
         ("Torn", {}, ["close() failed: AttributeError: 'Torn' object has no attribute 'window' (MINE.py, line LINE)"]),
         ("Forgetful", {}, ["two games from reset(seed=1) with the same actions differ, first in row 1"]),
-        ("Wide", {}, ["its observation is above its declared bounds"]),
+        ("Wide", {}, ["its observation leaves its declared bounds"]),
         ("Double", {}, ["its observation is float64, but its space declares float32"]),
         ("Rich", {}, ["rewards from 5000 to 5000"]),
         ("Poor", {}, ["all rewards of 100 random steps are 0"]),

@@ -198,10 +198,8 @@ def _misfit(space: spaces.Space[Any], value: Any, name: str = "") -> tuple[str, 
     array = np.asarray(value)
     if array.dtype != space.dtype and isinstance(value, np.ndarray):
         return f"{what} is {array.dtype}, but its space declares {space.dtype}", "it is converted at every step"
-    if (array < space.low).any():
-        return f"{what} is below its declared bounds", "declare the lowest value, or -inf: numbers are scaled by their bounds"
-    if (array > space.high).any():
-        return f"{what} is above its declared bounds", "declare the highest value, or inf: numbers are scaled by their bounds"
+    if (array < space.low).any() or (array > space.high).any():
+        return f"{what} leaves its declared bounds", "declare its lowest and highest value, or infinity: numbers are scaled by their bounds"
     return None
 
 
