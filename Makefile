@@ -65,7 +65,7 @@ doctor: $(VENV)/.installed  ## Check whether this machine has what training need
 
 docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
 	$(BIN)/python -m herd.config.loading.reference > docs/configuration.md
-	$(BIN)/python -m herd.telemetry.reference > docs/metrics.md
+	$(BIN)/python -m herd.protocols.catalogue > docs/metrics.md
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements
 

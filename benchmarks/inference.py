@@ -23,8 +23,8 @@ import yaml
 from benchmarks.machine.system import measure_system
 from herd.config.loading import dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
+from herd.protocols.inference import metrics as inference_metrics
 from herd.service.host import describe_hardware
-from herd.telemetry import metric_names as names
 from herd.telemetry.scrape import ScrapeError, scrape, total
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class RoundTrips:
         return self._sum("_sum") / max(1.0, self._sum("_count"))
 
     def _sum(self, suffix: str, **labels: str) -> float:
-        return sum(total(samples, names.ACTOR_ROUND_TRIP.name + suffix, **labels) for samples in self._last.values())
+        return sum(total(samples, inference_metrics.ACTOR_ROUND_TRIP.name + suffix, **labels) for samples in self._last.values())
 
 
 @contextmanager

@@ -23,7 +23,10 @@ from benchmarks.machine.learner import measure_learner
 from benchmarks.machine.stages import StageError, stage_environment
 from herd.config.loading import load_settings
 from herd.launch.readings import metrics_url
-from herd.telemetry import metric_names as names
+from herd.protocols.inference import metrics as inference_metrics
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import ScrapeError, scrape, total
 
 if TYPE_CHECKING:
@@ -139,30 +142,33 @@ def _rates(readings: list[_Reading]) -> Numbers:
     def grown(service: str, name: str, before: _Reading = first, after: _Reading = last, **labels: str) -> float:
         return after.total(service, name, **labels) - before.total(service, name, **labels)
 
-    frames, updates = names.LEARNER_ENV_FRAMES.name, grown("learner", names.LEARNER_UPDATES.name)
+    frames, updates = training_metrics.LEARNER_ENV_FRAMES.name, grown("learner", training_metrics.LEARNER_UPDATES.name)
     rates = [grown("learner", frames, one, other) / (other.at - one.at) for one, other in itertools.pairwise(readings)]
     wall, num_frames = last.at - first.at, grown("learner", frames)
     if not num_frames:
         raise StageError("the learner consumed nothing")
     found: Numbers = {
         "frames_per_second": spread(rates) | {"mean": num_frames / wall},
-        "learner_starved": grown("learner", names.LEARNER_STARVED.name) / wall,
+        "learner_starved": grown("learner", training_metrics.LEARNER_STARVED.name) / wall,
         "updates_per_second": updates / wall,
-        "phase_milliseconds": {phase: 1e3 * grown("learner", names.UPDATE_PHASE.name, phase=phase) / updates for phase in names.PHASES},
-        "policy_lag": grown("learner", names.POLICY_LAG.name + "_sum") / max(1.0, grown("learner", names.POLICY_LAG.name + "_count")),
+        "phase_milliseconds": {
+            phase: 1e3 * grown("learner", training_metrics.UPDATE_PHASE.name, phase=phase) / updates for phase in training_metrics.PHASES
+        },
+        "policy_lag": grown("learner", unroll_metrics.POLICY_LAG.name + "_sum")
+        / max(1.0, grown("learner", unroll_metrics.POLICY_LAG.name + "_count")),
         "core_microseconds_per_frame": {
-            service: 1e6 * grown(service, names.PROCESS_CPU.name) / num_frames
+            service: 1e6 * grown(service, metrics.PROCESS_CPU.name) / num_frames
             for service in ("actor", "learner", "inference", "paramserver", "replay")
         },
     }
     if "inference-0" in last.samples:
-        batches = grown("inference", names.INFERENCE_BATCH.name + "_count")
-        trips = grown("actor", names.ACTOR_ROUND_TRIP.name + "_count")
+        batches = grown("inference", inference_metrics.INFERENCE_BATCH.name + "_count")
+        trips = grown("actor", inference_metrics.ACTOR_ROUND_TRIP.name + "_count")
         found["inference"] = {
-            "busy": grown("inference", names.INFERENCE_COMPUTE.name) / wall,
-            "environments_per_batch": grown("inference", names.INFERENCE_BATCH.name + "_sum") / max(1.0, batches),
+            "busy": grown("inference", inference_metrics.INFERENCE_COMPUTE.name) / wall,
+            "environments_per_batch": grown("inference", inference_metrics.INFERENCE_BATCH.name + "_sum") / max(1.0, batches),
             "batches_per_second": batches / wall,
-            "round_trip_milliseconds": 1e3 * grown("actor", names.ACTOR_ROUND_TRIP.name + "_sum") / max(1.0, trips),
+            "round_trip_milliseconds": 1e3 * grown("actor", inference_metrics.ACTOR_ROUND_TRIP.name + "_sum") / max(1.0, trips),
         }
     return found
 
@@ -202,7 +208,7 @@ def _until_trained(process: subprocess.Popen[bytes], run_dir: Path) -> None:
         _pause(process, run_dir, POLL_SECONDS)
         url = metrics_url(run_dir, "learner-0")
         with contextlib.suppress(ScrapeError):
-            if url is not None and total(scrape(url), names.LEARNER_UPDATES.name) > 0:
+            if url is not None and total(scrape(url), training_metrics.LEARNER_UPDATES.name) > 0:
                 return
     raise StageError(f"no update within {START_SECONDS:g} s: {_last_line(run_dir)}")
 

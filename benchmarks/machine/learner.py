@@ -31,7 +31,7 @@ from herd.launch.ports import PortError
 from herd.launch.readings import metrics_url
 from herd.run.paths import CONFIG
 from herd.service.host import describe_hardware
-from herd.telemetry import metric_names
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
 if TYPE_CHECKING:
@@ -203,8 +203,8 @@ def _difference(before: _Reading, after: _Reading, shards: Sequence[str], settin
     def grown(name: str, **labels: str) -> float:
         return sum(total(after.samples[shard], name, **labels) - total(before.samples[shard], name, **labels) for shard in shards)
 
-    env_frames = grown(metric_names.LEARNER_ENV_FRAMES.name)
-    updates = grown(metric_names.LEARNER_UPDATES.name) / len(shards)
+    env_frames = grown(training_metrics.LEARNER_ENV_FRAMES.name)
+    updates = grown(training_metrics.LEARNER_UPDATES.name) / len(shards)
     if updates <= 0:
         raise StageError("learner: no update between two readings: increase --seconds")
     return Repeat(
@@ -213,7 +213,7 @@ def _difference(before: _Reading, after: _Reading, shards: Sequence[str], settin
         agent_steps=env_frames / settings.env.action_repeat,
         learner_updates=updates,
         cpu_seconds=after.cpu_seconds - before.cpu_seconds,
-        phase_seconds={phase: grown(metric_names.UPDATE_PHASE.name, phase=phase) / len(shards) for phase in metric_names.PHASES},
+        phase_seconds={phase: grown(training_metrics.UPDATE_PHASE.name, phase=phase) / len(shards) for phase in training_metrics.PHASES},
     )
 
 
@@ -229,7 +229,7 @@ def _samples(run_dir: Path, name: str) -> Samples:
 
 def _updates(run_dir: Path, name: str) -> float:
     try:
-        return total(_samples(run_dir, name), metric_names.LEARNER_UPDATES.name)
+        return total(_samples(run_dir, name), training_metrics.LEARNER_UPDATES.name)
     except StageError:
         return 0.0  # it is starting
 

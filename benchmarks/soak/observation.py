@@ -14,9 +14,12 @@ from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
 from herd.config.run_contract import contract_digest
 from herd.launch.readings import metrics_url
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.protocols.weights import metrics as weight_metrics
 from herd.protocols.weights.client import WeightsClient
 from herd.run.journals import newest_point
-from herd.telemetry import metric_names
+from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from herd.transport.context import Context
 
@@ -33,8 +36,8 @@ ASK_SECONDS = 1.0
 """Interval of requests to a parameter server, whose answers contain the complete weights."""
 
 _WORK = {
-    "learner": metric_names.LEARNER_UPDATES.name,
-    "actor": metric_names.ACTOR_UNROLLS_SENT.name,
+    "learner": training_metrics.LEARNER_UPDATES.name,
+    "actor": unroll_metrics.ACTOR_UNROLLS_SENT.name,
 }
 
 
@@ -106,16 +109,18 @@ def observe(run: ProxiedRun, *, asleep: Collection[str] = ()) -> Observation:
 def _reading(name: str, pid: int, samples: Samples, num_agents: int) -> Reading:
     service, _, number = name.rpartition("-")
     work = total(samples, _WORK.get(service, ""))
-    return Reading(pid, _versions(service, int(number), samples, num_agents), work, total(samples, metric_names.ACTOR_UNACKNOWLEDGED.name))
+    return Reading(
+        pid, _versions(service, int(number), samples, num_agents), work, total(samples, unroll_metrics.ACTOR_UNACKNOWLEDGED.name)
+    )
 
 
 def _versions(service: str, number: int, samples: Samples, num_agents: int) -> dict[int, Version]:
     if num_agents > 1 and service == "paramserver":
-        names = (metric_names.PARAMSERVER_AGENT_LINEAGE.name, metric_names.PARAMSERVER_AGENT_UPDATES.name)
+        names = (weight_metrics.PARAMSERVER_AGENT_LINEAGE.name, weight_metrics.PARAMSERVER_AGENT_UPDATES.name)
         return {agent: _pair(total(samples, name, agent=str(agent)) for name in names) for agent in range(num_agents)}
     if num_agents > 1 and service != "learner":
         return {}
-    version = _pair(total(samples, name) for name in (metric_names.WEIGHTS_LINEAGE.name, metric_names.WEIGHTS_UPDATES.name))
+    version = _pair(total(samples, name) for name in (metrics.WEIGHTS_LINEAGE.name, metrics.WEIGHTS_UPDATES.name))
     return {number if num_agents > 1 else 0: version}
 
 

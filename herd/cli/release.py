@@ -13,7 +13,7 @@ from herd.cli.options import CommandError
 from herd.cli.preflight import require
 from herd.config.run import StopSettings
 from herd.launch.readings import ChildState, Readings
-from herd.telemetry import metric_names as names
+from herd.telemetry import metrics
 from herd.telemetry.scrape import ScrapeError, parse
 from herd.topology import COMPONENT_NAMES
 from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot
@@ -138,7 +138,7 @@ def _read(cluster: Cluster, pods: Sequence[Pod], agents: dict[str, int]) -> tupl
             problems[pod.name] = str(error)
     points: list[dict[str, float]] = [{} for _ in range(max(agents.values(), default=0) + 1)]
     for child, agent in agents.items():
-        updates = samples.get(child, {}).get((names.WEIGHTS_UPDATES.name, ()), math.nan)
+        updates = samples.get(child, {}).get((metrics.WEIGHTS_UPDATES.name, ()), math.nan)
         if not math.isnan(updates):
             points[agent]["learner_updates"] = max(updates, points[agent].get("learner_updates", 0.0))
     notes = [

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from herd.files import read_json
+from herd.protocols import catalogue
+from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.run.journals import newest_point
 from herd.run.paths import PROCESSES
 from herd.run.processes import metrics_address
 from herd.service.host import OtherPrograms
-from herd.telemetry import metric_names
+from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 
 if TYPE_CHECKING:
@@ -26,26 +29,26 @@ _MACHINE_SECONDS = 10.0
 _TIMEOUT_SECONDS = 0.5
 """Timeout. Localhost answers in milliseconds, but a learner in a long operation may hold the interpreter for tenths of a second."""
 
-_WORK = {str(service): metric.name for service, metric in metric_names.WORK_DONE.items()}
+_WORK = {str(service): metric.name for service, metric in catalogue.WORK_DONE.items()}
 _READ = (
-    *metric_names.WORK_DONE.values(),
-    metric_names.ACTOR_BLOCKED,
-    metric_names.ACTOR_WEIGHTS_WAIT,
-    metric_names.CHECKPOINT_FAILURES,
-    metric_names.EPISODES,
-    metric_names.EPISODE_RETURN,
-    metric_names.HEARTBEAT_AGE,
-    metric_names.HUMAN_NORMALISED,
-    metric_names.LEARNER_ENV_FRAMES,
-    metric_names.LEARNER_STARVED,
-    metric_names.POLICY_LAG,
-    metric_names.PROCESS_CPU,
-    metric_names.PROCESS_RESIDENT_MEMORY,
-    metric_names.QUEUE_CAPACITY,
-    metric_names.QUEUE_DEPTH,
-    metric_names.TASK_ENV_FRAMES,
-    metric_names.WEIGHTS_UPDATES,
-    metric_names.WRITE_FAILURES,
+    *catalogue.WORK_DONE.values(),
+    unroll_metrics.ACTOR_BLOCKED,
+    unroll_metrics.ACTOR_WEIGHTS_WAIT,
+    training_metrics.CHECKPOINT_FAILURES,
+    training_metrics.EPISODES,
+    training_metrics.EPISODE_RETURN,
+    metrics.HEARTBEAT_AGE,
+    training_metrics.HUMAN_NORMALISED,
+    training_metrics.LEARNER_ENV_FRAMES,
+    training_metrics.LEARNER_STARVED,
+    unroll_metrics.POLICY_LAG,
+    metrics.PROCESS_CPU,
+    metrics.PROCESS_RESIDENT_MEMORY,
+    unroll_metrics.QUEUE_CAPACITY,
+    unroll_metrics.QUEUE_DEPTH,
+    training_metrics.TASK_ENV_FRAMES,
+    metrics.WEIGHTS_UPDATES,
+    training_metrics.WRITE_FAILURES,
 )
 """What restarts and views need. The 7,642 series of a bandit with 57 tasks would take 44 ms of its only thread at every scrape."""
 
@@ -89,13 +92,13 @@ def work_done(child: str, samples: Samples) -> float:
 
 def trains(readings: Readings, child: str) -> bool:
     """Return whether a learner has trained since its process started."""
-    return total(readings.samples.get(child, {}), metric_names.LEARNER_ENV_FRAMES.name) > 0
+    return total(readings.samples.get(child, {}), training_metrics.LEARNER_ENV_FRAMES.name) > 0
 
 
 def read(
     run_dir: Path,
     pids: Mapping[str, int],
-    scrape_endpoint: Callable[[str, float, Sequence[metric_names.Metric]], Samples] = scrape,
+    scrape_endpoint: Callable[[str, float, Sequence[metrics.Metric]], Samples] = scrape,
     agent_directories: Sequence[Path] | None = None,
 ) -> Readings:
     """Scrape every child in ``pids`` that announced itself with this process id, and read the newest point of each agent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.telemetry import metric_names as names
+from herd.telemetry import metrics as names
 
 if TYPE_CHECKING:
     from herd.telemetry import Telemetry

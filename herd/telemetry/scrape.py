@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from herd.telemetry import metric_names as names
+    from herd.telemetry.metrics import Metric
 
 MAX_EXPOSITION_BYTES = 8 << 20
 """Size limit of a page. A learner with 57 tasks exports about 40 kB."""
@@ -29,7 +29,7 @@ class ScrapeError(OSError):
     """The endpoint did not answer with metrics; one line that names the address."""
 
 
-def scrape(url: str, timeout: float = 2.0, metrics: Iterable[names.Metric] = ()) -> Samples:
+def scrape(url: str, timeout: float = 2.0, metrics: Iterable[Metric] = ()) -> Samples:
     """Return the samples at ``url`` (``http://host:port/metrics``), by name and sorted (label, value) pairs.
 
     ``timeout``: seconds of silence. ``metrics``: only these are read; empty: all. Counters carry their ``_total`` names, histograms come

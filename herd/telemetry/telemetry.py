@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from herd.telemetry import metric_names as names
+from herd.telemetry import metrics as names
 from herd.telemetry.http_endpoint import HttpEndpoint, Reply
 from herd.telemetry.logs import warn_limited
 

@@ -6,7 +6,9 @@ import math
 from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from herd.telemetry import metric_names as names
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, total
 from herd.view.health import health_warnings
 from herd.view.series import Rate, ReturnHistory
@@ -28,7 +30,7 @@ _KEPT_TO_THE_END = (
     "blocked_share",
     "weights_wait_share",
 )
-_FAILED_WRITES = (names.CHECKPOINT_FAILURES, names.WRITE_FAILURES)
+_FAILED_WRITES = (training_metrics.CHECKPOINT_FAILURES, training_metrics.WRITE_FAILURES)
 _LONGEST_SILENCE_SECONDS = 15.0
 """Time without an answer after which a running process is shown as hanging. A busy machine delays answers by seconds."""
 _MOST_NAMES = 3
@@ -156,10 +158,10 @@ class SnapshotMaker:
         return replace(snapshot, phase=stopping, **self._known)
 
     def _phase(self, readings: Readings, children: Sequence[ChildState], learner: str) -> str:
-        self._has_trained |= total(readings.samples.get(learner, {}), names.LEARNER_ENV_FRAMES.name) > 0
+        self._has_trained |= total(readings.samples.get(learner, {}), training_metrics.LEARNER_ENV_FRAMES.name) > 0
         if self._has_trained or not any(child.state == "running" for child in children):  # or they are pods, whose states are others
             return ""
-        waiting = _gauge(readings, learner, names.QUEUE_DEPTH.name)
+        waiting = _gauge(readings, learner, unroll_metrics.QUEUE_DEPTH.name)
         return start_phase(children, readings.samples, has_unrolls=bool(waiting))
 
     def _of_this_moment(
@@ -169,7 +171,7 @@ class SnapshotMaker:
         learner, readings = _LEARNER, _with_all_shards(readings, shards)
         actors = [child.name for child in children if child.name.startswith("actor")]
         env_frames = self._env_frames(readings, learner)
-        rate = self._rate(readings, learner, names.LEARNER_ENV_FRAMES.name)
+        rate = self._rate(readings, learner, training_metrics.LEARNER_ENV_FRAMES.name)
         progress, eta = _progress(self.stop, env_frames, rate, elapsed_seconds if trained_seconds is None else trained_seconds)
         point = readings.point
         self._add_returns(point)
@@ -180,17 +182,17 @@ class SnapshotMaker:
             frames_per_second=rate,
             learner_updates=point.get("learner_updates"),
             policy_lag=self._policy_lag(readings, learner),
-            queue_unrolls=_gauge(readings, learner, names.QUEUE_DEPTH.name),
-            queue_capacity=_gauge(readings, learner, names.QUEUE_CAPACITY.name),
+            queue_unrolls=_gauge(readings, learner, unroll_metrics.QUEUE_DEPTH.name),
+            queue_capacity=_gauge(readings, learner, unroll_metrics.QUEUE_CAPACITY.name),
             # All shards wait for the shard that starves most.
-            starved_share=max(map(_share, self._rates_of(readings, shards, names.LEARNER_STARVED.name)), default=None),
-            blocked_share=self._mean_share(readings, actors, names.ACTOR_BLOCKED.name),
-            weights_wait_share=self._mean_share(readings, actors, names.ACTOR_WEIGHTS_WAIT.name),
+            starved_share=max(map(_share, self._rates_of(readings, shards, training_metrics.LEARNER_STARVED.name)), default=None),
+            blocked_share=self._mean_share(readings, actors, unroll_metrics.ACTOR_BLOCKED.name),
+            weights_wait_share=self._mean_share(readings, actors, unroll_metrics.ACTOR_WEIGHTS_WAIT.name),
             progress=progress,
             eta_seconds=eta,
             tasks=tuple(self._with_history(row) for row in _tasks(readings, learner)),
             children=tuple(self._row(readings, child) for child in children),
-            human_normalised=_gauge(readings, learner, names.HUMAN_NORMALISED.name),
+            human_normalised=_gauge(readings, learner, training_metrics.HUMAN_NORMALISED.name),
             troubles=self._troubles(readings, children, learner),
             warnings=health_warnings(point),
             entropy=entropy if isinstance(entropy, int | float) else None,
@@ -217,7 +219,7 @@ class SnapshotMaker:
         """Return the frames of the whole run: those of the newest point, plus the growth of the learner's counter since."""
         if learner in readings.samples:
             # A missing value (a failed scrape) is not 0: the counter would seem to restart, and then jump by the whole session.
-            self._frames_counter = total(readings.samples[learner], names.LEARNER_ENV_FRAMES.name)
+            self._frames_counter = total(readings.samples[learner], training_metrics.LEARNER_ENV_FRAMES.name)
         counter = self._frames_counter
         frames = float(readings.point.get("env_frames") or 0)
         if frames != self._point_frames or counter < self._counter_at_point:
@@ -225,8 +227,8 @@ class SnapshotMaker:
         return self._point_frames + counter - self._counter_at_point
 
     def _policy_lag(self, readings: Readings, learner: str) -> float | None:
-        lags = self._rate(readings, learner, f"{names.POLICY_LAG.name}_sum")
-        unrolls = self._rate(readings, learner, f"{names.POLICY_LAG.name}_count")
+        lags = self._rate(readings, learner, f"{unroll_metrics.POLICY_LAG.name}_sum")
+        unrolls = self._rate(readings, learner, f"{unroll_metrics.POLICY_LAG.name}_count")
         return lags / unrolls if lags is not None and unrolls else None
 
     def _row(self, readings: Readings, child: ChildState) -> ChildRow:
@@ -234,9 +236,9 @@ class SnapshotMaker:
             name=child.name,
             state="hanging" if self._hangs(readings, child) else child.state,
             restarts=child.restarts,
-            resident_bytes=_gauge(readings, child.name, names.PROCESS_RESIDENT_MEMORY.name),
-            cpu_cores=self._rate(readings, child.name, names.PROCESS_CPU.name),
-            weights_updates=_gauge(readings, child.name, names.WEIGHTS_UPDATES.name),
+            resident_bytes=_gauge(readings, child.name, metrics.PROCESS_RESIDENT_MEMORY.name),
+            cpu_cores=self._rate(readings, child.name, metrics.PROCESS_CPU.name),
+            weights_updates=_gauge(readings, child.name, metrics.WEIGHTS_UPDATES.name),
         )
 
     def _troubles(self, readings: Readings, children: Sequence[ChildState], learner: str) -> tuple[str, ...]:
@@ -254,7 +256,7 @@ class SnapshotMaker:
             silent = readings.at - self._answered.get((child.name, child.pid), math.inf)
             return f"has not answered for {silent:.0f} s" if silent > _LONGEST_SILENCE_SECONDS else None
         self._answered[child.name, child.pid] = readings.at
-        age = _gauge(readings, child.name, names.HEARTBEAT_AGE.name)
+        age = _gauge(readings, child.name, metrics.HEARTBEAT_AGE.name)
         return "hangs: its main loop has been silent for longer than it may be" if age is not None and age > 1.0 else None
 
     def _rates_of(self, readings: Readings, children: Sequence[str], metric: str) -> list[float]:
@@ -370,7 +372,7 @@ def _with_all_shards(readings: Readings, shards: Sequence[str]) -> Readings:
     for each in samples:
         for key, value in each.items():
             # Mean returns cannot be added: those of one shard are used for all.
-            sums[key] = value if key[0] == names.EPISODE_RETURN.name else sums.get(key, 0.0) + value
+            sums[key] = value if key[0] == training_metrics.EPISODE_RETURN.name else sums.get(key, 0.0) + value
     return replace(readings, samples={**readings.samples, _LEARNER: sums})
 
 
@@ -387,17 +389,17 @@ def _gauge(readings: Readings, child: str, metric: str) -> float | None:
 def _tasks(readings: Readings, learner: str) -> tuple[TaskRow, ...]:
     """Return the tasks from the learner's metrics, or from the newest point while it does not answer."""
     samples = readings.samples.get(learner, {})
-    live = {dict(labels)["task"]: value for (name, labels), value in samples.items() if name == names.EPISODE_RETURN.name}
+    live = {dict(labels)["task"]: value for (name, labels), value in samples.items() if name == training_metrics.EPISODE_RETURN.name}
     logged: Mapping[str, Mapping[str, float | None]] = readings.point.get("tasks") or {}
     rows = []
     for task in dict.fromkeys([*logged, *live]):
         known = logged.get(task, {})
         episode_return = live.get(task, known.get("episode_return_mean_100"))
-        episodes = max(int(total(samples, names.EPISODES.name, task=task)), int(known.get("episodes") or 0))
+        episodes = max(int(total(samples, training_metrics.EPISODES.name, task=task)), int(known.get("episodes") or 0))
         missing = episode_return is None or math.isnan(episode_return) or episodes == 0
         env_frames = known.get("env_frames")
         if env_frames is None and samples:
-            env_frames = total(samples, names.TASK_ENV_FRAMES.name, task=task)
+            env_frames = total(samples, training_metrics.TASK_ENV_FRAMES.name, task=task)
         rows.append(TaskRow(task, episodes, None if missing else episode_return, env_frames, known.get("human_normalised")))
     return tuple(rows)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from herd_actor.meters import Meters
 
-from herd.telemetry import Telemetry, metric_names
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.telemetry import Telemetry, metrics
 
 
 @dataclass
@@ -25,8 +26,8 @@ def test_messages_are_exported_as_unrolls() -> None:
     telemetry = Telemetry("actor", "run")
     Meters(telemetry).watch(Client(), num_environments=16)  # type: ignore[arg-type]
     lines = telemetry.exposition().decode().splitlines()
-    assert f"{metric_names.ACTOR_UNACKNOWLEDGED.name} 32.0" in lines
-    assert f"{metric_names.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
+    assert f"{unroll_metrics.ACTOR_UNACKNOWLEDGED.name} 32.0" in lines
+    assert f"{unroll_metrics.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
 
 
 def test_counters_add_up_over_successive_clients() -> None:
@@ -37,6 +38,6 @@ def test_counters_add_up_over_successive_clients() -> None:
         meters.watch(client, num_environments=16)  # type: ignore[arg-type]
     second.bytes_in = 7
     lines = telemetry.exposition().decode().splitlines()
-    assert f'{metric_names.BYTES_IN.name}{{stream="unrolls"}} 107.0' in lines
-    assert f"{metric_names.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
-    assert f"{metric_names.ACTOR_UNACKNOWLEDGED.name} 16.0" in lines
+    assert f'{metrics.BYTES_IN.name}{{stream="unrolls"}} 107.0' in lines
+    assert f"{unroll_metrics.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
+    assert f"{unroll_metrics.ACTOR_UNACKNOWLEDGED.name} 16.0" in lines

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.inference import RoundTrips, row
+from herd.protocols.inference import metrics as inference_metrics
 from herd.telemetry import Telemetry
-from herd.telemetry import metric_names as names
 
 
 def test_ratios_are_computed_within_pairs_and_others_are_medians() -> None:
@@ -33,7 +33,7 @@ def test_round_trips_of_all_actors_are_combined(tmp_path: Path) -> None:
             telemetry = Telemetry("actor", "run")
             telemetries.append(telemetry)
             for each in seconds:
-                telemetry.histogram(names.ACTOR_ROUND_TRIP).observe(each)
+                telemetry.histogram(inference_metrics.ACTOR_ROUND_TRIP).observe(each)
             port = telemetry.serve("127.0.0.1", 0)
             (tmp_path / "processes" / f"{name}.json").write_text(json.dumps({"metrics_port": port}))
         round_trips.look(tmp_path)

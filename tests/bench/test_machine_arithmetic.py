@@ -32,7 +32,7 @@ from herd.config.services import ActorSettings, LearnerSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays, read_arrays
-from herd.telemetry.metric_names import PHASES
+from herd.telemetry.training import PHASES
 from herd.training.batch import TrainBatch
 from herd.training.trainer import Launched, Trainer
 

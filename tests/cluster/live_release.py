@@ -16,7 +16,8 @@ from kubernetes.client.exceptions import ApiException
 
 from herd.kube.cluster import Cluster, KubeError
 from herd.kube.pods import RELEASE_LABEL, Pod
-from herd.telemetry import metric_names as names
+from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, parse, total
 from tests.cluster.cluster_settings import ClusterSettings
 
@@ -89,8 +90,8 @@ class LiveRelease:
     def version(self) -> tuple[float, float]:
         """Lineage and learner updates of the weights that the root holds. It must never go back."""
         (samples,) = self.samples("paramserver").values()
-        held = (samples.get((names.WEIGHTS_LINEAGE.name, ()), math.nan), samples.get((names.WEIGHTS_UPDATES.name, ()), math.nan))
-        if math.isnan(samples.get((names.WEIGHTS_AGE.name, ()), math.nan)):
+        held = (samples.get((metrics.WEIGHTS_LINEAGE.name, ()), math.nan), samples.get((metrics.WEIGHTS_UPDATES.name, ()), math.nan))
+        if math.isnan(samples.get((metrics.WEIGHTS_AGE.name, ()), math.nan)):
             return (0.0, 0.0)  # the server restarted and holds no weights yet
         assert held >= self._greatest
         self._greatest = held
@@ -135,7 +136,7 @@ class LiveRelease:
 
     def until_training(self) -> None:
         """Wait until every agent has trained on more frames and, in a run with one agent, the root holds newer weights."""
-        self.until_grown("learner", names.LEARNER_ENV_FRAMES.name)
+        self.until_grown("learner", training_metrics.LEARNER_ENV_FRAMES.name)
         if self.settings.run == "dice":
             before = self._greatest
             self.until("newer weights", self.version, lambda now: now > before)

@@ -12,7 +12,11 @@ import sys
 
 import pytest
 
-from herd.telemetry import metric_names as names
+from herd.protocols.bandit import metrics as bandit_metrics
+from herd.protocols.population import metrics as population_metrics
+from herd.protocols.replay import metrics as replay_metrics
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.telemetry import training as training_metrics
 from tests.cluster.cluster_settings import ACTORS, AGENTS, LEARNING_RATE, OTHER_LEARNING_RATE, REPOSITORY
 from tests.cluster.live_release import NAME, HelmError, LiveRelease
 
@@ -21,7 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
 
 
 def learning_rates(live: LiveRelease) -> set[float]:
-    return {round(rate / live.settings.shards, 6) for rate in live.sums("learner", names.LEARNING_RATE.name).values()}
+    return {round(rate / live.settings.shards, 6) for rate in live.sums("learner", training_metrics.LEARNING_RATE.name).values()}
 
 
 def test_every_component_becomes_ready(live: LiveRelease) -> None:
@@ -34,15 +38,17 @@ def test_every_component_becomes_ready(live: LiveRelease) -> None:
 
 def test_every_agent_learns_and_every_service_works(live: LiveRelease) -> None:
     live.until_training()
-    live.until("a checkpoint", lambda: live.sums("learner", names.CHECKPOINT_UPDATES.name), lambda found: min(found.values()) > 0)
+    live.until(
+        "a checkpoint", lambda: live.sums("learner", training_metrics.CHECKPOINT_UPDATES.name), lambda found: min(found.values()) > 0
+    )
     component, metric = {
-        "dice": ("bandit", names.BANDIT_REPORTS.name),
-        "agents": ("replay", names.REPLAY_INSERTED_EPISODES.name),
-        "population": ("population", names.POPULATION_DECISIONS.name),
+        "dice": ("bandit", bandit_metrics.BANDIT_REPORTS.name),
+        "agents": ("replay", replay_metrics.REPLAY_INSERTED_EPISODES.name),
+        "population": ("population", population_metrics.POPULATION_DECISIONS.name),
     }[live.settings.run]
     live.until_grown(component, metric)
     if live.settings.run == "agents":
-        live.until_grown("learner", names.UNROLLS_REPLAYED.name)
+        live.until_grown("learner", unroll_metrics.UNROLLS_REPLAYED.name)
 
 
 def test_status_shows_the_release(live: LiveRelease) -> None:
@@ -77,7 +83,7 @@ def test_training_continues_after_a_pod_is_killed(live: LiveRelease, component: 
 def test_training_continues_after_a_learner_is_killed(live: LiveRelease) -> None:
     actors = live.starts("actor")
     others = {pod.uid for pod in live.pods("learner") if pod.agent != 0}
-    checkpoint = max(live.sums("learner", names.CHECKPOINT_UPDATES.name).values())
+    checkpoint = max(live.sums("learner", training_metrics.CHECKPOINT_UPDATES.name).values())
     lineage, _ = live.version() if live.settings.run == "dice" else (0.0, 0.0)
     live.kill("learner")
     live.until_training()

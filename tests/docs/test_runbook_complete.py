@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from herd.telemetry.metric_names import CATALOGUE, Metric
+from herd.protocols.catalogue import CATALOGUE
+from herd.telemetry.metrics import Metric
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")

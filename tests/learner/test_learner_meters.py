@@ -15,9 +15,11 @@ from herd_learner.record.statistics import RunStatistics
 
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
+from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.run.journals import METRICS
 from herd.run.paths import REPORT
-from herd.telemetry import metric_names as names
+from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.telemetry import Telemetry
 from herd.training.diagnostics import Health, LayerUnits
 from herd.training.metrics import Measured
@@ -49,32 +51,32 @@ def test_all_measures_of_a_loss_are_exported_and_terms_are_weighted(telemetry: T
         "surprise": Measured(0.9),
     }
     meters.update_arrived(UpdateStatistics(losses, gradient_norm=2.0, is_finite=True))
-    assert exported(telemetry, names.LOSS.name) == {
+    assert exported(telemetry, training_metrics.LOSS.name) == {
         '{term="total"}': 4.985,
         '{term="mine"}': 2.0,
         '{term="entropy"}': pytest.approx(-0.015),
     }
-    assert exported(telemetry, names.LEARNER_METRIC.name) == {f'{{name="{name}"}}': value for name, (value, _) in losses.items()}
+    assert exported(telemetry, training_metrics.LEARNER_METRIC.name) == {f'{{name="{name}"}}': value for name, (value, _) in losses.items()}
 
 
 def test_health_is_exported_with_unknown_values_as_nan(telemetry: Telemetry, meters: Meters) -> None:
     meters.update_arrived(UpdateStatistics({}, gradient_norm=2.0, is_finite=True, is_clipped=True))
-    assert exported(telemetry, names.UPDATES_CLIPPED.name) == {"": 1.0}
-    assert exported(telemetry, names.LAYER_DEAD.name) == {}
+    assert exported(telemetry, training_metrics.UPDATES_CLIPPED.name) == {"": 1.0}
+    assert exported(telemetry, training_metrics.LAYER_DEAD.name) == {}
     layers = (LayerUnits("filters", 16, 4, 8), LayerUnits("units", 256, 64, 0))
     meters.update_arrived(UpdateStatistics({}, 2.0, is_finite=True, health=Health(0.01, 0.75, None, layers)))
-    assert exported(telemetry, names.UPDATES_CLIPPED.name) == {"": 1.0}
-    assert exported(telemetry, names.UPDATE_KL.name) == {"": 0.01}
-    assert exported(telemetry, names.EFFECTIVE_SAMPLE_SIZE.name) == {"": 0.75}
-    assert math.isnan(exported(telemetry, names.EXPLAINED_VARIANCE.name)[""])
-    assert exported(telemetry, names.LAYER_DEAD.name) == {'{layer="1"}': 0.25, '{layer="2"}': 0.25}
-    assert exported(telemetry, names.LAYER_ALWAYS_ON.name) == {'{layer="1"}': 0.5, '{layer="2"}': 0.0}
+    assert exported(telemetry, training_metrics.UPDATES_CLIPPED.name) == {"": 1.0}
+    assert exported(telemetry, training_metrics.UPDATE_KL.name) == {"": 0.01}
+    assert exported(telemetry, training_metrics.EFFECTIVE_SAMPLE_SIZE.name) == {"": 0.75}
+    assert math.isnan(exported(telemetry, training_metrics.EXPLAINED_VARIANCE.name)[""])
+    assert exported(telemetry, training_metrics.LAYER_DEAD.name) == {'{layer="1"}': 0.25, '{layer="2"}': 0.25}
+    assert exported(telemetry, training_metrics.LAYER_ALWAYS_ON.name) == {'{layer="1"}': 0.5, '{layer="2"}': 0.0}
 
 
 def test_failed_file_writes_are_counted(telemetry: Telemetry, meters: Meters) -> None:
     for file in (METRICS, METRICS, REPORT):
         meters.write_failed(file)
-    counted = exported(telemetry, names.WRITE_FAILURES.name)
+    counted = exported(telemetry, training_metrics.WRITE_FAILURES.name)
     assert counted == {'{file="metrics.jsonl"}': 2.0, '{file="report.json"}': 1.0, '{file="lineage.json"}': 0.0}
 
 
@@ -82,13 +84,13 @@ def test_failed_file_writes_are_counted(telemetry: Telemetry, meters: Meters) ->
 def test_counters_used_by_alerts_start_at_0(telemetry: Telemetry) -> None:
     IntakeMeters(telemetry, Ledger(), UnrollQueue())
     for metric in (
-        names.UPDATES_SKIPPED,
-        names.CHECKPOINTS_WRITTEN,
-        names.CHECKPOINT_FAILURES,
-        names.WRITE_FAILURES,
-        names.MALFORMED_MESSAGES,
-        names.REFUSED_MESSAGES,
-        names.UNROLLS_DROPPED,
+        training_metrics.UPDATES_SKIPPED,
+        training_metrics.CHECKPOINTS_WRITTEN,
+        training_metrics.CHECKPOINT_FAILURES,
+        training_metrics.WRITE_FAILURES,
+        metrics.MALFORMED_MESSAGES,
+        metrics.REFUSED_MESSAGES,
+        unroll_metrics.UNROLLS_DROPPED,
     ):
         assert list(exported(telemetry, metric.name).values()) == [0.0] * max(1, len(metric.values)), metric.name
 
@@ -98,23 +100,23 @@ def test_frame_counters_start_at_0_in_every_process(telemetry: Telemetry) -> Non
     before = Frames(5_000_000, 4_000_000, 200, Counter({STALE: 999_000, LEARNER_RESTART: 800}))
     ledger = Ledger(LedgerSnapshot(before, {0: Frames(1_000, 400, 200, Counter({STALE: 400}))}))
     IntakeMeters(telemetry, ledger, UnrollQueue())
-    assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 0.0}
+    assert exported(telemetry, unroll_metrics.FRAMES_GENERATED.name) == {"": 0.0}
     # This start lost them, so this process counts them.
     lost = {'{reason="stale"}': 0.0, '{reason="malformed"}': 0.0, '{reason="learner_restart"}': 200.0, '{reason="other"}': 0.0}
-    assert exported(telemetry, names.FRAMES_DROPPED.name) == lost
+    assert exported(telemetry, unroll_metrics.FRAMES_DROPPED.name) == lost
     ledger.receive((0, 1), sequence=1, generated=80, frames={0: 60, 1: 20})
     ledger.receive((0, 1), sequence=2, generated=160, frames={1: 80})
     ledger.drop(STALE, {0: 60, 1: 20})
-    assert exported(telemetry, names.FRAMES_GENERATED.name) == {"": 160.0}
-    assert exported(telemetry, names.FRAMES_DROPPED.name) == {**lost, '{reason="stale"}': 80.0}
-    assert exported(telemetry, names.FRAMES_IN_FLIGHT.name) == {"": 80.0}
+    assert exported(telemetry, unroll_metrics.FRAMES_GENERATED.name) == {"": 160.0}
+    assert exported(telemetry, unroll_metrics.FRAMES_DROPPED.name) == {**lost, '{reason="stale"}': 80.0}
+    assert exported(telemetry, unroll_metrics.FRAMES_IN_FLIGHT.name) == {"": 80.0}
     assert ledger.snapshot().total.generated == 5_000_160  # the ledger itself continues
 
 
 def test_the_end_of_the_run_is_exported(telemetry: Telemetry, meters: Meters) -> None:
-    assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 0.0}
+    assert exported(telemetry, training_metrics.RUN_IS_OVER.name) == {"": 0.0}
     meters.run_is_over()
-    assert exported(telemetry, names.RUN_IS_OVER.name) == {"": 1.0}
+    assert exported(telemetry, training_metrics.RUN_IS_OVER.name) == {"": 1.0}
 
 
 def test_skipped_updates_are_counted(telemetry: Telemetry, meters: Meters) -> None:
@@ -122,23 +124,23 @@ def test_skipped_updates_are_counted(telemetry: Telemetry, meters: Meters) -> No
     for is_finite in (True, False, False):
         meters.updated(1e-3)
         meters.update_arrived(UpdateStatistics(losses, gradient_norm=1.0, is_finite=is_finite))
-    assert exported(telemetry, names.UPDATES_SKIPPED.name) == {"": 2.0}
-    assert exported(telemetry, names.LEARNER_UPDATES.name) == {"": 3.0}
+    assert exported(telemetry, training_metrics.UPDATES_SKIPPED.name) == {"": 2.0}
+    assert exported(telemetry, training_metrics.LEARNER_UPDATES.name) == {"": 3.0}
 
 
 def test_the_restored_checkpoint_counts_until_a_newer_is_written(telemetry: Telemetry, meters: Meters) -> None:
     meters.checkpoint_restored(70)
-    assert exported(telemetry, names.CHECKPOINT_UPDATES.name) == {"": 70.0}
+    assert exported(telemetry, training_metrics.CHECKPOINT_UPDATES.name) == {"": 70.0}
     meters.checkpoint_written(90)
-    assert exported(telemetry, names.CHECKPOINT_UPDATES.name) == {"": 90.0}
-    assert exported(telemetry, names.CHECKPOINTS_WRITTEN.name) == {"": 1.0}
+    assert exported(telemetry, training_metrics.CHECKPOINT_UPDATES.name) == {"": 90.0}
+    assert exported(telemetry, training_metrics.CHECKPOINTS_WRITTEN.name) == {"": 1.0}
 
 
 def test_the_human_normalised_score_is_exported_once_known(telemetry: Telemetry, meters: Meters) -> None:
     meters.human_normalised(None)
-    assert exported(telemetry, names.HUMAN_NORMALISED.name) == {}
+    assert exported(telemetry, training_metrics.HUMAN_NORMALISED.name) == {}
     meters.human_normalised(-0.25)
-    assert exported(telemetry, names.HUMAN_NORMALISED.name) == {"": -0.25}
+    assert exported(telemetry, training_metrics.HUMAN_NORMALISED.name) == {"": -0.25}
 
 
 def test_speed_is_measured_from_the_first_update(telemetry: Telemetry, meters: Meters, monkeypatch: pytest.MonkeyPatch) -> None:

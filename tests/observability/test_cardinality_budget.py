@@ -7,7 +7,8 @@ import re
 import pytest
 
 from herd.config.addresses import ServiceName
-from herd.telemetry import metric_names as names
+from herd.protocols import catalogue
+from herd.telemetry import metrics
 from herd.telemetry.telemetry import Telemetry
 from tests.observability.generated import recorded
 
@@ -28,7 +29,13 @@ TILES = [str(number) for number in range(39)]
 ADDED_BY_PROMETHEUS = 5
 """Series per target: up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling, scrape_series_added."""
 TARGET_LABELS = {"job", "instance", "namespace", "release", "component", "pod"}
-EXPORTED_BY_TELEMETRY = {names.PROCESS_INFO, names.PROCESS_RESIDENT_MEMORY, names.PROCESS_CPU, names.HEARTBEAT_AGE, names.WEIGHTS_AGE}
+EXPORTED_BY_TELEMETRY = {
+    metrics.PROCESS_INFO,
+    metrics.PROCESS_RESIDENT_MEMORY,
+    metrics.PROCESS_CPU,
+    metrics.HEARTBEAT_AGE,
+    metrics.WEIGHTS_AGE,
+}
 STATISTICS = ["mean", "median", "mean_capped", "interquartile_mean", "saber_mean", "saber_median"]
 """Statistics of human-normalised scores."""
 SETTINGS = [f"section.setting_{number}" for number in range(4)]
@@ -48,15 +55,15 @@ OPEN_LABELS = {
 def exposition(service: ServiceName) -> list[str]:
     """Every series that a process of this service can ever have."""
     telemetry = Telemetry(service, "run")
-    make = {names.CounterMetric: telemetry.counter, names.GaugeMetric: telemetry.gauge, names.HistogramMetric: telemetry.histogram}
-    for metric in names.CATALOGUE:
+    make = {metrics.CounterMetric: telemetry.counter, metrics.GaugeMetric: telemetry.gauge, metrics.HistogramMetric: telemetry.histogram}
+    for metric in catalogue.CATALOGUE:
         if service in metric.services and metric not in EXPORTED_BY_TELEMETRY:
             for labels in label_values(metric):
                 make[type(metric)](metric, **labels)  # type: ignore[operator]
     return [line for line in telemetry.exposition().decode().splitlines() if not line.startswith("#")]
 
 
-def label_values(metric: names.Metric) -> list[dict[str, str]]:
+def label_values(metric: metrics.Metric) -> list[dict[str, str]]:
     combinations: list[dict[str, str]] = [{}]
     for label in metric.labels:
         values = list(metric.values) or OPEN_LABELS[label]
@@ -67,7 +74,7 @@ def label_values(metric: names.Metric) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def series() -> dict[str, int]:
     """Number of series of one process of each service."""
-    return {service: len(exposition(service)) for service in names.EVERY_SERVICE}
+    return {service: len(exposition(service)) for service in metrics.EVERY_SERVICE}
 
 
 def test_an_actor_stays_within_its_series_budget(series: dict[str, int]) -> None:
@@ -94,16 +101,16 @@ def test_the_series_of_4000_actors_fit_a_small_prometheus(series: dict[str, int]
     assert series["population"] < 50  # plus six for each member after the first: docs/metrics.md
 
 
-@pytest.mark.parametrize("service", names.EVERY_SERVICE)
+@pytest.mark.parametrize("service", metrics.EVERY_SERVICE)
 def test_series_do_not_repeat_labels_of_their_target(service: ServiceName) -> None:
     labels = {label for line in exposition(service) for label in re.findall(r'[{,](\w+)="', line)}
     assert labels & TARGET_LABELS == set()
 
 
 def test_only_known_labels_have_open_values() -> None:
-    for metric in names.CATALOGUE:
+    for metric in catalogue.CATALOGUE:
         if not metric.values:
-            assert set(metric.labels) <= OPEN_LABELS.keys() or metric is names.PROCESS_INFO
+            assert set(metric.labels) <= OPEN_LABELS.keys() or metric is metrics.PROCESS_INFO
 
 
 def test_recording_rules_aggregate_over_actors() -> None:

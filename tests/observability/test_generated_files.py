@@ -9,7 +9,8 @@ from collections import Counter
 import promql_parser
 import pytest
 
-from herd.telemetry.metric_names import CATALOGUE, CounterMetric, HistogramMetric
+from herd.protocols.catalogue import CATALOGUE
+from herd.telemetry.metrics import CounterMetric, HistogramMetric
 from herd.topology import COMPONENT_NAMES
 from observability.__main__ import FILE
 from observability.dashboard import dashboard_json

@@ -35,7 +35,7 @@ from herd.protocols.weights.messages import (
 )
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Message, Refused
-from herd.telemetry import metric_names as names
+from herd.telemetry import metrics
 from herd.transport import Peer
 from tests.paramserver.asking import CONTRACT, RUN, ask_handler
 from tests.wire.hostile_bytes import mutated_frames
@@ -59,7 +59,7 @@ class Server:
         reply = ask_handler(self.handler, frames, agents=2, peer=Peer(b"stranger"), now=now)
         if reply.message is not None:
             assert WEIGHTS.decode(encode(reply.message)[0]) == reply.message
-            assert reply.label in names.REFUSAL_REASONS
+            assert reply.label in metrics.REFUSAL_REASONS
         return reply
 
     def check(self) -> None:

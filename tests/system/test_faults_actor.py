@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.soak.faults import Fault
 from herd.launch.readings import metrics_url
-from herd.telemetry.metric_names import ACTOR_UNROLLS_RESENT, ACTOR_WEIGHTS_WAIT
+from herd.protocols.unrolls.metrics import ACTOR_UNROLLS_RESENT, ACTOR_WEIGHTS_WAIT
 from herd.telemetry.scrape import scrape, total
 from tests.system.faulty_runs import ENVIRONMENTS, MEGABYTE, FaultyRun
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.soak.faults import Fault
 from herd.launch.readings import metrics_url
-from herd.telemetry import metric_names
+from herd.protocols.inference import metrics as inference_metrics
 from herd.telemetry.scrape import ScrapeError, scrape, total
 from tests.system.faulty_runs import FaultyRun
 
@@ -45,13 +45,13 @@ def test_actors_wait_through_every_fault_of_the_inference_service(tmp_path: Path
 
 def test_actors_act_locally_while_the_inference_service_is_stopped(tmp_path: Path) -> None:
     words = ("--actor.inference_fallback", "local", "--actor.inference_timeout_seconds", "0.3")
-    substituted = metric_names.ACTOR_SUBSTITUTED.name
+    substituted = inference_metrics.ACTOR_SUBSTITUTED.name
     with FaultyRun(tmp_path, *CENTRAL, *RECURRENT, *words) as faulty:
         faulty.survive(Fault("stop", "inference-0", 4.0))
         faulty.until(lambda: _count(faulty, "actor-0", substituted) > 0, "no row was acted on by the actor itself")
-        acted = _count(faulty, "inference-0", metric_names.INFERENCE_STEPS.name)
+        acted = _count(faulty, "inference-0", inference_metrics.INFERENCE_STEPS.name)
         faulty.until(
-            lambda: _count(faulty, "inference-0", metric_names.INFERENCE_STEPS.name) > acted + 5_000, "the service does not act again"
+            lambda: _count(faulty, "inference-0", inference_metrics.INFERENCE_STEPS.name) > acted + 5_000, "the service does not act again"
         )
         report = faulty.finish()
     assert report["accounting"]["dropped"] == {}

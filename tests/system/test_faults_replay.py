@@ -6,7 +6,8 @@ from pathlib import Path
 
 from benchmarks.soak.faults import Fault
 from herd.launch.readings import metrics_url
-from herd.telemetry import metric_names
+from herd.protocols.replay import metrics as replay_metrics
+from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.telemetry.scrape import Samples, ScrapeError, scrape, total
 from tests.system.faulty_runs import FaultyRun
 
@@ -41,7 +42,7 @@ def _replays(faulty: FaultyRun, beyond: float = 0.0) -> float:
 
     def num_replayed() -> float:
         samples = _learner(faulty)
-        return 0.0 if samples is None else total(samples, metric_names.UNROLLS_REPLAYED.name)
+        return 0.0 if samples is None else total(samples, unroll_metrics.UNROLLS_REPLAYED.name)
 
     faulty.until(lambda: num_replayed() > beyond, f"no more than {beyond} unrolls were replayed")
     return num_replayed()
@@ -64,7 +65,7 @@ def test_the_run_survives_every_fault_of_the_replay_service(tmp_path: Path) -> N
             replayed = _replays(faulty, replayed + 200)
         samples = _learner(faulty)
         assert samples is not None
-        assert total(samples, metric_names.REPLAY_TIMEOUTS.name) >= 1
+        assert total(samples, replay_metrics.REPLAY_TIMEOUTS.name) >= 1
         assert faulty.reading("learner-0").pid == learner.pid
         # A learner that restarts begins new episodes.
         faulty.survive(Fault("kill", "learner-0"))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from herd.telemetry import metric_names as names
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.self_test import Reading, judge, main, watch
 from herd.telemetry.telemetry import RUN_IS_OVER, Telemetry
 
@@ -47,9 +48,9 @@ class Time:
 
 def test_flowing_frames_pass_the_self_test(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     (learner, learner_url), (_, other_url) = start("learner"), start("paramserver")
-    frames = learner.counter(names.LEARNER_ENV_FRAMES)
+    frames = learner.counter(training_metrics.LEARNER_ENV_FRAMES)
     frames.inc(1000)
-    learner.gauge(names.CONNECTED_ACTORS).set(3)
+    learner.gauge(unroll_metrics.CONNECTED_ACTORS).set(3)
     time = Time(lambda: None, lambda: frames.inc(500))
     assert watch([learner_url], [other_url], 60.0, clock=time, pause=time.pause)
     lines = capsys.readouterr().out.splitlines()
@@ -60,7 +61,7 @@ def test_flowing_frames_pass_the_self_test(start: Start, capsys: pytest.CaptureF
 
 def test_frames_of_shards_are_added_up(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [start("learner") for _ in range(2)]
-    counters = [telemetry.counter(names.LEARNER_ENV_FRAMES) for telemetry, _ in shards]
+    counters = [telemetry.counter(training_metrics.LEARNER_ENV_FRAMES) for telemetry, _ in shards]
 
     def all_train() -> None:
         for counter in counters:
@@ -74,7 +75,7 @@ def test_frames_of_shards_are_added_up(start: Start, capsys: pytest.CaptureFixtu
 def test_services_that_are_not_ready_are_named_and_awaited(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     (learner, learner_url), (bandit, bandit_url) = start("learner"), start("bandit")
     bandit.set_ready(False, "starting")
-    frames = learner.counter(names.LEARNER_ENV_FRAMES)
+    frames = learner.counter(training_metrics.LEARNER_ENV_FRAMES)
 
     def work() -> None:
         frames.inc(10)

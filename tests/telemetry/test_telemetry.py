@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from herd.telemetry import MetricsEndpointError, Telemetry
-from herd.telemetry import metric_names as names
+from herd.protocols import catalogue
+from herd.protocols.bandit import metrics as bandit_metrics
+from herd.protocols.catalogue import render_reference
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.telemetry import MetricsEndpointError, Telemetry, metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.http_endpoint import HttpEndpoint
 from herd.telemetry.logs import configure_logging
-from herd.telemetry.reference import render_reference
 from herd.telemetry.scrape import ScrapeError, probe, scrape, total
 from tests.clock import Clock
 
@@ -38,16 +41,20 @@ def samples_of(telemetry):
 
 def touch_everything(telemetry, task_names=("pong",)):
     """Create every series that the catalogue defines for this service."""
-    for metric in names.CATALOGUE:
+    for metric in catalogue.CATALOGUE:
         if telemetry.service not in metric.services or metric in {
-            names.PROCESS_INFO,
-            names.PROCESS_RESIDENT_MEMORY,
-            names.PROCESS_CPU,
-            names.HEARTBEAT_AGE,
-            names.WEIGHTS_AGE,
+            metrics.PROCESS_INFO,
+            metrics.PROCESS_RESIDENT_MEMORY,
+            metrics.PROCESS_CPU,
+            metrics.HEARTBEAT_AGE,
+            metrics.WEIGHTS_AGE,
         }:
             continue
-        make = {names.CounterMetric: telemetry.counter, names.GaugeMetric: telemetry.gauge, names.HistogramMetric: telemetry.histogram}
+        make = {
+            metrics.CounterMetric: telemetry.counter,
+            metrics.GaugeMetric: telemetry.gauge,
+            metrics.HistogramMetric: telemetry.histogram,
+        }
         # For any game, the deepest network has 15 layers, and a loss names at most 32 metrics.
         most = min({"layer": 15, "name": 32, "term": 32}.get(label, len(task_names)) for label in metric.labels) if metric.labels else 1
         for value in metric.values or task_names[:most]:
@@ -80,16 +87,16 @@ def test_a_learner_with_57_tasks_stays_small_enough_to_scrape():
     assert 5 * 57 < len(lines) < 500
 
 
-@pytest.mark.parametrize("metric", names.CATALOGUE, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", catalogue.CATALOGUE, ids=lambda metric: metric.name)
 def test_every_catalogue_entry_follows_the_conventions(metric):
     assert re.fullmatch(r"herd_[a-z0-9_]+", metric.name)
-    assert isinstance(metric, names.CounterMetric) == metric.name.endswith("_total")
+    assert isinstance(metric, metrics.CounterMetric) == metric.name.endswith("_total")
     assert metric.unit
     assert metric.help.endswith(".")
     assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "instance"}
     assert "task" not in metric.labels or metric.services in {("learner",), ("bandit",), ("evaluator",)}
     bounded = {"agent", "layer", "name", "setting", "statistic", "task", "term", "tile"}
-    assert metric.values or set(metric.labels) <= bounded or metric is names.PROCESS_INFO
+    assert metric.values or set(metric.labels) <= bounded or metric is metrics.PROCESS_INFO
     if metric.values:
         assert len(metric.labels) == 1
     if metric.unit in {"seconds", "bytes"}:
@@ -97,24 +104,24 @@ def test_every_catalogue_entry_follows_the_conventions(metric):
 
 
 def test_names_are_unique_and_the_catalogue_is_complete():
-    listed = [metric.name for metric in names.CATALOGUE]
+    listed = [metric.name for metric in catalogue.CATALOGUE]
     assert len(set(listed)) == len(listed) > 50
-    assert names.UPDATE_PHASE.values == (
+    assert training_metrics.UPDATE_PHASE.values == (
         *("wait", "agree", "replay", "assemble", "host_to_device", "forward_backward", "optimizer", "publish"),
     )
 
 
 def test_the_reference_page_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "metrics.md"
-    assert page.read_text() == render_reference(), "run python -m herd.telemetry.reference > docs/metrics.md"
-    for metric in names.CATALOGUE:
+    assert page.read_text() == render_reference(), "run python -m herd.protocols.catalogue > docs/metrics.md"
+    for metric in catalogue.CATALOGUE:
         assert render_reference().count(f"| `{metric.name}` |") == 1
 
 
 def test_a_labelled_counter_is_resolved_once_and_counts(learner):
-    stale = learner.counter(names.UNROLLS_DROPPED, reason="stale")
+    stale = learner.counter(unroll_metrics.UNROLLS_DROPPED, reason="stale")
     stale.inc(3)
-    assert learner.counter(names.UNROLLS_DROPPED, reason="stale") is stale
+    assert learner.counter(unroll_metrics.UNROLLS_DROPPED, reason="stale") is stale
     lines = samples_of(learner)
     assert 'herd_learner_unrolls_dropped_total{reason="stale"} 3.0' in lines
     assert 'herd_learner_unrolls_dropped_total{reason="malformed"} 0.0' in lines, "known reasons must exist before their first event"
@@ -122,40 +129,40 @@ def test_a_labelled_counter_is_resolved_once_and_counts(learner):
 
 
 def test_an_unknown_reason_is_counted_as_other(learner):
-    learner.counter(names.MALFORMED_MESSAGES, reason="header")
+    learner.counter(metrics.MALFORMED_MESSAGES, reason="header")
     before = len(samples_of(learner))
     for n in range(100):
-        learner.counter(names.MALFORMED_MESSAGES, reason=f"evil {n}").inc()
+        learner.counter(metrics.MALFORMED_MESSAGES, reason=f"evil {n}").inc()
     assert len(samples_of(learner)) == before
     assert 'herd_wire_malformed_messages_total{reason="other"} 100.0' in samples_of(learner)
 
 
 def test_invalid_requests_for_metrics_are_errors(learner):
     with pytest.raises(ValueError, match="not a metric of the learner"):
-        learner.counter(names.ACTOR_ENV_FRAMES)
+        learner.counter(unroll_metrics.ACTOR_ENV_FRAMES)
     with pytest.raises(ValueError, match="takes the labels"):
-        learner.counter(names.UNROLLS_DROPPED)
+        learner.counter(unroll_metrics.UNROLLS_DROPPED)
     with pytest.raises(ValueError, match="takes the labels"):
-        learner.counter(names.UNROLLS_RECEIVED, reason="stale")
+        learner.counter(unroll_metrics.UNROLLS_RECEIVED, reason="stale")
     with pytest.raises(ValueError, match="phase must be one of"):
-        learner.counter(names.UPDATE_PHASE, phase="coffee")
+        learner.counter(training_metrics.UPDATE_PHASE, phase="coffee")
     with pytest.raises(TypeError, match="is a Gauge"):
-        learner.counter(names.QUEUE_DEPTH)
+        learner.counter(unroll_metrics.QUEUE_DEPTH)
 
 
 def test_a_metric_is_read_from_a_function_or_set_but_not_both(learner):
-    learner.read(names.QUEUE_DEPTH, lambda: 1.0)
+    learner.read(unroll_metrics.QUEUE_DEPTH, lambda: 1.0)
     with pytest.raises(ValueError, match="read from a function"):
-        learner.gauge(names.QUEUE_DEPTH)
-    learner.counter(names.UNROLLS_RECEIVED)
+        learner.gauge(unroll_metrics.QUEUE_DEPTH)
+    learner.counter(unroll_metrics.UNROLLS_RECEIVED)
     with pytest.raises(ValueError, match="set directly"):
-        learner.read(names.UNROLLS_RECEIVED, lambda: 1.0)
+        learner.read(unroll_metrics.UNROLLS_RECEIVED, lambda: 1.0)
 
 
 def test_functions_of_metrics_are_called_at_each_scrape(learner):
     received = {"unrolls": 10, "weights": 1}
-    learner.read(names.BYTES_IN, lambda: received["unrolls"], stream="unrolls")
-    learner.read(names.BYTES_IN, lambda: received["weights"], stream="weights")
+    learner.read(metrics.BYTES_IN, lambda: received["unrolls"], stream="unrolls")
+    learner.read(metrics.BYTES_IN, lambda: received["weights"], stream="weights")
     assert 'herd_wire_received_bytes_total{stream="unrolls"} 10.0' in samples_of(learner)
     received["unrolls"] = 25
     assert 'herd_wire_received_bytes_total{stream="unrolls"} 25.0' in samples_of(learner)
@@ -163,7 +170,7 @@ def test_functions_of_metrics_are_called_at_each_scrape(learner):
 
 
 def test_the_policy_lag_histogram_has_a_bucket_for_lag_0(learner):
-    lag = learner.histogram(names.POLICY_LAG)
+    lag = learner.histogram(unroll_metrics.POLICY_LAG)
     for updates in (0, 0, 1, 300):
         lag.observe(updates)
     lines = samples_of(learner)
@@ -256,9 +263,9 @@ def test_a_silent_client_does_not_block_scrapes(learner):
 
 
 def test_scrape_returns_what_was_set(learner):
-    learner.gauge(names.EPISODE_RETURN, task="pong").set(-20.5)
-    learner.counter(names.EPISODES, task="pong").inc(4)
-    learner.counter(names.EPISODES, task="breakout").inc(2)
+    learner.gauge(training_metrics.EPISODE_RETURN, task="pong").set(-20.5)
+    learner.counter(training_metrics.EPISODES, task="pong").inc(4)
+    learner.counter(training_metrics.EPISODES, task="breakout").inc(2)
     port = learner.serve("127.0.0.1", 0)
     samples = scrape(f"http://127.0.0.1:{port}/metrics")
     assert samples["herd_learner_episode_return_mean_100", (("task", "pong"),)] == -20.5
@@ -288,14 +295,14 @@ def test_scraping_an_invalid_address_is_an_error(url):
 
 def test_a_reading_that_raises_costs_only_its_own_sample_and_is_logged(learner, capsys):
     configure_logging("learner")
-    learner.read(names.QUEUE_DEPTH, lambda: 7.0)
-    learner.read(names.QUEUE_CAPACITY, lambda: 1 / 0)
+    learner.read(unroll_metrics.QUEUE_DEPTH, lambda: 7.0)
+    learner.read(unroll_metrics.QUEUE_CAPACITY, lambda: 1 / 0)
     learner.serve("127.0.0.1", 0)
     found = scrape(f"http://127.0.0.1:{learner.port}/metrics")
-    assert found[names.QUEUE_DEPTH.name, ()] == 7.0
-    assert (names.QUEUE_CAPACITY.name, ()) not in found
+    assert found[unroll_metrics.QUEUE_DEPTH.name, ()] == 7.0
+    assert (unroll_metrics.QUEUE_CAPACITY.name, ()) not in found
     logged = capsys.readouterr().err
-    assert names.QUEUE_CAPACITY.name in logged
+    assert unroll_metrics.QUEUE_CAPACITY.name in logged
     assert "ZeroDivisionError" in logged
 
 
@@ -316,18 +323,18 @@ def test_a_scrape_may_name_the_metrics_that_it_needs(learner):
     touch_everything(learner)
     learner.serve("127.0.0.1", 0)
     url = f"http://127.0.0.1:{learner.port}/metrics"
-    every, wanted = scrape(url), (names.LEARNER_ENV_FRAMES, names.POLICY_LAG, names.PROCESS_RESIDENT_MEMORY)
+    every, wanted = scrape(url), (training_metrics.LEARNER_ENV_FRAMES, unroll_metrics.POLICY_LAG, metrics.PROCESS_RESIDENT_MEMORY)
     some = scrape(url, metrics=wanted)
     assert some.keys() == {key for key in every if key[0].startswith(tuple(metric.name for metric in wanted))}
     assert len(some) > len(wanted)  # the buckets of the histogram, too
-    assert scrape(url, metrics=[names.ACTOR_BLOCKED]) == {}  # which a learner does not have
+    assert scrape(url, metrics=[unroll_metrics.ACTOR_BLOCKED]) == {}  # which a learner does not have
 
 
 def test_adding_a_reading_copies_none_of_those_before_it():
     telemetry = Telemetry("bandit", "run")
     held = []
     for tile in range(3):
-        telemetry.read(names.BANDIT_TILE_VALUE, lambda: 1.0, agent="0", task="pong", tile=str(tile))
-        held.append(telemetry._readings._functions[names.BANDIT_TILE_VALUE.name][1])
+        telemetry.read(bandit_metrics.BANDIT_TILE_VALUE, lambda: 1.0, agent="0", task="pong", tile=str(tile))
+        held.append(telemetry._readings._functions[bandit_metrics.BANDIT_TILE_VALUE.name][1])
     assert held[0] is held[1] is held[2]
-    assert len([line for line in samples_of(telemetry) if line.startswith(names.BANDIT_TILE_VALUE.name)]) == 3
+    assert len([line for line in samples_of(telemetry) if line.startswith(bandit_metrics.BANDIT_TILE_VALUE.name)]) == 3

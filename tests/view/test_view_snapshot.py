@@ -13,8 +13,8 @@ import pytest
 from herd.config.run import StopSettings
 from herd.launch import readings as launch_readings
 from herd.launch.readings import ChildState, Readings, Watcher, metrics_url, read, work_done
-from herd.telemetry import Telemetry
-from herd.telemetry import metric_names as names
+from herd.protocols import catalogue
+from herd.telemetry import Telemetry, metrics
 from herd.telemetry.scrape import Samples, ScrapeError, parse
 from herd.view.series import Rate
 from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot, SnapshotMaker
@@ -22,11 +22,11 @@ from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot, SnapshotMaker
 CHILDREN = [ChildState("learner-0", "running", 1, 0), ChildState("actor-0", "running", 2, 1), ChildState("actor-1", "running", 3, 0)]
 
 READ_FROM_THE_PROCESS = {
-    names.PROCESS_INFO,
-    names.PROCESS_RESIDENT_MEMORY,
-    names.PROCESS_CPU,
-    names.HEARTBEAT_AGE,
-    names.WEIGHTS_AGE,
+    metrics.PROCESS_INFO,
+    metrics.PROCESS_RESIDENT_MEMORY,
+    metrics.PROCESS_CPU,
+    metrics.HEARTBEAT_AGE,
+    metrics.WEIGHTS_AGE,
 }
 
 
@@ -209,15 +209,15 @@ def test_a_view_needs_no_metrics_that_are_not_read() -> None:
     """The same picture from all metrics of a learner and an actor, and from those that are scraped."""
     for service in ("learner", "actor"):
         telemetry = Telemetry(service, "run")
-        for metric in names.CATALOGUE:
+        for metric in catalogue.CATALOGUE:
             if service in metric.services and metric not in READ_FROM_THE_PROCESS:
                 labels = dict.fromkeys(metric.labels, metric.values[0] if metric.values else "pong")
                 match metric:
-                    case names.CounterMetric():
+                    case metrics.CounterMetric():
                         telemetry.counter(metric, **labels).inc(3)
-                    case names.GaugeMetric():
+                    case metrics.GaugeMetric():
                         telemetry.gauge(metric, **labels).set(4)
-                    case names.HistogramMetric():
+                    case metrics.HistogramMetric():
                         telemetry.histogram(metric, **labels).observe(5)
         every = parse(telemetry.exposition(), service)
         read_only = parse(telemetry.exposition([metric.name for metric in launch_readings._READ]), service)

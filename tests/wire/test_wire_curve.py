@@ -20,7 +20,7 @@ from herd.cli.keys import make_keys
 from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
 from herd.config.errors import SettingsError
 from herd.config.run import SecuritySettings
-from herd.telemetry import metric_names
+from herd.telemetry import metrics
 from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
@@ -394,7 +394,7 @@ def test_refusals_are_all_counted_and_logged_once_a_minute(caplog: pytest.LogCap
 
 
 def test_every_refusal_reason_is_a_metric_label() -> None:
-    assert metric_names.AUTHENTICATION_FAILURES.values == REASONS
+    assert metrics.AUTHENTICATION_FAILURES.values == REASONS
 
 
 def test_clients_without_a_key_have_a_low_unread_limit(contexts: ExitStack, keys: Path) -> None:

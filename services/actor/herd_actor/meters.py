@@ -6,7 +6,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from herd.telemetry import metric_names as names
+from herd.protocols.inference import metrics as inference_metrics
+from herd.protocols.unrolls import metrics as names
+from herd.telemetry import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +25,7 @@ class Meters:
     def __init__(self, telemetry: Telemetry) -> None:
         counter = telemetry.counter
         self._telemetry = telemetry
-        self._counts: dict[names.CounterMetric, Callable[[], float]] = {}
+        self._counts: dict[metrics.CounterMetric, Callable[[], float]] = {}
         self.env_frames = counter(names.ACTOR_ENV_FRAMES)
         self.episodes = counter(names.ACTOR_EPISODES)
         self.unrolls_sent = counter(names.ACTOR_UNROLLS_SENT)
@@ -40,10 +42,10 @@ class Meters:
         self._count_on(names.ACTOR_BLOCKED, lambda: client.blocked_seconds)
         self._count_on(names.ACTOR_UNROLLS_RESENT, lambda: float(client.num_unrolls_resent))
         self._count_on(names.ACTOR_UNROLLS_REJECTED, lambda: float(client.num_rejected * num_environments))
-        self._count_on(names.BYTES_IN, lambda: float(client.bytes_in), stream="unrolls")
-        self._count_on(names.BYTES_OUT, lambda: float(client.bytes_out), stream="unrolls")
+        self._count_on(metrics.BYTES_IN, lambda: float(client.bytes_in), stream="unrolls")
+        self._count_on(metrics.BYTES_OUT, lambda: float(client.bytes_out), stream="unrolls")
 
-    def _count_on(self, metric: names.CounterMetric, count: Callable[[], float], **labels: str) -> None:
+    def _count_on(self, metric: metrics.CounterMetric, count: Callable[[], float], **labels: str) -> None:
         """Export ``count`` added to the value that is exported now."""
         before = self._counts[metric]() if metric in self._counts else 0.0
         self._counts[metric] = lambda: before + count()
@@ -51,9 +53,9 @@ class Meters:
 
     def watch_inference(self, clients: Sequence[InferenceClient]) -> None:
         """Export the response time of the inference service and the number of unanswered requests."""
-        self._round_trip = self._telemetry.histogram(names.ACTOR_ROUND_TRIP)
-        self._substituted = self._telemetry.counter(names.ACTOR_SUBSTITUTED)
-        self._telemetry.read(names.ACTOR_REQUESTS_PENDING, lambda: float(sum(client.is_pending for client in clients)))
+        self._round_trip = self._telemetry.histogram(inference_metrics.ACTOR_ROUND_TRIP)
+        self._substituted = self._telemetry.counter(inference_metrics.ACTOR_SUBSTITUTED)
+        self._telemetry.read(inference_metrics.ACTOR_REQUESTS_PENDING, lambda: float(sum(client.is_pending for client in clients)))
 
     def answered(self, round_trip_seconds: float) -> None:
         """Record the round trip of an answer of the inference service."""

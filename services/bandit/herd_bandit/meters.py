@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.protocols.bandit import metrics as names
 from herd.service.meters import ServerMeters
-from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.telemetry import metric_names as names
+from herd.telemetry import metrics
+from herd.telemetry import training as names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +26,8 @@ class Meters:
 
     def watch_bytes(self, sockets: Sequence[Client]) -> None:
         """Export the traffic for weights."""
-        self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream="weights")
-        self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream="weights")
+        self._telemetry.read(metrics.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream="weights")
+        self._telemetry.read(metrics.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream="weights")
 
     def playing(self, label: str, finished: int, wanted: int) -> None:  # noqa: ARG002  the signature of a progress callback
         """Record that ``finished`` games of the group ``label`` have ended."""

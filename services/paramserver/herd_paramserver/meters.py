@@ -6,9 +6,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.protocols.weights import metrics as names
 from herd.protocols.weights.messages import GetWeights, NotModified, StalePublish, Weights
 from herd.service.meters import ServerMeters
-from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

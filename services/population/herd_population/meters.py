@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from herd.protocols.population import metrics as names
 from herd.protocols.population.journal import Decided, Failed
 from herd.service.meters import ServerMeters
-from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from herd.protocols.population.messages import MemberReport

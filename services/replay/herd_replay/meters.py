@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from herd.protocols.replay import metrics as names
 from herd.service.meters import ServerMeters
-from herd.telemetry import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from herd.telemetry import Telemetry
-    from herd.telemetry.metric_names import CounterMetric
+    from herd.telemetry.metrics import CounterMetric
     from herd_replay.assembly import Assembler
     from herd_replay.exchange import Answer
     from herd_replay.store import EpisodeStore

@@ -6,7 +6,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from herd.telemetry import metric_names as names
+from herd.protocols.replay import metrics as replay_metrics
+from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.telemetry import training as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,8 +37,8 @@ class Meters:
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
         self._is_over = gauge(names.RUN_IS_OVER)
-        self._consumed = counter(names.UNROLLS_CONSUMED)
-        self._lag = telemetry.histogram(names.POLICY_LAG)
+        self._consumed = counter(unroll_metrics.UNROLLS_CONSUMED)
+        self._lag = telemetry.histogram(unroll_metrics.POLICY_LAG)
         self._updates = counter(names.LEARNER_UPDATES)
         self._skipped = counter(names.UPDATES_SKIPPED)
         self._clipped = counter(names.UPDATES_CLIPPED)
@@ -56,8 +58,8 @@ class Meters:
         self._window: deque[tuple[float, int]] = deque()
         """Time and frames consumed after each update of the last seconds, beginning with the first update."""
         self._frames_consumed = 0
-        self._replayed = counter(names.UNROLLS_REPLAYED)
-        self._staleness = telemetry.histogram(names.REPLAY_STALENESS)
+        self._replayed = counter(unroll_metrics.UNROLLS_REPLAYED)
+        self._staleness = telemetry.histogram(replay_metrics.REPLAY_STALENESS)
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
         self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
         self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
@@ -93,9 +95,9 @@ class Meters:
 
     def watch_replay(self, shared: SharedReplay) -> None:
         """Export the counters of the thread between learner and replay service."""
-        self._telemetry.read(names.REPLAY_TIMEOUTS, lambda: float(shared.num_timeouts))
-        self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_inserts_dropped), reason="backlog")
-        self._telemetry.read(names.REPLAY_LOST, lambda: float(shared.num_damaged), reason="damaged")
+        self._telemetry.read(replay_metrics.REPLAY_TIMEOUTS, lambda: float(shared.num_timeouts))
+        self._telemetry.read(replay_metrics.REPLAY_LOST, lambda: float(shared.num_inserts_dropped), reason="backlog")
+        self._telemetry.read(replay_metrics.REPLAY_LOST, lambda: float(shared.num_damaged), reason="damaged")
 
     def replayed(self, num_unrolls: int, staleness: Sequence[int]) -> None:
         """Record the replayed unrolls of the last batch, and the staleness of this agent's."""

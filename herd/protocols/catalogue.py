@@ -1,0 +1,70 @@
+"""Every metric that any process exports. ``python -m herd.protocols.catalogue > docs/metrics.md`` writes the reference page."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from herd.protocols.bandit import metrics as bandit
+from herd.protocols.inference import metrics as inference
+from herd.protocols.population import metrics as population
+from herd.protocols.replay import metrics as replay
+from herd.protocols.unrolls import metrics as unrolls
+from herd.protocols.weights import metrics as weights
+from herd.telemetry import metrics, training
+from herd.telemetry.metrics import EVERY_SERVICE, CounterMetric, GaugeMetric, HistogramMetric, Metric
+
+if TYPE_CHECKING:
+    from herd.config.addresses import ServiceName
+
+_OWNERS = (metrics, unrolls, training, weights, bandit, replay, population, inference)
+CATALOGUE: tuple[Metric, ...] = tuple(each for owner in _OWNERS for each in vars(owner).values() if isinstance(each, Metric))
+"""Every metric, in the order of the modules."""
+WORK_DONE: dict[ServiceName, Metric] = {
+    "actor": unrolls.ACTOR_ENV_FRAMES,
+    "bandit": bandit.BANDIT_REQUESTS,
+    "evaluator": training.EVALUATOR_EPISODES,
+    "inference": inference.INFERENCE_STEPS,
+    "learner": metrics.WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
+    "paramserver": weights.PARAMSERVER_ANSWERS,
+    "population": population.POPULATION_REPORTS,
+    "replay": replay.REPLAY_REQUESTS,
+}
+"""The metric that increases while a process of the service makes progress."""
+
+_KINDS = {CounterMetric: "counter", GaugeMetric: "gauge", HistogramMetric: "histogram"}
+
+_HEAD = """\
+# Metrics
+
+Generated from `herd/telemetry/metric_py` by `python -m herd.telemetry.reference`; do not edit.
+
+Every process serves `/metrics` (Prometheus text), `/healthz` (200 while its main loop is running) and `/readyz` (200 when it is
+ready) where `--metrics` says. Prometheus' own labels `job` and `instance` identify processes: no metric is labelled by pod, actor
+or host. An actor exports about 30 series; only the learner, the bandit and the evaluator export series per task.
+"""
+
+
+def render_reference() -> str:
+    """Return ``docs/metrics.md`` as Markdown, with tables for all processes, for shared metrics, and for each service."""
+    sections = [("Every process", EVERY_SERVICE)]
+    shared = dict.fromkeys(metric.services for metric in CATALOGUE if 1 < len(metric.services) < len(EVERY_SERVICE))
+    sections += [(f"{', '.join(services[:-1])} and {services[-1]}".capitalize(), services) for services in shared]
+    sections += [(service.capitalize(), (service,)) for service in EVERY_SERVICE]
+    return "\n".join([_HEAD, *(_section(title, services) for title, services in sections)])
+
+
+def _section(title: str, services: tuple[ServiceName, ...]) -> str:
+    rows = [_row(metric) for metric in CATALOGUE if metric.services == services]
+    return "\n".join([f"## {title}", "", "| name | type | unit | labels | meaning |", "| --- | --- | --- | --- | --- |", *rows, ""])
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    if metric.values:
+        labels += ": " + ", ".join(metric.values)
+    return f"| `{metric.name}` | {_KINDS[type(metric)]} | {metric.unit} | {labels} | {metric.help} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_reference())
