@@ -179,7 +179,7 @@ def _random_action(environment: Any, observation: Any, info: Any) -> Any:
     elif callable(masks := getattr(environment.unwrapped, "action_masks", None)):
         mask = masks()
     space = environment.action_space
-    if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
+    if isinstance(space, spaces.Discrete) and mask is not None and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     return space.sample()
 
