@@ -14,7 +14,7 @@ RIGHT_WAY, WRONG_WAY, STANDING = 4.0, -0.1, -0.1
 """Rewards, as in the paper."""
 
 
-class TMaze(gymnasium.Env[NDArray[np.float32], int]):
+class TMaze(gymnasium.Env[NDArray[np.float32], np.int64]):
     """Observations are [sign says up, sign says down, corridor, junction]; all places of the corridor look the same."""
 
     def __init__(self, length: int) -> None:
@@ -45,6 +45,6 @@ class TMaze(gymnasium.Env[NDArray[np.float32], int]):
         )
 
 
-def make(length: int = 30) -> gymnasium.Env[NDArray[np.float32], int]:
+def make(length: int = 30) -> gymnasium.Env[NDArray[np.float32], np.int64]:
     """Return the maze with a time limit."""
     return gymnasium.wrappers.TimeLimit(TMaze(length), 3 * length)
