@@ -29,7 +29,7 @@ class TMaze(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._place, self._way = 0, int(self.np_random.choice([UP, DOWN]))
         return self._observation(), {}
 
-    def step(self, action: int) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Walk; the episode ends with a turn at the junction."""
         at_junction = self._place == self.length
         if at_junction and action != RIGHT:
