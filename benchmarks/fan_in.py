@@ -47,7 +47,7 @@ from herd.components.suites import environment_spec
 from herd.config.addresses import local_host, tcp_address
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest, run_layout
-from herd.launch.ports import held_ports
+from herd.launch.plan import held_ports
 from herd.protocols.unrolls.client import UnrollClient
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import scrape, total

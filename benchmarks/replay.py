@@ -33,7 +33,6 @@ from herd.components.suites import environment_spec, make_environments
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run_contract import contract_digest, run_layout
 from herd.protocols.replay.client import ReplayClient
-from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT
 from herd.protocols.replay.samples import SampledUnrolls
 from herd.service.host import describe_hardware
 from herd.telemetry.scrape import scrape, total
@@ -211,7 +210,7 @@ def measure(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiment", default="breakout", help="whose games are played, and how its unrolls look")
-    parser.add_argument("--environments", type=int, default=MAX_UNROLLS_PER_INSERT, help="games side by side")
+    parser.add_argument("--environments", type=int, default=32, help="games side by side")
     parser.add_argument("--unrolls", type=int, default=100, help="played in each, before anything is measured")
     parser.add_argument("--capacity", type=int, default=1_000_000, help="agent steps held")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 VARIANTS = ("python", "c")
 """The implementation of MessagePack that reads the headers."""
 MODULES = {
-    **dict.fromkeys(("header", "unrolls", "weights", "replay", "inference"), "targets"),
+    **dict.fromkeys(("header", "unrolls", "weights", "replay", "snapshot", "inference"), "targets"),
     **dict.fromkeys(("learner", "bandit", "population", "replica"), "services"),
     "tensors": "tensors",
 }

@@ -14,6 +14,7 @@ from benchmarks.fuzz.hostile_messages import (
     LearnerOracle,
     OfAnotherRun,
     ParameterServerOracle,
+    ReplayOracle,
     bandit_bases,
     inference_bases,
     learner_bases,
@@ -25,7 +26,6 @@ from benchmarks.fuzz.insiders import Insider
 from herd.protocols.bandit.messages import BANDIT
 from herd.protocols.inference.messages import INFERENCE
 from herd.protocols.population.messages import POPULATION
-from herd.protocols.replay.messages import REPLAY
 from herd.protocols.unrolls.messages import actor_identity
 from herd.telemetry.scrape import Samples, total
 
@@ -104,8 +104,8 @@ class Flood:
         if self._name == "bandit":
             return Hostility(self._random, bandit_bases(run.contract), OfAnotherRun(BANDIT), MEBIBYTE)
         if self._name == "replay":
-            of_replay = OfAnotherRun(REPLAY)
-            return Hostility(self._random, replay_bases(run.contract), of_replay, MEBIBYTE)
+            of_replay = ReplayOracle(run.run_id, run.contract, run.layout)
+            return Hostility(self._random, replay_bases(run.run_id, run.contract, run.layout), of_replay, MEBIBYTE)
         if self._name == "population":
             return Hostility(self._random, population_bases(run.contract), OfAnotherRun(POPULATION), MEBIBYTE)
         if self._name == "inference":

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
 import numpy as np
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import Ledger
 from herd_learner.intake.queue import UnrollQueue
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.root import RootHandler
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.requests import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
-from benchmarks.fuzz.targets import golden, mutate_header
+from benchmarks.fuzz.targets import Replay, golden, inserting, mutate_header
 from herd.protocols.bandit.messages import ExchangeTemperatures
 from herd.protocols.inference.messages import Act
 from herd.protocols.population.messages import MemberReport, OwnSetting
-from herd.protocols.replay.messages import InsertUnrolls, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.replay.messages import REPLAY, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import CreditRequest, Goodbye, Hello, Unrolls
@@ -117,8 +117,28 @@ class ParameterServerOracle:
         return ("stale", "") if isinstance(answer.message, StalePublish) else ("answered", "")
 
 
+class ReplayOracle:
+    """A replica of the replay service. What it would store is not sent, because its memory must stay flat."""
+
+    def __init__(self, run_id: str, contract: str, layout: UnrollLayout) -> None:
+        self._run = ServedRun("--replay", run_id, contract, range(1))
+        self._layout = PieceLayout(layout)
+
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
+        try:
+            message = read(REPLAY, self._run, Peer(peer), frames)
+            answer = Replay(self._layout).handler.answer(Received(Peer(peer), message, [memoryview(frame) for frame in frames[1:]]))
+        except RequestRefused as refused:
+            return "refused", refused.label
+        except MalformedMessage as malformed:
+            return "malformed", malformed.label
+        if answer.malformed is not None:
+            return "malformed", answer.malformed.label
+        return None if answer.outcome == "inserted" else ("answered", "")
+
+
 class OfAnotherRun:
-    """A server of another run, which refuses every valid request: a bandit, replay, population, or inference service."""
+    """A server of another run, which refuses every valid request: a bandit, population, or inference service."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -347,19 +367,29 @@ def bandit_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
     return [exchange]
 
 
-def replay_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """Valid messages that an outsider may send to a replay service."""
-    who = {"run": OTHER_RUN, "agent": 0, "contract": contract}
+def replay_bases(run_id: str, contract: str, layout: UnrollLayout) -> list[Callable[[Random], list[bytes]]]:
+    """Messages that a learner may send to a replay service, half of them for another run."""
+    pieces = PieceLayout(layout)
+    played = layout.allocate(1)
+    played["row_valid"][...] = played["game_reset"][:, layout.burn_in] = True
 
     def insert(random: Random) -> list[bytes]:
-        message = InsertUnrolls(**who, client=str(random.getrandbits(63)), id=1, oldest=1, num_unrolls=random.choice([1, 32]))
-        return [*(bytes(frame) for frame in [*encode(message), *pack_arrays({"x": np.zeros(4, np.uint8)})]), bytes(16)]
+        segments = pieces.cut(played, 0, agent=0, actor_index=random.getrandbits(60), incarnation=random.getrandbits(60))
+        frames = inserting([pieces.pack(played, segments[0])], run=run_of(random), contract=contract, client=str(random.getrandbits(63)))
+        number = random.randrange(8 * (len(frames[1]) // 8 - 1))
+        return [frames[0], frames[1][:number] + random.randbytes(8) + frames[1][number + 8 :]]
+
+    def run_of(random: Random) -> str:
+        return random.choice([run_id, OTHER_RUN])
+
+    def who(random: Random) -> dict[str, Any]:
+        return {"id": random.getrandbits(20), "run": run_of(random), "agent": 0, "contract": contract}
 
     return [
         insert,
-        lambda random: [header(SampleUnrolls(**who, id=random.getrandbits(20), num_unrolls=random.randint(1, 256)))],
-        lambda random: [header(SampleEpisode(**who, id=random.getrandbits(20)))],
-        lambda random: [header(SamplePart(**who, id=random.getrandbits(20), episode=(0, 1, 2, 3, 4), first_step=5))],
+        lambda random: [header(SampleUnrolls(**who(random), num_unrolls=random.randint(1, 4)))],
+        lambda random: [header(SampleEpisode(**who(random)))],
+        lambda random: [header(SamplePart(**who(random), episode=(0, 1, 2, 3, 4), first_step=5))],
     ]
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import msgpack
 import numpy as np
-from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler
-from herd_inference.sessions import Sessions
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.root import RootHandler
+from herd_inference.sessions import Batches, Sessions
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.requests import RootHandler
 from herd_paramserver.store import WeightsStore
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica
 from herd_replay.segments import SegmentLog
+from herd_replay.snapshot import ForeignSnapshotError, SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 
 from herd.contract.actions import discrete
@@ -28,10 +30,11 @@ from herd.protocols.bandit.messages import BANDIT
 from herd.protocols.inference.messages import INFERENCE, Act, Acted
 from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
 from herd.protocols.population.messages import POPULATION
-from herd.protocols.replay.messages import REPLAY, InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
-from herd.protocols.replay.pieces import inserted_layout
+from herd.protocols.replay.messages import REPLAY, InsertPieces, Sampled, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.replay.pieces import PieceLayout
+from herd.protocols.replay.records import Episode, record_of
 from herd.protocols.replay.samples import read_parts
-from herd.protocols.unrolls.arrays import pack_arrays, read_arrays
+from herd.protocols.unrolls.arrays import read_arrays
 from herd.protocols.unrolls.messages import UNROLLS, Unrolls
 from herd.protocols.weights.messages import WEIGHTS, GetWeights, LeaseIndex, PublishHeartbeat, PublishSlice, StalePublish
 from herd.rpc.codec import MAX_REASON_CHARACTERS, Conversation, MalformedMessage, encode
@@ -40,7 +43,7 @@ from herd.rpc.serving import AtMostOnce, Received, RequestRefused, ServedRun, re
 from herd.transport import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "wire" / "golden" / f"v{PROTOCOL_VERSION}"
@@ -150,15 +153,19 @@ def fuzz_weights(data: bytes) -> None:
         assert store.num_bytes <= 2 * 4096
 
 
-class _Replay:
-    """A replica that is new for each input; the memory of its handler for arrays is allocated once."""
+class Replay:
+    """A replica of the replay service."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: PieceLayout, *, num_agents: int = 3) -> None:
+        self.layout = layout
+        self.num_agents = num_agents
         self.assembler = Assembler(1 << 20)
-        self.store = EpisodeStore(capacity_steps=1000, max_bytes=lambda: 1 << 26, unroll_length=LAYOUT.new_steps, log=SegmentLog(1 << 14))
+        self.store = EpisodeStore(
+            capacity_steps=1000, max_bytes=lambda: 1 << 26, unroll_length=layout.unroll.new_steps, log=SegmentLog(1 << 14)
+        )
         self.writers: AtMostOnce[None] = AtMostOnce(100, in_order=True)
         self.handler = ReplayHandler(
-            layout=LAYOUT,
+            layout=layout,
             replica=Replica(0, 1),
             assembler=self.assembler,
             store=self.store,
@@ -171,6 +178,19 @@ class _Replay:
         """Return a state that changes with every accepted message."""
         return self.assembler.num_open, self.assembler.num_steps, self.store.inserted_episodes
 
+    def draw(self) -> None:
+        """Draw and read everything that a learner may ask for: a learner can use all of it, except the contents of packed pieces."""
+        who = {"id": 1, "run": RUN, "agent": 0, "contract": CONTRACT}
+        part = SamplePart(**who, episode=(2, 5, 0, 0, 0), first_step=self.layout.unroll.new_steps)
+        for draw in (SampleUnrolls(**who, num_unrolls=5), SampleEpisode(**who), part):
+            drawn = self.handler.answer(Received(STRANGER, draw))
+            assert isinstance(drawn.message, Sampled)
+            encode(drawn.message)
+            _read_sample(drawn.message, [bytes(frame) for frame in drawn.payloads], damaged=True)
+
+
+PIECES = PieceLayout(LAYOUT)
+
 
 def fuzz_replay(data: bytes) -> None:
     """Send one message to a replica of the replay service and draw from it; or give a learner a replica's possible answer."""
@@ -182,19 +202,41 @@ def fuzz_replay(data: bytes) -> None:
             return
         if (request := asked(REPLAY, frames)) is None:
             return
-        replay = _Replay()
+        replay = Replay(PIECES)
         before = replay.state()
         answer = replay.handler.answer(request)
     except MalformedMessage:
         return
     if answer.outcome != "inserted":
         assert replay.state() == before
-    who = {"id": 1, "run": RUN, "agent": 0, "contract": CONTRACT}
-    part = SamplePart(**who, episode=(2, 5, 0, 0, 0), first_step=LAYOUT.new_steps)
-    for draw in (SampleUnrolls(**who, num_unrolls=5), SampleEpisode(**who), part):
-        drawn = replay.handler.answer(Received(STRANGER, draw))
-        assert isinstance(drawn.message, Sampled)
-        _read_sample(drawn.message, [bytes(frame) for frame in drawn.payloads])
+    replay.draw()
+
+
+def fuzz_snapshot(data: bytes) -> None:
+    """Restore replay from a forged snapshot with the right digests: what is restored can be drawn and saved again."""
+    state, block, opened = [*split(data), b"", b"", b""][:3]
+    with tempfile.TemporaryDirectory() as directory, mock.patch("os.fsync"):  # a power failure is not what is tested
+        folder = SnapshotFolder(Path(directory), run=RUN, contract=CONTRACT, replica=Replica(0, 1), layout=PIECES)
+        folder.directory.mkdir(parents=True)
+        with suppress(ValueError, KeyError, TypeError, IndexError, msgpack.UnpackException):  # not a state any more
+            fields = msgpack.unpackb(state)
+            state = json.dumps(fields).encode()
+            fields["blocks"][0]["sha256"] = hashlib.sha256(block).hexdigest()
+            fields["open"] = hashlib.sha256(opened).hexdigest()
+            (folder.directory / f"block-{int(fields['blocks'][0]['number'])}-{len(block)}.bin").write_bytes(block)
+            fields["blocks"][0]["used"] = len(block)
+            state = json.dumps(fields).encode()
+        (folder.directory / "open.bin").write_bytes(opened)
+        (folder.directory / "state.json").write_bytes(b'{"sha256":"%s","state":%s}\n' % (hashlib.sha256(state).hexdigest().encode(), state))
+        replay = Replay(PIECES)
+        with suppress(ForeignSnapshotError):
+            restored = folder.load(replay.store, replay.assembler, replay.writers)
+            assert all("\n" not in line for line in restored.lost)
+        replay.draw()
+        folder.save(capture(replay.store, replay.assembler, replay.writers, is_last=True))
+        again = Replay(PIECES)
+        assert folder.load(again.store, again.assembler, again.writers).lost == []
+        assert again.state()[:2] == replay.state()[:2]
 
 
 def fuzz_inference(data: bytes) -> None:
@@ -245,11 +287,13 @@ def _asking(*, has_state: bool) -> bytes:
     return join([bytes(encode(act)[0]), pack_fields(fields, arrays), bytes(2 * int(np.prod(shape)))])
 
 
-def _read_sample(message: Sampled, frames: Sequence[bytes]) -> None:
+def _read_sample(message: Sampled, frames: Sequence[bytes], *, damaged: bool = False) -> None:
+    """Read an answer of replay; ``damaged``: packed pieces may be, but nothing else."""
     out = LAYOUT.allocate(1)
-    for part in read_parts(message, frames, LAYOUT)[:8]:
+    for part in read_parts(message, frames, PIECES)[:8]:
         for step in range(part.first_step, part.stop_step, LAYOUT.new_steps)[:8]:
-            part.unroll_at(step).write_into(out, 0)
+            with suppress(*([MalformedMessage] if damaged else [])):
+                part.unroll_at(step).write_into(out, 0)
 
 
 ODD_VALUES: tuple[object, ...] = (
@@ -316,29 +360,59 @@ def mutate(data: bytes, max_bytes: int, random: Random, mutate_bytes: Callable[[
     return mutated[:max_bytes]
 
 
-def replay_seeds() -> list[bytes]:
-    """Return games of one to three steps, complete or ending in the next unroll, and answers about them."""
-    layout = inserted_layout(LAYOUT)
-    seeds = []
+def _games() -> Iterator[list[Episode]]:
+    """Yield the pieces of games of one to three steps, complete or ending in the next unroll."""
     for end in (1, 2):
-        arrays = layout.allocate(2)
+        arrays = LAYOUT.allocate(2)
         arrays["row_valid"][...] = True
         arrays["game_reset"][0, 0] = arrays["game_reset"][:, end] = True
         arrays["row_valid"][:, end - 1] = False
         arrays["index_in_episode"][1], arrays["episode_id"][1] = 2 - end, 1
         arrays["game_reset"][1, 0] = end == 2
         arrays["frames"][...] = np.arange(arrays["frames"].size).reshape(arrays["frames"].shape) % 7
-        message = InsertUnrolls(run=RUN, agent=2, contract=CONTRACT, client="1", id=1, oldest=1, num_unrolls=2)
-        actors = np.full((2, 2), 5, np.int64).tobytes()
-        payload = [*(bytes(frame) for frame in pack_arrays(arrays)), actors]
-        seeds.append(join([bytes(encode(message)[0]), *payload]))
-        replay = _Replay()
-        replay.handler.answer(Received(STRANGER, message, [memoryview(frame) for frame in payload]))
+        segments = [segment for unroll in range(2) for segment in PIECES.cut(arrays, unroll, agent=2, actor_index=5, incarnation=5)]
+        yield [PIECES.pack(arrays, segment) for segment in segments]
+
+
+def inserting(pieces: Sequence[Episode], *, run: str = RUN, contract: str = CONTRACT, client: str = "1") -> list[bytes]:
+    """Return a message that inserts these pieces."""
+    message = InsertPieces(run=run, agent=pieces[0].key.agent, contract=contract, client=client, id=1, oldest=1, num_records=len(pieces))
+    return [bytes(encode(message)[0]), b"".join(part for piece in pieces for part in record_of(piece))]
+
+
+def replay_seeds() -> list[bytes]:
+    """Return insertions of games, and answers about them."""
+    seeds = []
+    for pieces in _games():
+        frames = inserting(pieces)
+        seeds.append(join(frames))
+        replay = Replay(PIECES)
+        request = asked(REPLAY, frames)
+        assert request is not None
+        assert replay.handler.answer(request).outcome == "inserted"
         who = {"id": 1, "run": RUN, "agent": 0, "contract": CONTRACT}
-        for request in (SampleUnrolls(**who, num_unrolls=3), SampleEpisode(**who)):
-            drawn = replay.handler.answer(Received(STRANGER, request))
+        for draw in (SampleUnrolls(**who, num_unrolls=3), SampleEpisode(**who)):
+            drawn = replay.handler.answer(Received(STRANGER, draw))
             assert drawn.message is not None
-            seeds += [join(list(map(bytes, encode(request)))), join(list(map(bytes, [*encode(drawn.message), *drawn.payloads])))]
+            seeds += [join(list(map(bytes, encode(draw)))), join(list(map(bytes, [*encode(drawn.message), *drawn.payloads])))]
+    return seeds
+
+
+def snapshot_seeds() -> list[bytes]:
+    """Return the three files of replay's snapshots; the state is a map in MessagePack, whose fields are mutated one by one."""
+    seeds = []
+    for pieces in _games():
+        replay = Replay(PIECES)
+        for piece in pieces:
+            if (episode := replay.assembler.insert(piece)) is not None:
+                replay.store.append(episode)
+        replay.writers.answered("writer", 7)
+        with tempfile.TemporaryDirectory() as directory:
+            folder = SnapshotFolder(Path(directory), run=RUN, contract=CONTRACT, replica=Replica(0, 1), layout=PIECES)
+            folder.save(capture(replay.store, replay.assembler, replay.writers, is_last=True))
+            state = msgpack.packb(json.loads((folder.directory / "state.json").read_bytes())["state"])
+            (block,) = folder.directory.glob("block-*")
+            seeds.append(join([state, block.read_bytes(), (folder.directory / "open.bin").read_bytes()]))
     return seeds
 
 
@@ -372,6 +446,7 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int
     "unrolls": (fuzz_unrolls, unrolls_seeds, 32_768),
     "weights": (fuzz_weights, weights_seeds, 4096),
     "replay": (fuzz_replay, replay_seeds, 32_768),
+    "snapshot": (fuzz_snapshot, snapshot_seeds, 32_768),
     "inference": (fuzz_inference, inference_seeds, 32_768),
 }
 """Function, seeds, length of the longest input in bytes."""

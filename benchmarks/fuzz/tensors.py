@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.tensors import decode_weights, encode_weights
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from benchmarks.machine.stages import DEFAULT_EXPERIMENT, StageError, check_meas
 from herd.cli.options import POSITIVE, POSITIVE_WHOLE, OneLineParser
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.loading.sources import split_arguments
-from herd.launch.plan import Start, placed_here, plan_children
-from herd.launch.ports import PortError
+from herd.launch.plan import PortError, Start, placed_here, plan_children
 from herd.launch.readings import metrics_url
 from herd.run.paths import CONFIG
 from herd.service.host import describe_hardware

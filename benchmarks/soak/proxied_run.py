@@ -15,7 +15,7 @@ from benchmarks.soak.proxy import HOST, Proxy
 from benchmarks.soak.supervised import LINKS, WIRING, write_json
 from benchmarks.soak.wiring import LISTEN, Link
 from herd.launch.child import Child, last_lines
-from herd.launch.ports import held_ports
+from herd.launch.plan import held_ports
 from herd.run.paths import AGENTS, PROCESSES
 
 if TYPE_CHECKING:

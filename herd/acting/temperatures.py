@@ -1,6 +1,6 @@
-"""The temperatures of games (DiCE, arXiv:2106.00707): tau = 1, or drawn from a range for each task.
+"""The temperatures of games (DiCE, arXiv:2106.00707): tau = 1, drawn from a range for each task, or from a run's bandit service.
 
-A third source is the bandit service (`herd.acting.served_temperatures`). E environments.
+E environments.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.telemetry.logs import warn_limited
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from herd.components.suites.api import FinishedGame
+    from herd.protocols.bandit.client import BanditClient
 
 Bounds = tuple[float, float]
 """Lowest and highest 1/tau."""
@@ -46,3 +49,26 @@ class RangeTemperatures(Temperatures):
         if game_reset.any():
             self._inverse[game_reset] = np.expm1(self._generator.uniform(self._low[game_reset], self._high[game_reset]))
         return self._inverse
+
+
+class ServedTemperatures(Temperatures):
+    """Requests a temperature for the first game of each environment, and uses each answer when its game starts.
+
+    Subclasses request the temperatures of the following games.
+    """
+
+    def __init__(self, client: BanditClient, num_environments: int) -> None:
+        self._client = client
+        for environment in range(num_environments):
+            client.ask(environment, 0)
+
+    def of_row(self, game_reset: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See `Temperatures.of_row`. Waits for the service when games start. After a limit, the last tau is kept, which is 1 at first."""
+        if game_reset.any():
+            self._client.begin(np.flatnonzero(game_reset))
+            if self._client.is_silent:
+                reason = self._client.refused or "no answer"
+                warn_limited("bandit", "games start with the last temperatures of their environments", reason=reason)
+        else:
+            self._client.poll()
+        return self._client.inverse_temperatures

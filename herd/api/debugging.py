@@ -19,8 +19,7 @@ from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.launch.child import Child, last_lines
-from herd.launch.plan import Start, placed_here, plan_children
-from herd.launch.ports import PortError
+from herd.launch.plan import PortError, Start, placed_here, plan_children
 from herd.launch.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
 from herd.run.paths import LOGS
 from herd.service.startup import BadInputError, LostAtEndError

@@ -11,7 +11,7 @@ import numpy as np
 
 from herd.config.loading import SettingsError, load_settings
 from herd.files import JournalError, read_json
-from herd.run.checkpoints.manifest import MANIFEST
+from herd.run.checkpoints import MANIFEST
 from herd.run.journals import METRICS, read_points
 from herd.run.paths import CHECKPOINTS, REPORT, agent_directories, checkpoint_folders, config_file
 

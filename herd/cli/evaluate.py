@@ -72,9 +72,9 @@ def run(argv: Sequence[str]) -> int:
     try:
         of_training = options.protocol is not None and protocol_named(options.protocol).training is not None
         _check_options(options, overrides, of_training=of_training)
-        check_checkpoint(options.checkpoint)
         for directory in options.run_dirs:
             existing_run(directory) if of_training else run_with_checkpoint(directory)
+            check_checkpoint(options.checkpoint, directory)
         require("torch")
         report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
     except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:

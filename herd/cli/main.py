@@ -41,14 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
     # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
     from herd.cli.options import CommandError  # noqa: PLC0415
-    from herd.config.errors import SettingsError  # noqa: PLC0415
+    from herd.config.errors import SettingsError, printable  # noqa: PLC0415
     from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
     try:
         code = _answer(words)
         sys.stdout.flush()  # here, so that a closed pipe is handled below
     except (CommandError, SettingsError) as error:
-        print(f"herd: {error}", file=sys.stderr)
+        print(printable(f"herd: {error}"), file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         # The reader (head, less) has exited. Python's own flush at exit must not report that either.

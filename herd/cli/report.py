@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from herd.view.report.game import Game
+    from herd.view.report.page import Game
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
 def _play(run_dir: Path) -> tuple[Game | None, str | None]:
     """Play a game with the best agent. Returns the game, or why there is none; the page is written in either case."""
     from herd.view.report.facts import read_facts  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.view.report.game import play_game  # noqa: PLC0415  as above
+    from herd.view.report.page import play_game  # noqa: PLC0415  as above
 
     best = read_facts(run_dir).agents[0]
     try:

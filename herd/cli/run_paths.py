@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,16 +49,29 @@ def run_with_checkpoint(directory: Path) -> Path:
     return directory
 
 
-def check_checkpoint(directory: Path | None) -> None:
-    """Check that the folder given by ``--checkpoint``, if any, exists.
+def check_checkpoint(directory: Path | None, run_dir: Path) -> None:
+    """Check that the folder given by ``--checkpoint``, if any, exists, and that its network is that of the run in ``run_dir``.
 
     Raises:
-        CommandError: it does not.
+        CommandError: it does not, or it is not.
 
     """
-    if directory is not None and not directory.is_dir():
+    if directory is None:
+        return
+    if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*"))] if directory.parent.is_dir() else []
         raise CommandError(f"--checkpoint: {directory}: no such folder{close_match(str(directory), siblings)}")
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.config.loading import load_settings  # noqa: PLC0415  as above
+    from herd.run.provenance import Origin  # noqa: PLC0415  as above
+
+    try:
+        settings = load_settings([config_file(run_dir)], [], {})
+        objection = Origin.of(settings, environment_spec(settings.env)).objection(read_json(directory / "state.json"))
+    except (OSError, ValueError, AttributeError):
+        return  # what cannot be read is refused with its reason where it is loaded
+    if objection is not None:
+        raise CommandError(f"--checkpoint: {directory}: {objection}")
 
 
 def check_resumable(settings: RunSettings) -> str:
@@ -83,6 +97,25 @@ def check_resumable(settings: RunSettings) -> str:
         return f"{settings.directory} contains no checkpoint: training starts at 0 updates"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"resumes from {found[0]} ({int(found[0].name):,} updates){more}"
+
+
+def finished(settings: RunSettings) -> str | None:
+    """Return a line if the run in ``settings.directory`` has reached ``stop.env_frames``, so that nothing is left to train; else None."""
+    limit = settings.stop.env_frames
+    if limit is None:
+        return None
+    frames = [_trained_frames(directory) for directory in planned_agent_directories(settings)]
+    if min(frames) < limit:
+        return None
+    return f"{settings.directory}: finished at {min(frames):,} of {limit:,} frames: raise --stop.env_frames to train it further"
+
+
+def _trained_frames(directory: Path) -> int:
+    """Return the env frames of an agent's newest checkpoint; 0 if there is none that can be read."""
+    for checkpoint in reversed(checkpoint_folders(directory)):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return int(read_json(checkpoint / "state.json")["statistics"]["env_frames"])
+    return 0
 
 
 def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:

@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError, OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
-from herd.files import read_json
-from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
+from herd.config.errors import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from herd.view.status import RunStatus
 
 SECONDS = number("number from 0 to 600", lambda value: 0 <= value <= 600)
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """The state of a run."""
-
-    run_dir: str
-    state: str
-    """running, finished, stopped, crashed, killed or ended; see `herd.run.processes`."""
-    message: str
-    """Why the run crashed or was killed; empty otherwise."""
-    processes: dict[str, str]
-    """Name of a child -> ready, not ready (starting or hanging), gone."""
-    pids: dict[str, int]
-    """Process ids of the living children."""
-    env_frames: int | None
-    frames_per_second: float | None
-    """Frames per second over the newest log interval; None if the run is not running."""
-    episode_return_mean_100: float | None
-    tasks: int
-    """Env frames at the newest point of the curve; 0 before its first point."""
-    human_normalised_mean_capped: float | None
-    """Human-normalised score over the tasks with human scores; None until each of them has finished a game."""
-    checkpoint: str | None
-    """Name of the newest checkpoint, which is its number of learner updates. None for a run with several agents."""
-    checkpoint_problem: str | None
-    """What is wrong with the newest checkpoint; None if it is intact. If not, `herd evaluate` and `--resume` use the previous one."""
-    member: dict[str, Any] | None = None
-    """For a member of a population: numbers of its newest order and its newest copy, fitness and settings."""
-    agents: tuple[RunStatus, ...] = ()
-    """For a run with several agents: the status of each agent with its learners."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether any process of the run is alive."""
-        return any(state != "gone" for state in self.processes.values())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,114 +57,30 @@ def run(argv: Sequence[str]) -> int:
     directories = [existing_run(directory) for directory in options.run_dirs] or sorted(path.parent for path in RUNS.glob("*/config.yaml"))
     if not directories and not options.json:
         raise CommandError(f"no runs in {RUNS}/: name a run directory, or start one with herd train")
+    from herd.view.status import read_status  # noqa: PLC0415  loads psutil; not needed for --help
+
     statuses = [read_status(directory) for directory in directories]
     if options.json:
-        print(json.dumps([{**asdict(status), "running": status.is_running} for status in statuses], indent=2))
+        print(json.dumps([status.as_json() for status in statuses], indent=2))
         return 0
     _print_table(statuses)
     for status in statuses:
         members = [_membership(agent) for agent in status.agents if agent.member is not None]
-        for line in [status.message, *(agent.checkpoint_problem for agent in (status, *status.agents)), *members]:
+        for line in [status.message, *status.warnings, *(agent.checkpoint_problem for agent in (status, *status.agents)), *members]:
             if line:
-                print(f"{status.run_dir}: {line}")
+                print(printable(f"{status.directory}: {line}"))
         if status.is_running and (options.run_dirs or len(statuses) == 1):
             _print_processes(status)
     return 0
 
 
-def read_status(run_dir: Path) -> RunStatus:
-    """Read a run's files and check whether its processes answer."""
-    from herd.run.journals import newest_point  # noqa: PLC0415  not needed for --help
-    from herd.run.processes import run_state  # noqa: PLC0415
-
-    found = {file.stem: _process_state(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
-    processes = {name: state for name, (state, _) in found.items()}
-    pids = {name: pid for name, (_, pid) in found.items() if pid is not None}
-    state = run_state(run_dir, has_processes=bool(pids))
-
-    def of(directory: Path, own: dict[str, str]) -> RunStatus:
-        point = newest_point(directory)
-        checkpoint, problem = _newest_checkpoint(directory)
-        running = any(state != "gone" for state in own.values())
-        return RunStatus(
-            run_dir=str(directory),
-            state=state.state if directory == run_dir or state.state != "running" or running else "ended",
-            message=state.message if directory == run_dir else "",
-            processes=own,
-            pids={name: pid for name, pid in pids.items() if name in own},
-            env_frames=point.get("env_frames"),
-            frames_per_second=point.get("frames_per_second") if running else None,
-            episode_return_mean_100=point.get("episode_return_mean_100"),
-            tasks=len(point.get("tasks") or {}),
-            human_normalised_mean_capped=point.get("human_normalised_mean_capped"),
-            checkpoint=checkpoint,
-            checkpoint_problem=problem,
-            member=member if isinstance(member := point.get("population"), dict) else None,
-        )
-
-    directories = agent_directories(run_dir)
-    if directories == [run_dir]:
-        return of(run_dir, processes)
-    learners = sorted((name for name in processes if name.startswith("learner-")), key=lambda name: int(name.rpartition("-")[2]))
-    shards = max(1, len(learners) // len(directories))
-    agents = tuple(
-        of(directory, {name: processes[name] for name in learners[number * shards : (number + 1) * shards]})
-        for number, directory in enumerate(directories)
-    )
-    return RunStatus(
-        run_dir=str(run_dir),
-        state=state.state,
-        message=state.message,
-        processes=processes,
-        pids=pids,
-        env_frames=sum(agent.env_frames or 0 for agent in agents),
-        frames_per_second=sum(agent.frames_per_second or 0.0 for agent in agents) if any(agent.is_running for agent in agents) else None,
-        episode_return_mean_100=None,
-        tasks=max(agent.tasks for agent in agents),
-        human_normalised_mean_capped=None,
-        checkpoint=None,
-        checkpoint_problem=None,
-        agents=agents,
-    )
-
-
-def _newest_checkpoint(directory: Path) -> tuple[str | None, str | None]:
-    """Return the name of the newest checkpoint and what is wrong with it. Every byte is verified, as when it is used."""
-    from herd.run.checkpoints.manifest import CheckpointError, verified_contents  # noqa: PLC0415  not needed for --help
-
-    while folders := checkpoint_folders(directory):
-        newest = folders[-1]
-        try:
-            verified_contents(newest)
-        except CheckpointError as error:
-            if not newest.exists():
-                continue  # a running learner has just removed it
-            return newest.name, str(error)
-        return newest.name, None
-    return None, None
-
-
-def _process_state(announcement: Path) -> tuple[str, int | None]:
-    """Return ready, not ready or gone, and the id of the process if it is alive."""
-    from herd.run.processes import lives, metrics_address  # noqa: PLC0415  loads psutil; not needed for --help
-    from herd.telemetry.scrape import probe  # noqa: PLC0415
-
-    try:
-        said = read_json(announcement)
-        address, pid, written = metrics_address(said), int(said["pid"]), announcement.stat().st_mtime
-    except (OSError, ValueError, KeyError, TypeError):
-        return "gone", None
-    if not lives(pid, written):
-        return "gone", None
-    return "ready" if probe(f"{address}/readyz", timeout=0.5) else "not ready", pid
-
-
 def _returns(status: RunStatus) -> str:
     """Return the text of the returns column. A mean return over several tasks is meaningless, so it shows human-normalised scores."""
-    if status.tasks > 1 and not status.agents:
-        capped = status.human_normalised_mean_capped
-        return f"{status.tasks} tasks" if capped is None else f"{status.tasks} tasks, {capped:.0%} of human (capped)"
-    return "-" if status.episode_return_mean_100 is None else f"{status.episode_return_mean_100:,.2f}"
+    tasks = () if status.now is None else status.now.tasks
+    if status.now is None or len(tasks) < 2:
+        return "-" if not tasks or tasks[0].episode_return is None else f"{tasks[0].episode_return:,.2f}"
+    capped = status.now.human_normalised
+    return f"{len(tasks)} tasks" if capped is None else f"{len(tasks)} tasks, {capped:.0%} of human (capped)"
 
 
 def _membership(agent: RunStatus) -> str:
@@ -213,17 +92,18 @@ def _membership(agent: RunStatus) -> str:
 
 
 def _name_within_run(agent: RunStatus) -> str:
-    return "/".join(Path(agent.run_dir).parts[-2:])
+    return "/".join(agent.directory.parts[-2:])
 
 
 def _print_processes(status: RunStatus) -> None:
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     from herd.view.terminal import table_console  # noqa: PLC0415
 
-    table = Table("process", "state", "pid", box=None, pad_edge=False, title_justify="left")
-    for name, state in status.processes.items():
-        table.add_row(name, state, str(status.pids.get(name, "-")))
+    table = Table("process", "state", "pid", "", box=None, pad_edge=False, title_justify="left")
+    for name, (state, pid, reason) in status.processes.items():
+        table.add_row(name, state, "-" if pid is None else str(pid), Text(reason))
     print()
     table_console().print(table, highlight=False)
 
@@ -231,20 +111,20 @@ def _print_processes(status: RunStatus) -> None:
 def _print_table(statuses: Sequence[RunStatus]) -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    from herd.view.terminal import count, table_console  # noqa: PLC0415
+    from herd.view.terminal import count, number, table_console  # noqa: PLC0415
 
     table = Table("run", "state", "processes", "frames", "frames/s", "return (last 100)", "checkpoint", box=None, pad_edge=False)
-    rows = ((name, each) for run in statuses for name, each in [(run.run_dir, run), *((_name_within_run(own), own) for own in run.agents)])
-    for name, status in rows:
-        states = list(status.processes.values())
-        processes = ", ".join(f"{states.count(state)} {state}" for state in ("ready", "not ready", "gone") if state in states)
-        table.add_row(
-            name,
-            status.state,
-            processes if status.is_running else "-",
-            "-" if status.env_frames is None else count(status.env_frames),
-            "-" if status.frames_per_second is None else f"{status.frames_per_second:,.0f}",
-            _returns(status),
-            "-" if status.checkpoint is None else f"{status.checkpoint}{' damaged' * (status.checkpoint_problem is not None)}",
-        )
+    for run in statuses:
+        for name, status in [(str(run.directory), run), *((_name_within_run(own), own) for own in run.agents)]:
+            states, now = [process.state for process in status.processes.values()], status.now
+            processes = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+            table.add_row(
+                name,
+                status.state,
+                processes if status.is_running else "-",
+                "-" if now is None else count(now.env_frames),
+                number(now.frames_per_second) if now is not None and status.is_running else "-",
+                _returns(status),
+                "-" if status.checkpoint is None else f"{status.checkpoint}{' damaged' * (status.checkpoint_problem is not None)}",
+            )
     table_console().print(table, highlight=False)

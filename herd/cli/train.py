@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
-from herd.cli.run_paths import check_resumable
+from herd.cli.run_paths import check_resumable, finished
 from herd.components.settings import TRUE_WORDS
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
 from herd.config.loading import load_settings
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from herd.config.run import RunSettings
     from herd.launch.placement import Placed
-    from herd.launch.signals import SignalInbox
     from herd.launch.supervisor import Outcome
+    from herd.service.signals import SignalInbox
 
 _HEAD = """usage: herd train FILE [FILE ...] [--section.key value ...]
 
@@ -59,13 +59,17 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if _DEBUG in argv:
         return _debug([word for word in argv if word != _DEBUG])
-    from herd.launch.signals import SignalInbox  # noqa: PLC0415  not needed for --help
+    from herd.service.signals import SignalInbox  # noqa: PLC0415  not needed for --help
 
     # From here on, a request to stop ends the run cleanly with exit code 0.
     with SignalInbox() as inbox:
         settings = read_settings(argv, os.environ)
         if settings.resume:
-            print(f"herd: {check_resumable(settings)}", file=sys.stderr)
+            resumes = check_resumable(settings)
+            done = finished(settings)
+            print(f"herd: {done or resumes}", file=sys.stderr)
+            if done:
+                return 0
         for note in check_before_start(settings):
             print(f"herd: {note}", file=sys.stderr)
         return _train(settings, started, inbox)
@@ -112,6 +116,10 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
                 raise CommandError(f"{given['run_dir']}: no such run to resume")
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
+    if settings.security.curve:
+        from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+
+        check_server_key(settings.security, environ)
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.run_contract import objection_of_parts  # noqa: PLC0415  not needed for --help
 
@@ -130,8 +138,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
-    from herd.launch.plan import placed_here  # noqa: PLC0415
-    from herd.launch.ports import PortError  # noqa: PLC0415
+    from herd.launch.plan import PortError, placed_here  # noqa: PLC0415
     from herd.launch.run_directory import RunDirectoryError  # noqa: PLC0415
     from herd.service.startup import let_go_of_output  # noqa: PLC0415  not needed for --help
 
@@ -150,8 +157,8 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 
 def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, inbox: SignalInbox) -> Outcome:
-    from herd.launch.final_evaluation import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
     from herd.launch.plan import plan_children  # noqa: PLC0415
+    from herd.launch.program import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
     from herd.launch.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
     from herd.launch.supervisor import Outcome, Supervisor  # noqa: PLC0415
     from herd.run.paths import planned_agent_directories  # noqa: PLC0415

@@ -42,29 +42,39 @@ def run(argv: Sequence[str]) -> int:
     """Record; returns the exit code."""
     options = _parser().parse_args(argv)
     run_with_checkpoint(options.run_dir)
-    check_checkpoint(options.checkpoint)
+    check_checkpoint(options.checkpoint, options.run_dir)
     output = options.output if options.output is not None else options.run_dir / "episode.gif"
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise CommandError(f"{output}: the name of a recording must end in .gif or .mp4")
+    if not output.parent.is_dir():
+        raise CommandError(f"{output.parent}: no such folder")
     require("torch", "imageio")
+    from rich.console import Console  # noqa: PLC0415  not needed for --help
+
+    from herd.cli.evaluate import Lines  # noqa: PLC0415
     from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415
     from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  not needed for --help
     from herd.evaluation.watch import record_episode  # noqa: PLC0415  loads torch
 
+    console = Console(stderr=True)
+    lines = Lines(console, "")
     try:
-        recording = record_episode(
-            options.run_dir,
-            output,
-            checkpoint=options.checkpoint,
-            task=options.task,
-            seed=options.seed,
-            games=options.games,
-            min_seconds=options.min_seconds,
-            max_seconds=options.max_seconds,
-            view=options.view,
-            caption=not options.no_caption,
-            greedy=options.greedy,
-        )
+        with console.status(f"opening {options.run_dir}") as status:
+            shown = status.update if console.is_terminal else lines.show
+            recording = record_episode(
+                options.run_dir,
+                output,
+                checkpoint=options.checkpoint,
+                task=options.task,
+                seed=options.seed,
+                games=options.games,
+                min_seconds=options.min_seconds,
+                max_seconds=options.max_seconds,
+                view=options.view,
+                caption=not options.no_caption,
+                greedy=options.greedy,
+                on_progress=lambda seconds: shown(f"recording: {seconds:.0f} s of at most {options.max_seconds:g} s"),
+            )
     except (BrokenEnvironmentError, EvaluationError) as error:
         raise CommandError(str(error)) from error
     print(f"{recording.output}: {recording.task_name}, {recording.seconds:.1f} s, {recording.result}")

@@ -12,9 +12,8 @@ from herd.components.value_scaling.api import VALUE_STATISTICS
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.sources import take_section
 from herd.evaluation.protocols import EvaluationError
-from herd.files import read_json
-from herd.run.checkpoints.manifest import CheckpointError
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import CheckpointError, newest_checkpoint
+from herd.run.journals import BANDIT_STATES, best_inverse_temperatures
 from herd.run.paths import CHECKPOINTS, agent_number, config_file, whole_run
 from herd.run.tensors import load_checkpoint, load_into
 
@@ -130,10 +129,6 @@ def _un_normalise(agent: Agent, trained: RunSettings, num_tasks: int, statistics
         scaling.rescale(agent.value_head, statistics, scaling.initial("cpu"))
 
 
-STATES = ("bandit/state.json", "bandit/state.previous.json")
-"""Files of the bandit's state, newest first."""
-
-
 def best_temperatures(run_dir: Path, run: TrainedRun) -> tuple[Bounds, ...] | None:
     """Return the ranges of 1/tau by task, from the newest readable state of the bandit; None if games are played with tau = 1.
 
@@ -146,15 +141,6 @@ def best_temperatures(run_dir: Path, run: TrainedRun) -> tuple[Bounds, ...] | No
     if not run.settings.loss.draws_temperatures:
         return None
     agent = agent_number(run_dir)
-    for name in STATES:
-        try:
-            bandits = read_json(whole_run(run_dir) / name)["state"]["bandits"]
-            best = {bandit["task"]: bandit["best_inverse_temperatures"] for bandit in bandits if bandit["agent"] == agent}
-            return tuple(_bounds(best.get(task)) for task in run.spec.task_names)
-        except (OSError, ValueError, LookupError, TypeError):
-            continue
-    raise EvaluationError(f"{run_dir} contains no readable {STATES[0]}, which holds the best temperatures")
-
-
-def _bounds(best: list[float] | None) -> Bounds:
-    return (1.0, 1.0) if best is None else (float(best[0]), float(best[1]))
+    if not (best := best_inverse_temperatures(whole_run(run_dir))):
+        raise EvaluationError(f"{run_dir} contains no readable {BANDIT_STATES[0]}, which holds the best temperatures")
+    return tuple(best.get((agent, task)) or (1.0, 1.0) for task in run.spec.task_names)

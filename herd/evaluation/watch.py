@@ -15,7 +15,7 @@ from herd.evaluation.protocols import EvaluationError
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -76,8 +76,9 @@ def record_episode(
     view: View = "screen",
     caption: bool = True,
     greedy: bool = False,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Recording:
-    """Play and write ``output`` (.gif or .mp4): one video frame per agent step, ``60 / action_repeat`` frames per second.
+    """Play and write ``output`` (.gif or .mp4) in real time: one video frame per agent step.
 
     Args:
         run_dir: run directory of ``herd train``.
@@ -91,6 +92,7 @@ def record_episode(
         view: ``screen``: the game as people see it, if the suite can show it. ``network``: the newest frame that the network sees.
         caption: show the return so far, the policy's value and the time above the picture.
         greedy: take the most probable action instead of sampling.
+        on_progress: called with the length so far in seconds, after every frame.
 
     Raises:
         EvaluationError: see `evaluate_runs`; or the kind of file is not supported; one line.
@@ -105,7 +107,7 @@ def record_episode(
     if task is not None and task not in names:
         raise EvaluationError(f"{run_dir} plays {', '.join(names)}, not {task}")
     task_id = 0 if task is None else names.index(task)
-    fps = suite_of(run.settings.env).frames_per_second / run.spec.action_repeat
+    fps = suite_of(run.settings.env).frames_per_second(run.settings.env, names[task_id]) / run.spec.action_repeat
     pictures = _played(run, task_id, seed=seed, view=view, greedy=greedy, ranges=best_temperatures(run_dir, run))
     returns: list[float] = []
     frames = 0
@@ -113,6 +115,8 @@ def record_episode(
         for moment in pictures:
             video.add(_drawn(moment, frames / fps if caption else None))
             frames += 1
+            if on_progress is not None:
+                on_progress(frames / fps)
             if moment.finished_return is not None:
                 returns.append(moment.finished_return)
             is_last = moment.finished_return is not None and len(returns) >= games and frames >= min_seconds * fps

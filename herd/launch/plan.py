@@ -1,18 +1,19 @@
-"""The children of ``herd train``: the processes of a run placed on this machine, with their command lines and environments."""
+"""The children of ``herd train``: the processes of a run placed on this machine, with their ports, command lines and environments."""
 
 from __future__ import annotations
 
+import errno
+import socket
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.config.addresses import local_host
+from herd.config.addresses import accept_both_versions, interface, local_host, with_port
 from herd.config.curve_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.launch.placement import Place, Placed, Spot, placement, places_of
-from herd.launch.ports import held_ports
 from herd.run.paths import CONFIG
 from herd.service.allocator import ALLOCATOR_ENVIRONMENT
 from herd.service.host import usable_cpus
@@ -119,16 +120,21 @@ def _command(settings: RunSettings, run_dir: Path, placed: Placed, start: Start)
     service = placed.place.component.service
     words = [sys.executable, "-m", service.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
     of_this_start = _of_this_start(settings, start) if service.name == "learner" else []
-    return [*words, *placed.words(), *_key_of(settings, placed.place), *of_this_start]
+    return [*words, *placed.words(), *_key_of(settings, placed), *of_this_start]
 
 
-def _key_of(settings: RunSettings, place: Place) -> list[str]:
-    """Return the option for the key of a process's service, if the folder has one (``herd keys DIR --client actor``)."""
-    security = settings.security
-    if security.curve_keys is None or security.curve_client != DEFAULT_CLIENT or not place.component.asks:
+def _key_of(settings: RunSettings, placed: Placed) -> list[str]:
+    """Return the option for a process's key, if the folder has one of its service and agent, or of its service.
+
+    ``herd keys DIR --client learner-agent-1``, ``herd keys DIR --client actor``
+    """
+    security, service = settings.security, placed.place.service
+    if security.curve_keys is None or security.curve_client != DEFAULT_CLIENT or not placed.place.component.asks:
         return []
-    own = security.curve_keys / client_file(place.service, "secret")
-    return ["--security.curve_client", place.service] if own.exists() else []
+    for name in (f"{service}-agent-{placed.identity.agent or 0}", service):
+        if (security.curve_keys / client_file(name, "secret")).exists():
+            return ["--security.curve_client", name]
+    return []
 
 
 def _of_this_start(settings: RunSettings, start: Start) -> list[str]:
@@ -166,3 +172,62 @@ def _threads(settings: RunSettings, place: Place) -> int:
             return settings.actor.inference_threads
         case _:
             return 1
+
+
+class PortError(ValueError):
+    """A port or interface cannot be bound; one line that names the setting."""
+
+
+@contextmanager
+def held_ports(wanted: Mapping[str, tuple[str, int]]) -> Iterator[dict[str, int]]:
+    """Choose ports, and keep them for the children of this process.
+
+    Each port stays bound here, without a listener. Linux then gives it to no other program that asks for any free port, and to no outgoing
+    connection. A child binds it with SO_REUSEADDR, as ZeroMQ and torch do, and so can listen to it, and so can the child that replaces it.
+    Other kernels refuse the second bind, so there the ports are released. If another program takes one before the child, the child reports
+    this with exit code 2.
+
+    Args:
+        wanted: name of the port for errors -> (interface, port or 0).
+
+    Yields:
+        The port to use, by name; all are different.
+
+    Raises:
+        PortError: a fixed port is in use, or an interface does not belong to this machine.
+
+    """
+    with ExitStack() as held:
+        with ExitStack() as probes:
+            ports = {key: _bind(held, probes, key, host, port) for key, (host, port) in wanted.items()}
+        yield ports
+
+
+def _bind(held: ExitStack, probes: ExitStack, key: str, host: str, port: int) -> int:
+    try:
+        family, address = interface(host)
+        probe = _bound(probes, family, address, port)
+        chosen: int = probe.getsockname()[1]
+        with ExitStack() as beside:
+            try:
+                _bound(beside, family, address, chosen)
+                probe.listen(1)
+                held.enter_context(beside.pop_all())
+            except OSError:  # not on this kernel, or there is another listener, of another program or another setting
+                beside.close()
+                probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortError(f"{key}: port {port} of {host} is in use; choose another, or 0 for any free one") from None
+        setting = "placement.metrics_host" if "metrics" in key else "placement.host"
+        raise PortError(f"{setting}: cannot bind {with_port(host, port)}: {error.strerror or error}") from None
+    return chosen
+
+
+def _bound(kept: ExitStack, family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    made = kept.enter_context(socket.socket(family, socket.SOCK_STREAM))
+    # As in ZeroMQ: a port with connections in TIME_WAIT is free, a port with a listener is not.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    accept_both_versions(made)
+    made.bind((address, port))
+    return made

@@ -45,7 +45,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End the run."""
+    """Do not restart the child again; the supervisor knows whether the run can do without it."""
 
     reason: str
     exit_code: int

@@ -20,9 +20,9 @@ from herd.launch.restarts import (
     fails_for_good,
 )
 from herd.launch.shutdown import Grace, Phase, Shutdown, Signals
-from herd.launch.signals import SignalInbox
 from herd.run.paths import LOGS, REPORT
 from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST
+from herd.service.signals import SignalInbox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

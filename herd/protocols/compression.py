@@ -53,12 +53,26 @@ def decompress(name: str, compression: Compression, frame: Frame, num_bytes: int
             return bytes(lz4.block.decompress(frame, uncompressed_size=num_bytes))
         except (lz4.block.LZ4BlockError, ValueError, OverflowError) as error:
             raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error
+    # The library trusts the frame's own content size over max_output_size, so it is compared first.
+    check_declared_size(name, frame, num_bytes)
     zstd = _zstd()
-    zstandard = zstd.package
     try:
-        # The library trusts the frame's own content size over max_output_size, so it is compared first.
-        if zstandard.frame_content_size(frame) != num_bytes:
-            raise MalformedMessage(f"array {name} does not declare {num_bytes} bytes", "compression")
         return bytes(zstd.decompressor.decompress(frame, max_output_size=num_bytes, allow_extra_data=False))
-    except (zstandard.ZstdError, ValueError) as error:
+    except (zstd.package.ZstdError, ValueError) as error:
         raise MalformedMessage(f"array {name} does not decompress: {type(error).__name__}", "compression") from error
+
+
+def check_declared_size(name: str, frame: Frame, num_bytes: int) -> None:
+    """Check, without decompressing it, that a ``zstd`` frame states this size.
+
+    Raises:
+        MalformedMessage: it states another size or none; the reason contains ``name``.
+
+    """
+    zstandard = _zstd().package
+    try:
+        declared = zstandard.frame_content_size(frame)
+    except (zstandard.ZstdError, ValueError):
+        declared = None
+    if declared != num_bytes:
+        raise MalformedMessage(f"array {name} does not declare {num_bytes} bytes", "compression")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herd.files import JournalError, append_line, parse_json, read_lines, replace_file
+from herd.files import JournalError, append_line, parse_json, read_json, read_lines, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluation.jsonl"
+BANDIT_STATES = ("bandit/state.json", "bandit/state.previous.json")
+"""Files of the bandit's state, newest first."""
 MAX_METRICS_BYTES = 64 << 20
 """Size of metrics.jsonl at which it is thinned. Points of 57 tasks take 6 kB each, so with one every 10 s this happens every 30 hours."""
 _TAIL_BYTES = 65_536
@@ -117,6 +119,32 @@ def newest_point(directory: Path) -> dict[str, Any]:
     return {}
 
 
+def best_inverse_temperatures(run_dir: Path) -> dict[tuple[int, str], tuple[float, float] | None]:
+    """Return the best range of 1/tau by agent and task, from the newest readable state of a run's bandit; empty if there is none.
+
+    A task without any return so far has None.
+    """
+    for name in BANDIT_STATES:
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            best = {
+                (each["agent"], each["task"]): each["best_inverse_temperatures"] for each in read_json(run_dir / name)["state"]["bandits"]
+            }
+            return {key: None if bounds is None else (float(bounds[0]), float(bounds[1])) for key, bounds in best.items()}
+    return {}
+
+
+def number_in(record: Mapping[str, Any], key: str) -> float | None:
+    """Return a number of a point; None if it is missing or something else, because the file may be damaged."""
+    value = record.get(key)
+    return value if _is_finite(value) else None
+
+
+def mapping_in(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a mapping of a point; empty if it is missing or something else."""
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
+
+
 def frames_at(directory: Path, learner_updates: int) -> int | None:
     """Return the env frames of a run or an agent at ``learner_updates``; None if its learning curve is missing or too short."""
     before = (0, 0.0)
@@ -172,7 +200,7 @@ def _checked(point: Any) -> dict[str, Any]:
     return point
 
 
-def _is_finite(value: object) -> bool:
+def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -42,7 +42,7 @@ def changed_settings(directory: Path, settings: RunSettings) -> list[Change]:
 
     Settings that exist in only one of the two are left out: they depend on the version or on the variant of a section.
     """
-    before, now = _flat(_read(directory)), _flat(_as_kept(settings))
+    before, now = flat_values(_read(directory)), flat_values(_as_kept(settings))
     return [Change(key, before[key], now[key]) for key in now if key in before and before[key] != now[key] and key not in OF_ONE_START]
 
 
@@ -82,11 +82,11 @@ def _read(directory: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the settings by dotted key. Mappings that are values (of ``sweep``, ``kwargs``) are also split."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        flat |= flat_values(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -69,6 +70,12 @@ def probe(url: str, timeout: float = 2.0) -> bool:
     return status == http.client.OK
 
 
+def answer(url: str, timeout: float = 2.0) -> tuple[bool, str]:
+    """Return whether ``url`` (``/healthz`` or ``/readyz``) answers 200, and its line. Raises ``ScrapeError`` if it does not answer."""
+    status, body = _get(url, timeout)
+    return status == http.client.OK, body.decode(errors="replace").strip()
+
+
 def page(url: str, timeout: float = 2.0) -> str | None:
     """Return the contents of ``url`` if the status is 200, otherwise None."""
     try:
@@ -86,8 +93,9 @@ def _get(url: str, timeout: float) -> tuple[int, bytes]:
             body: bytes = response.read(MAX_EXPOSITION_BYTES + 1)
             status: int = response.status
     except urllib.error.HTTPError as error:
-        with error:
-            return error.code, b""
+        with error, suppress(OSError, http.client.HTTPException):
+            return error.code, error.read(MAX_EXPOSITION_BYTES)
+        return error.code, b""
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise ScrapeError(f"{url} does not answer: {reason or type(error).__name__}") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from herd.run.journals import number_in
+
 MOST_DEAD_SHARE = 0.25
 """Share of dead filters in the first layer. Networks start with up to a quarter of them dead, depending on the game's background."""
 MOST_DEAD_SHARE_LATER = 0.75
@@ -22,11 +24,16 @@ FIRST_VALUES_UPDATES = 2000
 MOST_UPDATE_KL = 0.1
 """KL divergence of an update in nats. PPO's targets are 0.003 to 0.03 for a whole round of updates (arXiv:1707.06347)."""
 
+_ONE_SKIPPED = "1 update was skipped: its gradient was not finite"
+
 
 def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the warnings for a point of metrics.jsonl; empty if nothing is wrong or known."""
     found = []
-    clipped = _number(point.get("clipped_share"))
+    skipped = number_in(point, "updates_skipped")
+    if skipped:
+        found.append(f"{skipped:,.0f} updates were skipped: their gradients were not finite" if skipped > 1 else _ONE_SKIPPED)
+    clipped = number_in(point, "clipped_share")
     if clipped is not None and clipped > MOST_CLIPPED_SHARE:
         found.append(f"{clipped:.0%} of updates are clipped")
     health = point.get("health")
@@ -34,13 +41,14 @@ def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(found)
     layers = health.get("layers")
     found += _of_layers(layers if isinstance(layers, Sequence) else ())
-    effective = _number(health.get("effective_sample_size"))
+    effective = number_in(health, "effective_sample_size")
     if effective is not None and effective < LEAST_EFFECTIVE_SAMPLE_SIZE:
         found.append(f"importance ratios reduce the effective samples to {effective:.0%}")
-    explained = _number(health.get("explained_variance"))
-    if explained is not None and explained < LEAST_EXPLAINED_VARIANCE and (point.get("learner_updates") or 0) >= FIRST_VALUES_UPDATES:
+    explained = number_in(health, "explained_variance")
+    updates = number_in(point, "learner_updates") or 0.0
+    if explained is not None and explained < LEAST_EXPLAINED_VARIANCE and updates >= FIRST_VALUES_UPDATES:
         found.append(f"values are worse than a constant (explained variance {explained:.2f})")
-    moved = _number(health.get("update_kl"))
+    moved = number_in(health, "update_kl")
     if moved is not None and moved > MOST_UPDATE_KL:
         found.append(f"one update moves the policy by {moved:.2f} nats")
     return tuple(found)
@@ -56,7 +64,3 @@ def _of_layers(layers: Sequence[Any]) -> list[str]:
         if number == 1 and always_on > MOST_ALWAYS_ON_SHARE * total:
             found.append(f"{always_on} of {total} {kind} of {where} are always active")
     return found
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -7,6 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from herd.run.journals import number_in
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -51,6 +53,8 @@ class Rate:
 class ReturnHistory:
     """Mean returns in order of time. When there are too many, neighbours are averaged, so that the record covers the whole run."""
 
+    first: float | None = None
+    """First of the means over 100 games; None before it."""
     best: float | None = None
     """Best of the means over 100 games; None before the first."""
     _values: list[float] = field(default_factory=list)
@@ -61,12 +65,13 @@ class ReturnHistory:
 
     def add(self, task: Mapping[str, Any]) -> None:
         """Add the task of a point of metrics.jsonl; it is ignored if no game has finished."""
-        value, episodes = task.get("episode_return_mean_100"), task.get("episodes")
-        if not isinstance(value, int | float) or not isinstance(episodes, int):
+        value, episodes = number_in(task, "episode_return_mean_100"), number_in(task, "episodes")
+        if value is None or episodes is None:
             return
         if episodes >= _FULL_WINDOW:
-            self.best = float(value) if self.best is None else max(self.best, float(value))
-        self._newest.append(float(value))
+            self.first = value if self.first is None else self.first
+            self.best = value if self.best is None else max(self.best, value)
+        self._newest.append(value)
         if len(self._newest) == self._per_value:
             self._values.append(_mean(self._newest))
             self._newest.clear()

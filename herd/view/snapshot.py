@@ -6,7 +6,10 @@ import math
 from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from herd.config.run import StopSettings
+from herd.launch.readings import Readings
 from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.run.journals import mapping_in, number_in
 from herd.telemetry import metrics
 from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, total
@@ -16,8 +19,7 @@ from herd.view.series import Rate, ReturnHistory
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from herd.config.run import StopSettings
-    from herd.launch.readings import ChildState, Readings
+    from herd.launch.readings import ChildState
 
 _LEARNER = "learner"
 """Name for all learner shards together; no child has this name."""
@@ -64,6 +66,8 @@ class TaskRow:
     """Env frames trained on for the first time, at the newest point; if there is no point, since the learner started."""
     human_normalised: float | None = None
     """Human-normalised mean return at the newest point; None without a human score."""
+    first_return: float | None = None
+    """First mean over 100 games of this run; None before there is one."""
     best_return: float | None = None
     """Highest mean over 100 games of this run; None before there is one."""
     returns: tuple[float, ...] = ()
@@ -175,12 +179,11 @@ class SnapshotMaker:
         progress, eta = _progress(self.stop, env_frames, rate, elapsed_seconds if trained_seconds is None else trained_seconds)
         point = readings.point
         self._add_returns(point)
-        entropy = point.get("entropy")
         return RunSnapshot(
             elapsed_seconds=elapsed_seconds,
             env_frames=env_frames,
             frames_per_second=rate,
-            learner_updates=point.get("learner_updates"),
+            learner_updates=number_in(point, "learner_updates"),
             policy_lag=self._policy_lag(readings, learner),
             queue_unrolls=_gauge(readings, learner, unroll_metrics.QUEUE_DEPTH.name),
             queue_capacity=_gauge(readings, learner, unroll_metrics.QUEUE_CAPACITY.name),
@@ -195,7 +198,7 @@ class SnapshotMaker:
             human_normalised=_gauge(readings, learner, training_metrics.HUMAN_NORMALISED.name),
             troubles=self._troubles(readings, children, learner),
             warnings=health_warnings(point),
-            entropy=entropy if isinstance(entropy, int | float) else None,
+            entropy=number_in(point, "entropy"),
             phase=self._phase(readings, children, learner),
         )
 
@@ -203,8 +206,9 @@ class SnapshotMaker:
         if not point or point.get("wall_seconds") == self._newest.get("wall_seconds"):
             return  # seen already
         self._newest = point
-        for name, task in (point.get("tasks") or {}).items():
-            self._returns.setdefault(name, ReturnHistory()).add(task)
+        tasks = mapping_in(point, "tasks")
+        for name in tasks:
+            self._returns.setdefault(name, ReturnHistory()).add(mapping_in(tasks, name))
 
     def _with_history(self, row: TaskRow) -> TaskRow:
         history = self._returns.get(row.name)
@@ -213,7 +217,7 @@ class SnapshotMaker:
         best = history.best
         if best is not None and row.episode_return is not None:
             best = max(best, row.episode_return)  # which is newer than the newest point
-        return replace(row, best_return=best, returns=history.values)
+        return replace(row, first_return=history.first, best_return=best, returns=history.values)
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
         """Return the frames of the whole run: those of the newest point, plus the growth of the learner's counter since."""
@@ -221,7 +225,7 @@ class SnapshotMaker:
             # A missing value (a failed scrape) is not 0: the counter would seem to restart, and then jump by the whole session.
             self._frames_counter = total(readings.samples[learner], training_metrics.LEARNER_ENV_FRAMES.name)
         counter = self._frames_counter
-        frames = float(readings.point.get("env_frames") or 0)
+        frames = number_in(readings.point, "env_frames") or 0.0
         if frames != self._point_frames or counter < self._counter_at_point:
             self._point_frames, self._counter_at_point = frames, counter
         return self._point_frames + counter - self._counter_at_point
@@ -296,7 +300,7 @@ class AgentsSnapshotMaker:
             # The shared processes are shown once, with the first agent.
             own = [child for child in children if self._agents.get(child.name, 0) == agent]
             snapshots.append(maker.make(readings.of_agent(agent), own, elapsed_seconds, trained_seconds))
-        return _together(snapshots, children)
+        return together(snapshots, children)
 
 
 def start_phase(children: Sequence[ChildState], answering: Collection[str], *, has_unrolls: bool) -> str:
@@ -329,7 +333,19 @@ def stop_phase(children: Sequence[ChildState]) -> str | None:
     return f"stopping: waiting for {', '.join(alive[:_MOST_NAMES])}" if alive else "stopped"
 
 
-def _together(agents: Sequence[RunSnapshot], children: Sequence[ChildState]) -> RunSnapshot:
+def snapshot_of(points: Sequence[Mapping[str, Any]]) -> RunSnapshot:
+    """Return the state of an agent at the newest of ``points``, which are in order, without its processes."""
+    newest = points[-1]
+    made = SnapshotMaker(StopSettings(), points).make(Readings(point=newest), (), number_in(newest, "wall_seconds") or 0.0)
+    return replace(
+        made,
+        frames_per_second=number_in(newest, "frames_per_second"),
+        policy_lag=number_in(newest, "policy_lag_mean"),
+        human_normalised=number_in(newest, "human_normalised_mean_capped"),
+    )
+
+
+def together(agents: Sequence[RunSnapshot], children: Sequence[ChildState]) -> RunSnapshot:
     """Return one snapshot of all agents, with the processes in the order of ``children``. The run ends with its last agent."""
     first = agents[0]
 
@@ -390,17 +406,17 @@ def _tasks(readings: Readings, learner: str) -> tuple[TaskRow, ...]:
     """Return the tasks from the learner's metrics, or from the newest point while it does not answer."""
     samples = readings.samples.get(learner, {})
     live = {dict(labels)["task"]: value for (name, labels), value in samples.items() if name == training_metrics.EPISODE_RETURN.name}
-    logged: Mapping[str, Mapping[str, float | None]] = readings.point.get("tasks") or {}
+    logged = mapping_in(readings.point, "tasks")
     rows = []
     for task in dict.fromkeys([*logged, *live]):
-        known = logged.get(task, {})
-        episode_return = live.get(task, known.get("episode_return_mean_100"))
-        episodes = max(int(total(samples, training_metrics.EPISODES.name, task=task)), int(known.get("episodes") or 0))
+        known = mapping_in(logged, task)
+        episode_return = live.get(task, number_in(known, "episode_return_mean_100"))
+        episodes = max(int(total(samples, training_metrics.EPISODES.name, task=task)), int(number_in(known, "episodes") or 0))
         missing = episode_return is None or math.isnan(episode_return) or episodes == 0
-        env_frames = known.get("env_frames")
+        env_frames = number_in(known, "env_frames")
         if env_frames is None and samples:
             env_frames = total(samples, training_metrics.TASK_ENV_FRAMES.name, task=task)
-        rows.append(TaskRow(task, episodes, None if missing else episode_return, env_frames, known.get("human_normalised")))
+        rows.append(TaskRow(task, episodes, None if missing else episode_return, env_frames, number_in(known, "human_normalised")))
     return tuple(rows)
 
 

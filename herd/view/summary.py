@@ -9,6 +9,7 @@ from herd.files import read_json
 from herd.run.journals import newest_point
 from herd.run.paths import CURVE, LEARNING, REPORT, agent_directories, checkpoint_folders
 from herd.view.health import health_warnings
+from herd.view.parts import parts_of
 from herd.view.terminal import clock, count
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None, gi
     """
     rows: list[tuple[str, str]] = [("warning", line) for line in given_up]
     agents = agent_directories(run_dir)
+    has_result = False
     for agent in agents:
         if len(agents) > 1:
             rows.append((f"agent {agent.name}", ""))
@@ -56,11 +58,21 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None, gi
             report: dict[str, Any] = read_json(agent / REPORT)
         except (OSError, ValueError):
             report = {}
-        warnings = [("warning", warning) for warning in health_warnings(newest_point(agent))]
+        point = newest_point(agent)
+        if not (report or point or checkpoint_folders(agent)):
+            rows.append(("result", "none: the run ended before its first update was saved, so it has no report, curve or checkpoint"))
+            continue
+        warnings = [("warning", warning) for warning in health_warnings(point)]
         rows += [*_figures(report), *warnings, *_paths(agent)]
-    rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
+        has_result = True
+    if has_result:
+        rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():
         rows.append(("losses", str(run_dir / LEARNING)))
+    for part in parts_of(run_dir):
+        rows += [(part.title, f"{name}: {value}" if name else value) for name, value in part.rows]
+        if part.plot:
+            rows.append((part.title, f"picture: herd plot {part.plot} {run_dir}"))
     width = max(_NAME_WIDTH, *(len(name) for name, _ in rows))
     for name, value in rows:
         # Lines instead of a table, because a wrapped path could not be copied.

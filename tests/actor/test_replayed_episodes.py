@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 import torch
 from herd_learner.batches.stock import EpisodeStock
-from herd_replay.assembly import Assembler, Episode, Piece
+from herd_replay.assembly import Assembler
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
@@ -19,7 +19,8 @@ from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
 from herd.contract.unroll import UnrollLayout
-from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, segments_of
+from herd.protocols.replay.pieces import PieceLayout
+from herd.protocols.replay.records import Episode
 from herd.protocols.replay.samples import SampledEpisode
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
@@ -60,18 +61,10 @@ def _episodes(layout: UnrollLayout, unrolls: list[Unroll]) -> list[Episode]:
     """The episodes that were played from beginning to end, assembled as the service assembles them."""
     pieces, assembler, episodes = PieceLayout(layout), Assembler(1 << 30), []
     for unroll in unrolls:
-        sent = {
-            name: array[:, layout.burn_in :] if array.ndim > 1 and name != "policy_version" else array for name, array in unroll.items()
-        }
-        for row in range(len(sent["actions"])):
-            names = {"episode_id": int(sent["episode_id"][row]), "index_in_episode": int(sent["index_in_episode"][row])}
-            for segment in segments_of(sent["game_reset"][row], sent["row_valid"][row], **names):
-                begin, end = sent["policy_version"][row].tolist()
-                piece = Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), pieces.pack(sent, row, segment))
-                key = EpisodeKey(0, 0, 0, int(sent["environment_slot"][row]), segment.episode_id)
-                done = assembler.insert(key, 0, piece if segment.num_steps else None, segment.stop_step if segment.is_end else None)
-                if done is not None:
-                    episodes.append(done)
+        for row in range(len(unroll["actions"])):
+            segments = pieces.cut(unroll, row, agent=0, actor_index=0, incarnation=0)
+            done = [assembler.insert(pieces.pack(unroll, segment)) for segment in segments]
+            episodes += [episode for episode in done if episode is not None]
     return episodes
 
 

@@ -131,26 +131,26 @@ def test_status_shows_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.Monke
     (run_dir / "processes").mkdir()
     (run_dir / "processes" / "learner-0.json").write_text(json.dumps({"pid": 2**22 + 1, "metrics_port": 1}))
     (run_dir / "metrics.jsonl").write_text(
-        json.dumps({"env_frames": 61_440, "frames_per_second": 9.0, "episode_return_mean_100": 1.5}) + "\n"
+        json.dumps({"env_frames": 61_440, "tasks": {"pong": {"episodes": 3, "episode_return_mean_100": 1.5}}, "clipped_share": 1.0}) + "\n"
     )
     assert main(["status", str(run_dir), "--json"]) == 0
     (status,) = json.loads(capsys.readouterr().out)
+    (task,) = status.pop("tasks")
+    assert (task["name"], task["episodes"], task["episode_return"]) == ("pong", 3, 1.5)
     assert status == {
         "run_dir": str(run_dir),
         "state": "killed",
+        "running": False,
         "message": "no process is alive, and the learner left no report",
-        "processes": {"learner-0": "gone"},
-        "pids": {},
+        "warnings": ["100% of updates are clipped"],
+        "processes": {"learner-0": {"state": "gone", "pid": None, "reason": ""}},
         "env_frames": 61_440,
         "frames_per_second": None,
-        "episode_return_mean_100": 1.5,
-        "tasks": 0,
         "human_normalised_mean_capped": None,
         "checkpoint": "000000000042",
         "checkpoint_problem": f"{run_dir / 'checkpoints' / '000000000042'}: manifest.json is missing",
         "member": None,
         "agents": [],
-        "running": False,
     }
     assert main(["status", str(run_dir)]) == 0
     table = capsys.readouterr().out
@@ -173,12 +173,12 @@ def test_status_shows_several_agents(tmp_path: Path, capsys: pytest.CaptureFixtu
     for agent in range(2):
         directory = run_dir / "agents" / str(agent)
         (directory / "checkpoints" / f"{agent:012}").mkdir(parents=True)
-        point = {"env_frames": 10_000 + agent, "frames_per_second": 9.0, "episode_return_mean_100": agent - 0.5}
+        point = {"env_frames": 10_000 + agent, "tasks": {"pong": {"episodes": 1, "episode_return_mean_100": agent - 0.5}}}
         (directory / "metrics.jsonl").write_text(json.dumps(point) + "\n")
     assert main(["status", str(run_dir), "--json"]) == 0
     (status,) = json.loads(capsys.readouterr().out)
-    assert (status["env_frames"], status["episode_return_mean_100"], len(status["processes"])) == (20_001, None, 4)
-    assert [agent["episode_return_mean_100"] for agent in status["agents"]] == [-0.5, 0.5]
+    assert (status["env_frames"], status["tasks"], len(status["processes"])) == (20_001, [], 4)
+    assert [agent["tasks"][0]["episode_return"] for agent in status["agents"]] == [-0.5, 0.5]
     assert [list(agent["processes"]) for agent in status["agents"]] == [["learner-0", "learner-1"], ["learner-2", "learner-3"]]
     assert [agent["checkpoint"] for agent in status["agents"]] == ["0" * 12, "0" * 11 + "1"]
     assert main(["status", str(run_dir)]) == 0
@@ -193,10 +193,10 @@ def test_status_distinguishes_a_process_from_an_old_one_with_its_pid(tmp_path: P
     announcement = run_dir / "processes" / "actor-0.json"
     announcement.write_text(json.dumps({"pid": os.getpid(), "metrics_port": 1}))
     assert main(["status", str(run_dir), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["processes"] == {"actor-0": "not ready"}
+    assert json.loads(capsys.readouterr().out)[0]["processes"]["actor-0"]["state"] == "hanging"  # nothing answers there
     os.utime(announcement, (1.0, 1.0))  # written before this process began
     assert main(["status", str(run_dir), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["processes"] == {"actor-0": "gone"}
+    assert json.loads(capsys.readouterr().out)[0]["processes"]["actor-0"]["state"] == "gone"
 
 
 def test_doctor_reports_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:

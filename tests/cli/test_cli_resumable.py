@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from herd.cli.options import CommandError
-from herd.cli.run_paths import check_resumable
+from herd.cli.run_paths import check_resumable, finished
+from herd.cli.train import run
 from herd.components.suites import environment_spec
-from herd.config.loading import load_settings
+from herd.config.loading import dump_settings, load_settings
 from herd.config.run import RunSettings
 from herd.run.provenance import Origin
 
@@ -19,10 +20,12 @@ def settings_of(run_dir: Path, *words: str) -> RunSettings:
     return load_settings([], ["--run_dir", str(run_dir), *words], {})
 
 
-def leave_checkpoint(settings: RunSettings, updates: int) -> Path:
+def leave_checkpoint(settings: RunSettings, updates: int, env_frames: int = 0) -> Path:
     path = settings.directory / "checkpoints" / f"{updates:012d}"
     path.mkdir(parents=True)
-    (path / "state.json").write_text(json.dumps(Origin.of(settings, environment_spec(settings.env)).as_json()))
+    (path / "state.json").write_text(
+        json.dumps({**Origin.of(settings, environment_spec(settings.env)).as_json(), "statistics": {"env_frames": env_frames}})
+    )
     return path
 
 
@@ -53,6 +56,25 @@ def test_with_only_foreign_checkpoints_the_differences_are_named(tmp_path: Path)
         f"{newest}: made by another network or environment (network.core lstm, here none); "
         f"resume with the settings of {tmp_path / 'config.yaml'}"
     )
+
+
+def test_a_finished_run_is_not_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--run_dir", str(tmp_path), "--stop.env_frames", "400000"]
+    settings = load_settings([], words, {})
+    assert finished(settings) is None
+    leave_checkpoint(settings, 7, 399_999)
+    assert finished(settings) is None
+    leave_checkpoint(settings, 8, 400_500)
+    assert finished(settings_of(tmp_path)) is None  # without a limit
+    assert finished(load_settings([], [*words, "--agents", "2"], {})) is None  # these have folders of their own
+    line = "finished at 400,500 of 400,000 frames: raise --stop.env_frames to train it further"
+    assert finished(settings) == f"{tmp_path}: {line}"
+    (tmp_path / "config.yaml").write_text(dump_settings(settings))
+    (tmp_path / "report.json").write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["--resume", "--run_dir", str(tmp_path)]) == 0
+    assert line in capsys.readouterr().err.splitlines()[-1]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from herd.cli.main import main
-from herd.cli.status import read_status
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.run.processes import RunState, begin_session, end_session, run_state
 from herd.run.tensors import save_checkpoint
+from herd.telemetry import Telemetry
+from herd.view.status import read_status
 
 
 @pytest.mark.parametrize(
@@ -81,10 +82,31 @@ def test_a_damaged_checkpoint_is_reported(tmp_path: Path, capsys: pytest.Capture
     assert any(str(tmp_path) in line and "000000000042 damaged" in line for line in out.splitlines())  # not wrapped
 
 
-def test_the_processes_of_a_running_run_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_processes_of_a_running_run_are_listed_with_what_they_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(run_dir=tmp_path)))
     (tmp_path / "processes").mkdir()
-    (tmp_path / "processes" / "actor-0.json").write_text(json.dumps({"pid": os.getpid(), "metrics_port": 1}))
+    processes = [Telemetry("actor", "run", alive_seconds=limit) for limit in (60.0, 60.0, 0.0)]
+    processes[0].set_ready(True)
+    processes[1].set_ready(False, "waits for weights")
+    try:
+        ports = [*(process.serve("127.0.0.1", 0) for process in processes), 1]
+        for number, port in enumerate(ports):
+            (tmp_path / "processes" / f"actor-{number}.json").write_text(json.dumps({"pid": os.getpid(), "metrics_port": port}))
+        assert main(["status", str(tmp_path)]) == 0
+    finally:
+        for process in processes:
+            process.close()
+    printed = capsys.readouterr().out
+    listed = [" ".join(line.split()) for line in printed.splitlines()]
+    assert listed[-4] == f"actor-0 ready {os.getpid()}"
+    assert listed[-3] == f"actor-1 not ready {os.getpid()} waits for weights"
+    assert listed[-2].startswith(f"actor-2 hanging {os.getpid()} the main loop has been silent for 0.")
+    assert listed[-1] == f"actor-3 hanging {os.getpid()} no answer within 1 s"
+    assert "1 ready, 1 not ready, 2 hanging" in printed
+
+
+def test_what_a_run_went_on_without_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(run_dir=tmp_path)))
+    end_session(tmp_path, exit_code=0, was_asked=False, message="", warnings=("actor-3 is given up: it failed twice",))
     assert main(["status", str(tmp_path)]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["actor-0", "not", "ready", str(os.getpid())] in lines
+    assert f"{tmp_path}: actor-3 is given up: it failed twice\n" in capsys.readouterr().out

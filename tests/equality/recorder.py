@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from herd_actor.unroll import UnrollBuilder
-from herd_replay.assembly import Assembler, Piece
+from herd_replay.assembly import Assembler
 from herd_replay.store import EpisodeStore
 
 from herd.acting.device import precision_of
@@ -30,7 +30,7 @@ from herd.agent import agent_of
 from herd.components.suites import environment_spec, make_environments
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
-from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, inserted_layout, segments_of
+from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.replay.samples import EpisodePart
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
@@ -169,7 +169,6 @@ class Replay:
         replay = settings.replay
         assert replay.kind == "shared"
         self._layout = run_layout(settings, environment_spec(settings.env))
-        self._inserted = inserted_layout(self._layout)
         self._pieces = PieceLayout(self._layout)
         self._assembler = Assembler(1 << 30)
         self._store = EpisodeStore(
@@ -187,22 +186,8 @@ class Replay:
 
     def insert(self, unroll: Unroll) -> None:
         """Cut an unroll into pieces of episodes, and store the episodes that are complete."""
-        arrays = {field.name: self._new_rows(unroll, field.shape, field.name) for field in self._inserted.fields}
-        begin, end = arrays["policy_version"][0].tolist()
-        for segment in segments_of(
-            arrays["game_reset"][0],
-            arrays["row_valid"][0],
-            episode_id=int(arrays["episode_id"][0]),
-            index_in_episode=int(arrays["index_in_episode"][0]),
-        ):
-            key = EpisodeKey(0, 0, 0, int(arrays["environment_slot"][0]), segment.episode_id)
-            if self._assembler.drops(key, segment.first_step):
-                continue
-            piece = None
-            if segment.num_steps:
-                packed = self._pieces.pack(arrays, 0, segment)
-                piece = Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), packed)
-            episode = self._assembler.insert(key, int(arrays["task_id"][0]), piece, segment.stop_step if segment.is_end else None)
+        for segment in self._pieces.cut(unroll.arrays, unroll.row, agent=0, actor_index=0, incarnation=0):
+            episode = self._assembler.insert(self._pieces.pack(unroll.arrays, segment))
             if episode is not None:
                 self._store.append(episode)
 
@@ -220,11 +205,7 @@ class Replay:
     def _part(self, stored: Any) -> EpisodePart:
         record = self._store.record(stored)
         ends = [0, *accumulate(record.pieces["num_bytes"].tolist())]
-        return EpisodePart(self._layout, record.part[0], record.pieces, [record.packed[a:b] for a, b in pairwise(ends)])
-
-    def _new_rows(self, unroll: Unroll, shape: tuple[int, ...], name: str) -> NDArray[Any]:
-        array = unroll.arrays[name][unroll.row : unroll.row + 1]
-        return array[:, array.shape[1] - shape[0] :] if shape else array
+        return EpisodePart(self._pieces, record.part[0], record.pieces, [record.packed[a:b] for a, b in pairwise(ends)])
 
 
 class Batches:

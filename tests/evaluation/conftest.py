@@ -10,6 +10,7 @@ from herd.agent import agent_of
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
+from herd.run.provenance import Origin
 from herd.run.tensors import save_checkpoint
 
 RunMaker = Callable[..., Path]
@@ -37,7 +38,8 @@ def make_run(tmp_path: Path) -> RunMaker:
         directory = tmp_path / name
         directory.mkdir(exist_ok=True)
         (directory / "config.yaml").write_text(dump_settings(settings))
-        state = {"contract": "", "learner_updates": updates, "statistics": {"env_frames": 160_000}}
+        origin = Origin.of(settings, environment_spec(settings.env)).as_json()
+        state = {**origin, "learner_updates": updates, "statistics": {"env_frames": 160_000}}
         save_checkpoint(directory / "checkpoints", updates, {"model": agent.state_dict()}, state, 3)
         return directory
 

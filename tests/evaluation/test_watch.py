@@ -126,6 +126,10 @@ def test_a_vector_environment_is_recorded_from_its_rendering(make_run: Callable[
     assert first.picture.shape == (400, 600, 3)
     assert (first.return_so_far, last.return_so_far) == (0.0, 7.0)
     assert len(np.unique(first.picture)) > 2
+    seen: list[float] = []
+    recording = record_episode(tmp_path / "run", tmp_path / "pole.gif", max_seconds=0.2, on_progress=seen.append)
+    assert recording.frames_per_second == 50.0  # CartPole's own render_fps
+    assert seen == [frame / 50 for frame in range(1, 11)]
     with pytest.raises(EvaluationError, match="the network sees no picture"):
         record_episode(tmp_path / "run", tmp_path / "a.gif", view="network")
 

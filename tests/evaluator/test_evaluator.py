@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
-from herd_evaluator.meters import Meters
-from herd_evaluator.points import PointsFile
-from herd_evaluator.temperatures import BestTemperatures
+from herd_evaluator.evaluation import BestTemperatures, Evaluation, Frozen, StoppedError
+from herd_evaluator.results import Meters, PointsFile
 
 from herd.agent import Agent, agent_of
 from herd.components.suites import environment_spec
@@ -27,7 +25,7 @@ from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.evaluation.evaluate import evaluate_runs
 from herd.protocols.weights.client import WeightsPublisher
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.paths import agent_directory
 from herd.run.tensors import encode_weights, save_checkpoint
 from herd.telemetry.scrape import ScrapeError, scrape, total

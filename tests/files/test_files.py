@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from herd.files import append_line, parse_json, read_file, read_json, replace_file
-from herd.run.checkpoints.manifest import CheckpointError, TornCheckpointError
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import CheckpointError, TornCheckpointError, newest_checkpoint
 from herd.run.tensors import load_checkpoint
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 

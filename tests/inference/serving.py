@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from herd_inference.batches import Batches
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler
-from herd_inference.meters import Meters
-from herd_inference.server import InferenceServer
-from herd_inference.sessions import Sessions
+from herd_inference.server import InferenceServer, Meters
+from herd_inference.sessions import Batches, Sessions
 
 from herd.acting.policy import Policy
 from herd.acting.remote_policy import RemotePolicy

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from herd_inference.batches import Batches
-from herd_inference.sessions import Places, Request, Session, Sessions
+from herd_inference.sessions import Batches, Places, Request, Session, Sessions
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_inference.batches import Batches
 from herd_inference.exchange import ActingHandler, Decision
-from herd_inference.sessions import Sessions
+from herd_inference.sessions import Batches, Sessions
 
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout

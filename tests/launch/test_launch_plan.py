@@ -12,9 +12,8 @@ from herd.config.addresses import interface
 from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
-from herd.launch import ports
-from herd.launch.plan import ChildPlan, Start, placed_here, plan_children
-from herd.launch.ports import PortError, held_ports
+from herd.launch import plan
+from herd.launch.plan import ChildPlan, PortError, Start, held_ports, placed_here, plan_children
 from herd.service.identity import Identity, check_identity, take_identity
 from herd.topology import service_of
 from tests.ipv6 import needs_ipv6
@@ -182,14 +181,14 @@ def test_a_held_port_is_reserved_for_a_child_and_its_replacement(host: str) -> N
 
 
 def test_held_ports_works_where_a_port_cannot_be_bound_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = ports._bound
+    bound = plan._bound
 
     def refuse(kept: ExitStack, family: socket.AddressFamily, address: str, port: int) -> socket.socket:
         if port:
             raise OSError(errno.EADDRINUSE, "in use")
         return bound(kept, family, address, port)
 
-    monkeypatch.setattr(ports, "_bound", refuse)
+    monkeypatch.setattr(plan, "_bound", refuse)
     with held_ports({"learner.port": ("127.0.0.1", 0)}) as chosen:
         assert chosen["learner.port"] > 0
 
@@ -254,6 +253,9 @@ def test_each_service_uses_the_key_of_its_own_name_if_it_exists(tmp_path: Path) 
         "actor-0": "default",
         "actor-1": "default",
     }
+    (tmp_path / "client-learner-agent-1.secret").touch()
+    clients = {name: parsed(plan).security.curve_client for name, plan in planned(*words, "--agents", "2").items()}
+    assert [clients[name] for name in ("learner-0", "learner-1")] == ["learner", "learner-agent-1"]
     named = planned(*words, "--security.curve_client", "mine")
     assert all("--security.curve_client" not in plan.command(FIRST) for plan in named.values())
 

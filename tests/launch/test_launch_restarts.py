@@ -21,7 +21,7 @@ def test_restart_delays_double_up_to_a_maximum() -> None:
     assert decisions == [Restart(0.5), Restart(1.0), Restart(2.0), Restart(3.0)]
 
 
-def test_the_fifth_failure_in_a_row_ends_the_run() -> None:
+def test_a_child_is_given_up_at_its_fifth_failure_in_a_row() -> None:
     failures, decisions = exits(5)
     assert isinstance(decisions[3], Restart)
     assert isinstance(decisions[4], GiveUp)

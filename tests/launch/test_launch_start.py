@@ -14,8 +14,8 @@ from herd.launch import supervisor
 from herd.launch.plan import ChildPlan, Start
 from herd.launch.readings import Readings
 from herd.launch.shutdown import Grace
-from herd.launch.signals import SignalInbox
 from herd.launch.supervisor import Supervisor
+from herd.service.signals import SignalInbox
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes

@@ -17,7 +17,7 @@ from herd.components.suites.scores import ReferenceScores
 from herd.config.run import RunSettings
 from herd.protocols.population.journal import Copy
 from herd.protocols.population.messages import Copied, Order, OwnSetting
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner
 from tests.training.small_runs import batch_of, run_of

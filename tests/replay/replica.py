@@ -15,11 +15,10 @@ from herd_replay.store import EpisodeStore
 
 from herd.contract.actions import discrete
 from herd.contract.unroll import Array, UnrollLayout
-from herd.protocols.replay.messages import REPLAY, InsertUnrolls, Sampled, SampleEpisode, SamplePart, SampleUnrolls
-from herd.protocols.replay.pieces import EpisodeKey, inserted_layout
+from herd.protocols.replay.messages import REPLAY, InsertPieces, Sampled, SampleEpisode, SamplePart, SampleUnrolls
+from herd.protocols.replay.pieces import PieceLayout
+from herd.protocols.replay.records import Episode, EpisodeKey, record_of
 from herd.protocols.replay.samples import EpisodePart, read_parts
-from herd.protocols.unrolls.arrays import pack_arrays
-from herd.rpc.codec import encode
 from herd.rpc.envelope import Message
 from herd.rpc.serving import AtMostOnce, ServedRun
 from herd.transport import Frame
@@ -29,6 +28,7 @@ LAYOUT = UnrollLayout(unroll_length=4, frame_stack=3, frame_shape=(3, 2, 1), act
 CONTRACT = "c0" * 32
 CAPACITY = 60
 OPEN_BYTES = 1 << 24
+PIECES = PieceLayout(LAYOUT)
 ONLY = Replica(0, 1)
 
 
@@ -45,7 +45,7 @@ class Process:
         memory_bytes: int = 1 << 40,
         replica: Replica = ONLY,
     ) -> None:
-        self.layout = layout
+        self.layout = PieceLayout(layout)
         self.assembler = Assembler(OPEN_BYTES)
         self.store = EpisodeStore(
             capacity_steps=capacity,
@@ -54,10 +54,10 @@ class Process:
             log=SegmentLog(segment_bytes=4096),
         )
         self.writers: AtMostOnce[None] = AtMostOnce(100, in_order=True)
-        self.folder = SnapshotFolder(directory, run="run", contract=CONTRACT, replica=replica)
+        self.folder = SnapshotFolder(directory, run="run", contract=CONTRACT, replica=replica, layout=self.layout)
         self.restored = self.folder.load(self.store, self.assembler, self.writers)
         self.handler = ReplayHandler(
-            layout=layout,
+            layout=self.layout,
             replica=replica,
             assembler=self.assembler,
             store=self.store,
@@ -69,11 +69,13 @@ class Process:
     def save(self, *, is_last: bool) -> None:
         self.folder.save(capture(self.store, self.assembler, self.writers, is_last=is_last))
 
-    def insert(self, unrolls: list[dict[str, Array]], sequence: int, *, oldest: int = 1, writer: int = 7, **changes: Any) -> Answer:
-        message, payload = insertion(unrolls, sequence, oldest=oldest, writer=writer, **changes)
-        return self.ask(message, payload)
+    def insert(self, unrolls: list[dict[str, Array]], sequence: int, **options: Any) -> Answer:
+        """Insert unrolls as a learner does; ``options`` are those of `pieces_of` and `insertion`."""
+        options = {"writer": 7, "oldest": 1, **options}
+        about = {name: options.pop(name) for name in ("writer", "oldest")}
+        return self.ask(*insertion(pieces_of(unrolls, layout=self.layout, **options), sequence, **about))
 
-    def ask(self, message: Message | Sequence[Frame], payload: Sequence[Frame] = ()) -> Answer:
+    def ask(self, message: Message | Sequence[Frame], *payload: Frame) -> Answer:
         """The answer, as in the process."""
         run = ServedRun("learner.replay", "run", CONTRACT, range(2))
         return ask(REPLAY, run, self.handler.answer, message, *payload, refused=lambda reply: Answer(reply.message, label=reply.label))
@@ -101,25 +103,28 @@ class Process:
         return [self.store.record(stored).key for stored in self.store.episodes()]
 
 
+def pieces_of(
+    unrolls: list[dict[str, Array]], *, agent: int = 0, incarnation: int = 1 << 20, layout: PieceLayout = PIECES
+) -> list[Episode]:
+    """What the unrolls of one actor add to episodes, in order."""
+    return [
+        layout.pack(unroll, segment)
+        for unroll in unrolls
+        for segment in layout.cut(unroll, 0, agent=agent, actor_index=4, incarnation=incarnation)
+    ]
+
+
 def insertion(
-    unrolls: list[dict[str, Array]], sequence: int, *, oldest: int = 1, writer: int = 7, agent: int = 0, **changes: Any
-) -> tuple[InsertUnrolls, list[Any]]:
-    """A message and its payload, in the received form."""
-    arrays = {
-        field.name: np.ascontiguousarray(np.concatenate([unroll[field.name] for unroll in unrolls]))
-        for field in inserted_layout(LAYOUT).fields
-    }
-    message = InsertUnrolls(
+    pieces: list[Episode], sequence: int, *, oldest: int = 1, writer: int = 7, agent: int | None = None
+) -> tuple[InsertPieces, bytes]:
+    """A message and its payload."""
+    message = InsertPieces(
         run="run",
-        agent=agent,
+        agent=pieces[0].key.agent if agent is None else agent,
         contract=CONTRACT,
         client=str(writer),
         id=sequence,
         oldest=oldest,
-        num_unrolls=len(unrolls),
-    ).model_copy(update=changes)
-    actors = np.full((len(unrolls), 2), (4, 1 << 20), np.int64)
-    head, *payload = [*encode(message), *pack_arrays(arrays)]
-    read = REPLAY.decode(head)
-    assert isinstance(read, InsertUnrolls)
-    return read, [*payload, actors.tobytes()]
+        num_records=len(pieces),
+    )
+    return message, b"".join(part for piece in pieces for part in record_of(piece))

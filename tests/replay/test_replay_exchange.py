@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import io
+import json
 import tempfile
 import tracemalloc
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from herd_replay.assembly import PATIENCE_GAMES, Piece
+from herd_replay.assembly import PATIENCE_GAMES
 from herd_replay.exchange import Replica
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotError, SnapshotFolder
 from hypothesis import HealthCheck, settings
@@ -20,13 +25,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from herd.contract.unroll import Array
-from herd.protocols.replay.messages import Inserted, InsertUnrolls, Sampled, SampleEpisode
-from herd.protocols.replay.pieces import EpisodeKey
+from herd.protocols.compression import compress
+from herd.protocols.replay.messages import Inserted, InsertPieces, Sampled, SampleEpisode
+from herd.protocols.replay.pieces import PieceLayout
+from herd.protocols.replay.records import PART, PIECE, Episode, EpisodeKey, Piece, read_records, replica_of
 from herd.protocols.replay.samples import EpisodePart
 from herd.rpc.codec import MalformedMessage
 from tests.failing_disks import no_space_beyond
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
-from tests.replay.replica import CAPACITY, CONTRACT, LAYOUT, OPEN_BYTES, Process, insertion
+from tests.replay.replica import CAPACITY, CONTRACT, LAYOUT, OPEN_BYTES, Process, insertion, pieces_of
 
 NUM_SLOTS = 3
 
@@ -239,39 +246,52 @@ def test_a_game_received_from_another_writer_is_stored_once(process: Process, tm
 
 def test_episodes_of_different_agents_and_processes_are_distinct(process: Process) -> None:
     process.insert(UNROLLS[:2], 1, writer=1)
-    message, payload = insertion(UNROLLS[:2], 1, writer=2, agent=1)
-    process.ask(message, payload)
-    other_link = np.full((2, 2), (4, (1 << 20) + 1), np.int64).tobytes()
-    other_process = np.full((2, 2), (4, 1 << 21), np.int64).tobytes()
-    for sequence, actors in enumerate((other_link, other_process), 1):
-        message, payload = insertion(UNROLLS[:2], sequence, writer=3)
-        process.ask(message, [*payload[:-1], actors])
+    process.insert(UNROLLS[:2], 1, writer=2, agent=1)
+    process.insert(UNROLLS[:2], 1, writer=3, incarnation=(1 << 20) + 1)  # another link of the same process
+    process.insert(UNROLLS[:2], 2, writer=3, incarnation=1 << 21)
     assert {(key.agent, key.process) for key in process.held()} == {(0, 1 << 12), (1, 1 << 12), (0, 1 << 13)}
     assert len(process.held()) == 3
 
 
-def broken(name: str, change: Any) -> tuple[InsertUnrolls, list[Any]]:
-    unroll = {key: array.copy() for key, array in UNROLLS[0].items()}
-    change(unroll[name])
-    return insertion([unroll, UNROLLS[1]], 1)
+FORGED = [
+    ("agent", 1),  # not that of the message
+    ("agent", -1),
+    ("environment_slot", 2**31),
+    ("episode_id", 2**63 - 1),
+    ("task_id", 5),
+    ("episode_steps", 2**40),
+    ("episode_rows", 0),
+    ("first_step", 1),
+    ("num_steps", 0),
+    ("num_pieces", -1),
+    ("num_pieces", 2),
+    ("num_pieces", 2**62),
+    ("piece first_step", -1),
+    ("piece first_step", 2**62),
+    ("piece num_steps", 0),
+    ("piece num_steps", LAYOUT.new_steps + 1),
+    ("piece num_rows", 3),
+    ("piece num_rows", 5),
+    ("piece num_bytes", 2**62),
+    ("piece num_bytes", 3),
+    ("piece end_updates", -1),
+]
+"""Numbers in the record of the first game of `UNROLLS`, whose only piece has 3 steps and 4 rows."""
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("actions", lambda array: array.fill(3)),
-        ("rewards", lambda array: array.fill(np.nan)),
-        ("row_valid", lambda array: array.view(np.uint8).fill(2)),
-        ("task_id", lambda array: array.fill(5)),
-        ("index_in_episode", lambda array: array.fill(2)),
-        ("index_in_episode", lambda array: array.fill(2**31 - 1)),
-        ("game_reset", lambda array: array[:, :1].fill(False)),
-        ("environment_slot", lambda array: array.fill(-1)),
-    ],
-)
-def test_malformed_unrolls_are_acknowledged_and_dropped(process: Process, name: str, change: Any) -> None:
-    message, payload = broken(name, change)
-    answer = process.ask(message, payload)
+def forge(record: bytearray, name: str, value: int) -> None:
+    """Replace a number of a record in place."""
+    *of_piece, name = name.split()
+    table = np.frombuffer(record, PIECE if of_piece else PART, 1, PART.itemsize if of_piece else 0)
+    table[name] = value
+
+
+@pytest.mark.parametrize(("name", "value"), FORGED)
+def test_malformed_pieces_are_acknowledged_and_dropped(process: Process, name: str, value: int) -> None:
+    message, whole = insertion(pieces_of(UNROLLS[:2]), 1)
+    payload = bytearray(whole)
+    forge(payload, name, value)
+    answer = process.ask(message, bytes(payload))
     assert answer.outcome == "malformed"
     assert isinstance(answer.malformed, MalformedMessage)
     inserted = answer.message
@@ -281,12 +301,40 @@ def test_malformed_unrolls_are_acknowledged_and_dropped(process: Process, name: 
     assert process.insert(UNROLLS[:2], 2).outcome == "inserted"
 
 
-@pytest.mark.parametrize("actors", [b"", bytes(31), np.full((2, 2), -1, np.int64).tobytes()])
-def test_invalid_actor_tables_are_dropped(process: Process, actors: bytes) -> None:
-    message, payload = insertion(UNROLLS[:2], 1)
-    assert process.ask(message, [*payload[:-1], actors]).outcome == "malformed"
-    assert process.ask(message.model_copy(update={"id": 2})).outcome == "malformed"
+def test_a_message_of_another_size_or_for_another_replica_is_dropped(tmp_path: Path) -> None:
+    process = Process(tmp_path, replica=Replica(0, 2))
+    mine = [piece for piece in pieces_of(UNROLLS) if replica_of(piece.key, 2) == 0]
+    assert 0 < len(mine) < len(pieces_of(UNROLLS))
+    message, payload = insertion(mine, 1)
+    wrong: list[tuple[InsertPieces, list[bytes]]] = [
+        (message, []),
+        (message, [payload, payload]),
+        (message, [payload[:-1]]),
+        (message, [payload + bytes(8)]),
+        (message.model_copy(update={"num_records": len(mine) + 1}), [payload]),
+        (message, [insertion(pieces_of(UNROLLS), 1)[1]]),
+    ]
+    for number, (request, frames) in enumerate(wrong, 1):
+        assert process.ask(request.model_copy(update={"id": number}), *frames).outcome == "malformed"
     assert process.assembler.num_open == 0
+
+
+def test_pieces_that_contradict_each_other_are_neither_stored_nor_saved(process: Process, tmp_path: Path) -> None:
+    """A hostile actor gives a game two ends: in the middle of it a row would be missing."""
+    first, *_ = pieces_of(UNROLLS[:1])
+    (piece,) = first.pieces
+    compressed = compress("zstd", bytes(process.layout.num_bytes(3, 3)))
+    short = piece._replace(num_rows=3, packed=compressed)
+    later = piece._replace(first_step=3, num_rows=3, packed=compressed)
+    process.ask(*insertion([first._replace(pieces=(short,))], 1))
+    other = first.key._replace(environment_slot=1)
+    parts = [Episode(other, 0, 0, (later,)), Episode(other, 0, 3, (short,)), Episode(other, 0, 6, ())]
+    for sequence, part in enumerate(parts, 2):
+        assert process.ask(*insertion([part], sequence)).outcome == "inserted"
+    assert process.held() == [first.key]  # the last row of a game may be missing
+    process.save(is_last=True)
+    again = Process(tmp_path)
+    assert (again.restored.lost, again.held(), again.assembler.num_open) == ([], [first.key], 0)
 
 
 def test_an_episode_longer_than_the_capacity_is_stored_alone(tmp_path: Path) -> None:
@@ -362,17 +410,92 @@ def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_p
     assert Process(tmp_path).restored.lost == [f"{state}: is damaged"]
 
 
-def test_open_episodes_are_saved_and_restored_without_a_second_copy_in_memory(process: Process, tmp_path: Path) -> None:
+def forge_snapshot(directory: Path, file: str, change: Callable[[bytearray], None], **of_state: Any) -> None:
+    """Change a file of the snapshot in ``directory``, and fields of its state or of its only block, and write the right digests."""
+    folder = directory / "replay" / "0"
+    (path,) = folder.glob(file)
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
+    state = json.loads((folder / "state.json").read_bytes())["state"]
+    digest = hashlib.sha256(content).hexdigest()
+    if file == "open.bin":
+        state["open"] = digest
+    else:
+        state["blocks"][0] |= {"sha256": digest} | {name: value for name, value in of_state.items() if name != "blocks"}
+        state["blocks"] *= of_state.get("blocks", 1)
+    text = json.dumps(state)
+    (folder / "state.json").write_text(f'{{"sha256":"{hashlib.sha256(text.encode()).hexdigest()}","state":{text}}}\n')
+
+
+@pytest.mark.parametrize(("name", "value"), FORGED)
+@pytest.mark.parametrize("file", ["block-*", "open.bin"])
+def test_a_forged_record_with_the_right_digest_is_skipped_with_one_line(tmp_path: Path, file: str, name: str, value: int) -> None:
+    if (name, value) == ("agent", 1) or (file == "open.bin" and name == "num_steps"):
+        return  # possible there
+    process = Process(tmp_path)
+    first, *_ = pieces_of(UNROLLS)
+    process.ask(*insertion([first if file == "block-*" else first._replace(num_steps=0)], 1))
+    process.save(is_last=True)
+    forge_snapshot(tmp_path, file, lambda content: forge(content, name, value))
+    again = Process(tmp_path)
+    (line,) = again.restored.lost
+    assert "is damaged: " in line
+    assert again.held() == []
+    assert again.insert(UNROLLS, 2).outcome == "inserted"
+    again.save(is_last=True)
+    assert Process(tmp_path).restored.lost == []
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"blocks": 2}, {"number": 2**62}, {"first": 4}, {"first": 1 << 20}, {"used": 2**62}, {"used": -1}, {"first": 8}],
+    ids=str,
+)
+def test_a_forged_state_with_the_right_digest_is_skipped_with_one_line(process: Process, tmp_path: Path, forged: dict[str, int]) -> None:
+    process.insert(UNROLLS[:2], 1)
+    process.save(is_last=False)
+    forge_snapshot(tmp_path, "block-*", lambda _: None, **forged)
+    again = Process(tmp_path)
+    assert (len(again.restored.lost), again.held()) == (1, [])
+    again.insert(UNROLLS[2:], 2)
+    again.save(is_last=True)
+
+
+def test_an_episode_that_is_stored_twice_or_by_another_replica_is_skipped(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    process.insert(UNROLLS[:2], 1)
+    process.save(is_last=False)
+    (block,) = tmp_path.glob("replay/0/block-*")
+    twice = block.with_name(f"block-0-{2 * block.stat().st_size}.bin")
+    twice.write_bytes(block.read_bytes() * 2)
+    forge_snapshot(tmp_path, twice.name, lambda _: None, used=twice.stat().st_size)
+    assert [line.partition("damaged: ")[2] for line in Process(tmp_path).restored.lost] == ["an episode that is not complete, or twice"]
+    (key,) = process.held()
+    other = Replica(1 - replica_of(key, 2), 2)
+    elsewhere = Process(tmp_path / "two", replica=other)
+    elsewhere.store.append(next(read_records(io.BytesIO(block.read_bytes()).read, block.stat().st_size, process.layout))[1])
+    elsewhere.save(is_last=False)
+    again = Process(tmp_path / "two", replica=other)
+    assert [line.partition("damaged: ")[2] for line in again.restored.lost] == ["an episode of another replica"]
+
+
+def test_open_episodes_are_saved_and_restored_without_a_second_copy_in_memory(tmp_path: Path) -> None:
     """They may take as much memory as the assembler allows, far more than one block."""
     size = OPEN_BYTES // 16
+    layout = replace(LAYOUT, frame_shape=(size, 1, 1))
+    process, pieces = Process(tmp_path, layout=layout), PieceLayout(layout)
+    random = np.random.default_rng(0)
     for number in range(14):
-        key = EpisodeKey(0, 0, 0, number % 3, 0)
-        process.assembler.insert(key, 4, Piece(number, 1, 1 + (number < 3), (1, 2, 3, number), bytes([number]) * size), None)
+        rows = 1 + (number == 0)
+        packed = compress("zstd", random.bytes(pieces.num_bytes(rows, 1)))
+        piece = Piece(number, 1, rows, (1, 2, 3, number), packed)
+        process.assembler.insert(Episode(EpisodeKey(0, 0, 0, number % 3, 0), 4, 0, (piece,)))
     tracemalloc.start()
     try:
         process.save(is_last=True)
         assert tracemalloc.get_traced_memory()[1] < 2 * size
-        again = Process(tmp_path)
+        again = Process(tmp_path, layout=layout)
         assert tracemalloc.get_traced_memory()[1] < 16 * size
     finally:
         tracemalloc.stop()
@@ -405,10 +528,10 @@ def test_open_episodes_take_their_memory_from_the_oldest_complete_ones(tmp_path:
 def test_a_snapshot_of_another_run_stops_the_service(process: Process, tmp_path: Path) -> None:
     process.insert(UNROLLS, 1)
     process.save(is_last=False)
-    folder = SnapshotFolder(tmp_path, run="run", contract="d1" * 32, replica=Replica(0, 1))
+    folder = SnapshotFolder(tmp_path, run="run", contract="d1" * 32, replica=Replica(0, 1), layout=process.layout)
     with pytest.raises(ForeignSnapshotError, match="remove"):
         folder.load(process.store, process.assembler, process.writers)
-    scaled = SnapshotFolder(tmp_path, run="run", contract=CONTRACT, replica=Replica(0, 2))
+    scaled = SnapshotFolder(tmp_path, run="run", contract=CONTRACT, replica=Replica(0, 2), layout=process.layout)
     assert "replicas has changed" in scaled.load(process.store, process.assembler, process.writers).lost[0]
 
 

@@ -6,48 +6,39 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from herd_replay.assembly import Assembler, Episode, Piece
-from herd_replay.records import Record, record_parts
+from herd_replay.assembly import Assembler
+from herd_replay.store import Record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from herd.contract.unroll import UnrollLayout
-from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, Segment, segments_of
+from herd.protocols.replay.pieces import PieceLayout, Segment
+from herd.protocols.replay.records import Episode, EpisodeKey, record_of
 from herd.protocols.replay.samples import EpisodePart, pieces_with_rows, rows_of_unroll
+from herd.rpc.codec import MalformedMessage
 from tests.replay.played_games import LAYOUT, RECURRENT, Row, game, oracle_slice, play, unrolls_of
 
 
 def assembled(layout: UnrollLayout, rows: list[Row]) -> dict[int, Episode]:
     """Every complete game, by number, assembled from the unrolls."""
     pieces, assembler, episodes = PieceLayout(layout), Assembler(1 << 30), {}
-    burn_in = layout.burn_in
     for arrays in unrolls_of(layout, rows):
-        sent = {name: array[:, burn_in:] if array.ndim > 1 and name != "policy_version" else array for name, array in arrays.items()}
-        for segment in segments_of(
-            sent["game_reset"][0],
-            sent["row_valid"][0],
-            episode_id=int(sent["episode_id"][0]),
-            index_in_episode=int(sent["index_in_episode"][0]),
-        ):
-            begin, end = sent["policy_version"][0].tolist()
-            piece = Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), pieces.pack(sent, 0, segment))
-            key = EpisodeKey(0, 0, 0, 0, segment.episode_id)
-            done = assembler.insert(key, 0, piece if segment.num_steps else None, segment.stop_step if segment.is_end else None)
-            if done is not None:
-                episodes[segment.episode_id] = done
+        for segment in pieces.cut(arrays, 0, agent=0, actor_index=0, incarnation=0):
+            if (done := assembler.insert(pieces.pack(arrays, segment))) is not None:
+                episodes[segment.key.episode_id] = done
     assert not any(assembler.num_discarded.values())
     return episodes
 
 
 def part_of(layout: UnrollLayout, episode: Episode, *, first_step: int | None = None) -> EpisodePart:
     """The whole episode, or only the part that an unroll needs."""
-    record = Record(memoryview(b"".join(record_parts(episode))))
+    record = Record(memoryview(b"".join(record_of(episode))))
     part, begin, end = record.part[0].copy(), 0, len(record.pieces)
     if first_step is not None:
         begin, end = pieces_with_rows(record.pieces["first_step"], *rows_of_unroll(layout, first_step))
         part["first_step"], part["num_steps"] = first_step, min(layout.new_steps, episode.num_steps - first_step)
         part["num_pieces"] = end - begin
-    return EpisodePart(layout, part, record.pieces[begin:end], [piece.packed for piece in episode.pieces[begin:end]])
+    return EpisodePart(PieceLayout(layout), part, record.pieces[begin:end], [piece.packed for piece in episode.pieces[begin:end]])
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, RECURRENT], ids=["stack", "core"])
@@ -93,12 +84,22 @@ def test_no_piece_is_unpacked_twice_and_only_those_of_the_next_unroll_are_kept(l
 def test_a_last_step_that_has_a_piece_of_its_own_and_no_row_after_it_can_be_cut() -> None:
     length, pieces, arrays = LAYOUT.new_steps, PieceLayout(LAYOUT), LAYOUT.allocate(1)
     arrays["inverse_temperature"][...] = 1
-    whole = pieces.pack(arrays, 0, Segment(0, 0, length, 0, length + 1, is_end=False))
+    key = EpisodeKey(0, 0, 0, 0, 0)
+    (first,) = pieces.pack(arrays, Segment(key, 0, 0, 0, length, 0, length + 1, is_end=False)).pieces
     arrays["actions"][0, 0] = 1
-    last = pieces.pack(arrays, 0, Segment(0, 0, 1, length, 0, is_end=True))
-    episode = Episode(
-        EpisodeKey(0, 0, 0, 0, 0), 0, length + 1, (Piece(0, length, length + 1, (0,) * 4, whole), Piece(length, 1, 0, (0,) * 4, last))
-    )
+    (last,) = pieces.pack(arrays, Segment(key, 0, 0, 0, 1, length, 0, is_end=True)).pieces
+    episode = Episode(key, 0, length + 1, (first, last))
+    assert episode.is_whole
     got = LAYOUT.allocate(1)
     part_of(LAYOUT, episode, first_step=length).unroll_at(length).write_into(got, 0)
     assert got["actions"][0, LAYOUT.burn_in] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("index_in_episode", 2), ("index_in_episode", 2**31 - 1), ("game_reset", False)], ids=["later", "long", "no reset"]
+)
+def test_numbers_of_an_unroll_that_contradict_each_other_are_refused(name: str, value: int) -> None:
+    arrays = unrolls_of(LAYOUT, play(LAYOUT, [9], 0))[0]
+    arrays[name].reshape(-1)[0] = value
+    with pytest.raises(MalformedMessage, match="contradict"):
+        PieceLayout(LAYOUT).cut(arrays, 0, agent=0, actor_index=0, incarnation=0)

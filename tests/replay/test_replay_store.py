@@ -7,14 +7,14 @@ from collections import deque
 
 import numpy as np
 import pytest
-from herd_replay.assembly import OPEN_PIECE_BYTES, Assembler, Episode, Piece
+from herd_replay.assembly import OPEN_PIECE_BYTES, Assembler
 from herd_replay.exchange import Replica
 from herd_replay.segments import SegmentLog
 from herd_replay.store import EpisodeStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herd.protocols.replay.pieces import EpisodeKey, replica_of
+from herd.protocols.replay.records import Episode, EpisodeKey, Piece, replica_of
 
 VERSIONS = (1, 2, 3, 4)
 UNBOUNDED = 1 << 40
@@ -143,7 +143,7 @@ def test_reported_bytes_of_open_episodes_match_allocations() -> None:
             for number in range(20):
                 key = EpisodeKey(0, 1000 + slot, 1 << 50, 1000 + slot, 300)
                 versions = (1000 + number, 2000 + number, 3000 + number, 4000 + number)
-                assembler.insert(key, 0, Piece(1000 + 20 * number, 20, 20, versions, bytes(900)), None)
+                assembler.insert(Episode(key, 0, 0, (Piece(1000 + 20 * number, 20, 20, versions, bytes(900)),)))
         return assembler
 
     assembler, allocated = grown(fill)
@@ -151,45 +151,46 @@ def test_reported_bytes_of_open_episodes_match_allocations() -> None:
     assert assembler.total_bytes == pytest.approx(allocated, rel=0.1)
 
 
+def adds(slot: int, number: int, *pieces: Piece, end: int = 0) -> Episode:
+    return Episode(EpisodeKey(0, 0, 0, slot, number), 0, end, pieces)
+
+
 def test_open_episodes_are_bounded_and_the_least_recent_evicted() -> None:
     assembler = Assembler(5 * BYTES - 1)
-    keys = [EpisodeKey(0, 0, 0, slot, 0) for slot in range(5)]
-    for key in keys[:4]:
-        assert assembler.insert(key, 0, piece(0, 10), None) is None
+    for slot in range(4):
+        assert assembler.insert(adds(slot, 0, piece(0, 10))) is None
     assert assembler.num_open == 4
-    assembler.insert(keys[0], 0, piece(10, 5), None)  # too many bytes: the second episode has been silent the longest
-    assert [key for key, _ in assembler.open_episodes()] == [keys[2], keys[3], keys[0]]
+    assembler.insert(adds(0, 0, piece(10, 5)))  # too many bytes: the second episode has been silent the longest
+    assert [episode.key.environment_slot for episode in assembler.open_episodes()] == [2, 3, 0]
     assert assembler.num_discarded["open"] == 1
     assert (assembler.num_steps, assembler.num_bytes) == (35, 4 * BYTES)
-    assert assembler.drops(keys[1], 10)  # its remaining steps do not start a new episode
-    assert assembler.num_dropped["late"] == 1
+    assembler.insert(adds(1, 0, piece(10, 5)))  # its remaining steps do not start a new episode
+    assert (assembler.num_dropped["late"], assembler.num_open) == (1, 3)
 
 
 def test_an_episode_with_a_gap_is_discarded_two_games_later() -> None:
     assembler = Assembler(UNBOUNDED)
-    first, second, third = (EpisodeKey(0, 0, 0, 0, number) for number in range(3))
-    assembler.insert(first, 0, piece(0, 10), None)
-    assembler.insert(first, 0, piece(20, 5), 25)  # steps 10 to 19 are missing
-    assert assembler.insert(second, 0, piece(0, 5), 5) is not None
+    assembler.insert(adds(0, 0, piece(0, 10)))
+    assembler.insert(adds(0, 0, piece(20, 5), end=25))  # steps 10 to 19 are missing
+    assert assembler.insert(adds(0, 1, piece(0, 5), end=5)) is not None
     assert assembler.num_open == 1
-    assembler.insert(third, 0, piece(0, 5), None)
+    assembler.insert(adds(0, 2, piece(0, 5)))
     assert (assembler.num_discarded["hole"], assembler.num_open) == (1, 1)
-    assert assembler.drops(first, 10)
-    assert assembler.drops(second, 0)  # this game has ended and is stored
+    assembler.insert(adds(0, 0, piece(10, 10)))
+    assembler.insert(adds(0, 1, piece(0, 5), end=5))  # this game has ended and is stored
+    assert (assembler.num_dropped["late"], assembler.num_open) == (2, 1)
 
 
 def test_overlapping_pieces_do_not_complete_an_episode() -> None:
     assembler = Assembler(UNBOUNDED)
-    key = EpisodeKey(0, 0, 0, 0, 0)
-    for first_step in (0, 3):
-        assert assembler.insert(key, 0, piece(first_step, 5), None) is None
-    assert assembler.insert(key, 0, piece(20, 5), 15) is None  # there are 15 steps, but not steps 0 to 14
+    for first_step, end in ((0, 0), (3, 0), (20, 15)):  # there are 15 steps, but not steps 0 to 14
+        assert assembler.insert(adds(0, 0, piece(first_step, 5), end=end)) is None
 
 
 def test_the_number_of_remembered_environments_is_bounded() -> None:
     assembler = Assembler(UNBOUNDED, max_slots=3)
     for slot in range(5):
-        assembler.insert(EpisodeKey(0, 0, 0, slot, 0), 0, piece(0, 2), None)
+        assembler.insert(adds(slot, 0, piece(0, 2)))
     assert (assembler.num_slots, assembler.num_open, assembler.num_steps) == (3, 3, 6)
     assert assembler.num_discarded["open"] == 2
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from herd.files import flush_directory
-from herd.run.checkpoints import store
-from herd.run.checkpoints.manifest import CheckpointError, ForeignCheckpointError, TornCheckpointError
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run import checkpoints
+from herd.run.checkpoints import CheckpointError, ForeignCheckpointError, TornCheckpointError, newest_checkpoint
 from herd.run.tensors import load_checkpoint, load_newest, save_checkpoint
 from tests.failing_disks import fill, read_only, small_disk
 
@@ -158,7 +157,7 @@ def test_if_every_checkpoint_is_torn_loading_fails(tmp_path):
 def test_a_write_that_is_cut_short_leaves_the_previous_checkpoint(tmp_path, monkeypatch, failing, failure):
     first = save(tmp_path, 1)
     before = snapshot(first)
-    write, rename = store._write_durably, Path.rename
+    write, rename = checkpoints._write_durably, Path.rename
 
     def cut_short(path, data):
         if path.name == failing:
@@ -172,7 +171,7 @@ def test_a_write_that_is_cut_short_leaves_the_previous_checkpoint(tmp_path, monk
         return rename(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_write_durably", cut_short)
+        patch.setattr(checkpoints, "_write_durably", cut_short)
         patch.setattr(Path, "rename", no_rename)
         with pytest.raises((KilledError, CheckpointError)) as refused:
             save(tmp_path, 2, keep=1)
@@ -249,7 +248,7 @@ def test_a_full_disk_while_replacing_leaves_the_old_one(tmp_path, monkeypatch, f
         flush(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", full) if failing == "rename" else patch.setattr(store, "flush_directory", full_flush)
+        patch.setattr(Path, "rename", full) if failing == "rename" else patch.setattr(checkpoints, "flush_directory", full_flush)
         for updates in (1, 2):
             with pytest.raises(CheckpointError, match="quota"):
                 save(tmp_path, updates, note="new")

@@ -46,6 +46,12 @@ def test_points_are_streamed_without_superseded_ones(tmp_path: Path) -> None:
     assert [each["env_frames"] for each in read_points(tmp_path)] == [10.0, 15.0, 40.0]
 
 
+@pytest.mark.parametrize("torn", [b'{"env_frames": 120, "wall', b"{}", b"12", b'{"name": "\xc3'])
+def test_an_incomplete_last_line_is_left_out(tmp_path: Path, torn: bytes) -> None:
+    (tmp_path / METRICS).write_bytes(json.dumps(point(1.0)).encode() + b"\n" + torn)
+    assert read_points(tmp_path) == list(stream_points(tmp_path)) == [point(1.0)]
+
+
 def test_the_newest_point_is_the_last_complete_line(tmp_path: Path) -> None:
     assert newest_point(tmp_path) == {}
     (tmp_path / METRICS).write_text(json.dumps({"env_frames": 1}) + "\n" + json.dumps({"env_frames": 2}) + '\n{"env_fra')

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.tensors import MAX_HEADER_BYTES, decode_weights, encode_weights, load_into
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.system.three_services import assert_nobody_left, left_in_order, processes_of
+from tests.system.three_services import assert_nobody_left, left_in_order
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, Run, environment, herd, newest_checkpoint_name, pid_of, read_points, until
 
 WORDS = ("--learner.threads", "1", "--stop.env_frames", "null", "--learner.log_interval_seconds", "0.2")
@@ -114,23 +114,6 @@ def test_a_stop_request_during_the_start_is_obeyed(tmp_path: Path) -> None:
         assert run.stop(signal.SIGTERM) == 0, run.output
         assert_nobody_left(children)
     assert "did not stop properly" not in run.output
-
-
-def test_a_signalled_learner_ends_the_run_and_an_actor_is_replaced(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    with Run(run_dir, *WORDS, *NEVER) as run:
-        run.until(lambda: run.env_frames() >= 5_000, "training")
-        actor = pid_of(run_dir, "actor-0")
-        assert actor is not None
-        os.kill(actor, signal.SIGTERM)
-        run.until(lambda: pid_of(run_dir, "actor-0") != actor, "another actor")
-        assert "actor-0 ended (exit code 0); it will be restarted" in run.output
-        learner = pid_of(run_dir, "learner-0")
-        assert learner is not None
-        os.kill(learner, signal.SIGTERM)
-        assert run.wait() == 0, run.output
-    assert left_in_order(run_dir).learner_updates > 0
-    assert processes_of(run_dir) == []
 
 
 def test_a_killed_supervisor_leaves_no_child_and_a_resumable_run(tmp_path: Path) -> None:

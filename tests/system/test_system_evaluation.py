@@ -28,10 +28,3 @@ def test_a_run_is_evaluated_during_training_and_at_the_end(tmp_path: Path) -> No
         drawn = [row for row in csv.DictReader(lines) if row["curve"].endswith(": evaluation")]
     assert float(drawn[-1]["env_frames"]) == report["env_frames"]
     assert len(drawn) == len(points)
-
-
-def test_a_protocol_of_another_suite_is_refused_at_the_start(tmp_path: Path) -> None:
-    refused = herd("train", "experiments/catch.yaml", "--run_dir", tmp_path / "run", "--evaluation.protocol", "saber")
-    assert refused.returncode == 2
-    assert refused.stderr.splitlines() == ["herd: evaluation.protocol: saber is a protocol of suite atari, not of catch"]
-    assert not (tmp_path / "run").exists()

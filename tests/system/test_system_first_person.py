@@ -58,29 +58,6 @@ def test_dmlab_trains_with_instructions_popart_and_pixel_control(tmp_path: Path,
     assert "of human" in evaluated.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["impala-dmlab30", "--env.tasks", "rooms_watermaze"], "env.suite dmlab needs deepmind_lab: no wheel of it exists"),
-        (
-            ["impala-dmlab30", "--env.tasks", "rooms_watermase"],
-            "unknown DeepMind Lab level 'rooms_watermase'; did you mean rooms_watermaze",
-        ),
-        (
-            ["impala-dmlab30", "--env.tasks", "rooms_collect_good_objects_test"],
-            "hold_out must be true to play rooms_collect_good",
-        ),
-        (["doom-multitask", "--env.tasks", "basics"], "unknown ViZDoom scenario 'basics'; did you mean basic"),
-    ],
-)
-def test_missing_packages_and_unknown_tasks_are_refused_at_the_start(tmp_path: Path, words: list[str], said: str) -> None:
-    done = herd("train", *words, "--run_dir", tmp_path / "run")
-    assert done.returncode == 2, done.stderr
-    [line] = done.stderr.splitlines()
-    assert said in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_missing_dataset_is_refused_at_the_start(tmp_path: Path, lab: None) -> None:
     done = herd("train", "impala-dmlab30", "--run_dir", tmp_path / "run")
     assert done.returncode == 2, done.stderr

@@ -11,10 +11,11 @@ from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, read_points, rea
 CENTRAL = ("--actor.inference", "remote", "--learner.log_interval_seconds", "0.5")
 
 
-def test_a_recurrent_agent_learns_with_remote_inference(tmp_path: Path) -> None:
+def test_a_recurrent_agent_learns_with_remote_inference_and_lz4(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     words = (*CENTRAL, "--network.core", "lstm", "--network.core.size", "32", "--network.last_action_and_reward", "true")
-    with Run(run_dir, *words, "--optimizer.schedule", "constant") as run:
+    compressed = ("--actor.compression", "lz4")
+    with Run(run_dir, *words, *compressed, "--optimizer.schedule", "constant") as run:
 
         def is_good_at_it() -> bool:
             returns = [point["episode_return_mean_100"] for point in read_points(run_dir)]

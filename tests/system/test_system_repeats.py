@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from herd.config.run import RunSettings
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import newest_checkpoint
 from tests.system.whole_runs import read_points, train
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 from pathlib import Path
 
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
 from tests.system.whole_runs import Run, herd, pid_of, read_points, read_report
 

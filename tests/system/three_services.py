@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from herd.run.checkpoints.store import newest_checkpoint
+from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import Checkpoint, load_checkpoint
 from herd.service.identity import Endpoint, Identity
 from tests.system.whole_runs import CATCH, SECONDS, Process, free_ports, pid_of, read_points, read_report, until
@@ -48,13 +48,13 @@ class Services:
         for process in self.processes.values():
             process.__exit__()
 
-    def start(self, service: str, *words: str) -> Process:
-        """Start a service; the words are additional settings of this process only."""
+    def start(self, service: str, *words: str, name: str | None = None) -> Process:
+        """Start a service; the words are additional settings of this process only. ``name``: of a second process of the service."""
         settings = [word for key, value in self._settings.items() for word in (f"--{key}", str(value))]
-        output = self.run_dir.with_name(f"{self.run_dir.name}-{service}.out")
+        output = self.run_dir.with_name(f"{self.run_dir.name}-{name or service}.out")
         own = self._identities[service].words()
         process = Process(output, f"herd_{service}", "--config", CATCH, "--run_dir", self.run_dir, *own, *settings, *self._words, *words)
-        self.processes[service] = process
+        self.processes[name or service] = process
         return process
 
     def start_all(self, *words: str) -> None:

@@ -13,7 +13,7 @@ from herd.components.optimizers.adam import AdamSettings
 from herd.components.optimizers.adamw import AdamWSettings
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.run import RunSettings
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.training.batch import BatchBuffer
 from tests.oracles.adamw import adamw_path
 from tests.training.small_runs import batch_of, run_of, trainer_of

@@ -15,11 +15,11 @@ def point(frames: float, seconds: float, score: float | None = 0.0, **more: obje
     return json.dumps(record)
 
 
-def run_directory(tmp_path: Path, lines: list[str], torn: str = "", **config: Any) -> Path:
+def run_directory(tmp_path: Path, lines: list[str], **config: Any) -> Path:
     directory = tmp_path / "pong-s3"
     directory.mkdir()
     (directory / "config.yaml").write_text(yaml.safe_dump({"name": "pong-s3", "seed": 3, "env": {"tasks": ["pong"]}, **config}))
-    (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines) + torn)
+    (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
     return directory
 
 
@@ -29,32 +29,6 @@ def test_read_run_returns_points_experiment_and_seed(tmp_path: Path) -> None:
     assert run.env_frames.tolist() == [40, 80]
     assert run.wall_seconds.tolist() == [2, 4]
     np.testing.assert_array_equal(run.episode_returns["pong"], [np.nan, -20.5])
-
-
-@pytest.mark.parametrize("torn", ['{"env_frames": 120, "wall', '{"env_frames": 120', "{}", "12", '"\ufffd'])
-def test_an_incomplete_last_line_is_skipped(tmp_path: Path, torn: str) -> None:
-    run = read_run(run_directory(tmp_path, [point(40, 2), point(80, 4)], torn))
-    assert run.env_frames.tolist() == [40, 80]
-
-
-def test_a_line_cut_inside_a_character_is_skipped(tmp_path: Path) -> None:
-    directory = run_directory(tmp_path, [])
-    (directory / "metrics.jsonl").write_bytes(point(40, 2).encode() + b'\n{"name": "\xc3')
-    assert read_run(directory).env_frames.tolist() == [40]
-
-
-def test_a_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match=r"metrics\.jsonl, line 2, is not a point of a curve"):
-        read_run(run_directory(tmp_path, [point(40, 2), "{]", point(80, 4)]))
-
-
-def test_points_discarded_by_a_resumed_run_are_dropped(tmp_path: Path) -> None:
-    # A checkpoint at 80 frames and 4 s; killed after 200 frames. The first new point has fewer frames (130) at a later time.
-    lines = [point(40, 2), point(80, 4), point(120, 6, 1), point(160, 8, 2), point(200, 10, 3), point(130, 5, 7), point(170, 7, 8)]
-    run = read_run(run_directory(tmp_path, lines))
-    assert run.env_frames.tolist() == [40, 80, 130, 170]
-    assert run.wall_seconds.tolist() == [2, 4, 5, 7]
-    assert run.episode_returns["pong"].tolist() == [0, 0, 7, 8]
 
 
 def test_several_tasks_are_read_by_name(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_facts_of_a_finished_run_come_from_report_and_last_point(tmp_path: Path)
         "machine": {"processor": "Mine", "usable_cores": 2, "memory_bytes": 8 << 30, "load_average_1_minute": 3.0, "ale-py": None},
     }
     facts = read_facts(make(tmp_path, points, report, RunSettings(name="pong7")))
-    assert (facts.name, facts.is_over, facts.agents) == ("pong7", True, [tmp_path])
+    assert (facts.name, facts.state, facts.agents) == ("pong7", "ended", [tmp_path])
     assert {figure.name: figure.value for figure in facts.figures} == {
         "environment frames": "3.00 M",
         "running time": "05:00",
@@ -66,10 +66,10 @@ def test_facts_of_a_finished_run_come_from_report_and_last_point(tmp_path: Path)
 
 def test_facts_of_a_running_run_leave_unknown_values_out(tmp_path: Path) -> None:
     facts = read_facts(make(tmp_path, [point(1, pong=task(None, 0))], settings=RunSettings()))
-    assert not facts.is_over
+    assert facts.state == "killed"  # no process is alive
     [row] = facts.tasks
     assert (row.first_return, row.last_return, row.best_return, row.human_normalised) == ("-", "-", "-", "")
-    assert (facts.machine, facts.warnings) == ([], [])
+    assert (facts.machine, facts.warnings) == ([], ["no process is alive, and the learner left no report"])
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(JournalError, match="contains no points yet"):
         read_facts(tmp_path)
@@ -81,10 +81,9 @@ def test_agents_are_summed_and_sorted_by_their_returns(tmp_path: Path) -> None:
         last = point(2, pong=task(mean, 120)) | {"clipped_share": 0.99 if agent == 2 else 0.0}
         make(tmp_path / "agents" / str(agent), [point(1, pong=task(-9.0, 100)), last], {} if agent else {"tasks": {}})
     facts = read_facts(tmp_path)
-    assert not facts.is_over  # the reports of two agents are empty
     assert [agent.name for agent in facts.agents] == ["1", "2", "0"]
     assert [(row.agent, row.last_return) for row in facts.tasks] == [("0", "-3.00"), ("1", "8.00"), ("2", "1.00")]
-    assert facts.warnings == ["agent 2: 99% of updates are clipped"]
+    assert (facts.state, facts.warnings) == ("ended", ["agent 2: 99% of updates are clipped"])
     figures = {figure.name: figure.value for figure in facts.figures}
     assert (figures["environment frames"], figures["agents"]) == ("6.00 M", "3")
 

@@ -13,8 +13,7 @@ import pytest
 from herd.cli.main import main
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
-from herd.view.report.game import Game
-from herd.view.report.page import write_page
+from herd.view.report.page import Game, write_page
 from tests.evaluation.test_watch import CATCH
 
 
@@ -111,7 +110,7 @@ def test_the_page_has_all_its_parts(run_dir: Path) -> None:
     (run_dir / "starts.jsonl").write_text(json.dumps(start) + "\n")
     text = Reader(page_of(run_dir)).text
     for part in (
-        "finished",
+        "ended",
         "pong",
         "throughput",
         "total loss",

@@ -108,12 +108,9 @@ def test_a_shard_without_credit_is_skipped(dealers: list[Client]) -> None:
     assert starving.asked
     assert sender.send_unrolls(UNROLLS, num_frames=8) == Sent(1, 1)
     assert 0.0 < sender.blocked_seconds < 5.0
-
-
-def test_wait_for_credit_times_out(dealers: list[Client]) -> None:
-    sender = links(FakeClient(dealers[0]), FakeClient(dealers[1]))
+    before = sender.blocked_seconds
     assert not sender.wait_for_credit(2, timeout_seconds=0.3)
-    assert sender.blocked_seconds >= 0.3
+    assert sender.blocked_seconds >= before + 0.3
 
 
 def test_addresses_are_divided_evenly_among_agents() -> None:

@@ -18,7 +18,7 @@ from herd.protocols.population.messages import POPULATION, Applied, Copied, Decl
 from herd.protocols.replay.messages import (
     REPLAY,
     Inserted,
-    InsertUnrolls,
+    InsertPieces,
     Sampled,
     SampleEpisode,
     SamplePart,
@@ -107,7 +107,7 @@ MESSAGES: tuple[Message, ...] = (
         ),
         starting=(StartingEpisode(task_id=1, environment_slot=40, episode_id=10),),
     ),
-    InsertUnrolls(run="pong", agent=2, contract=CONTRACT, client=f"{2**63 - 1:016x}", id=70_000, oldest=69_999, num_unrolls=32),
+    InsertPieces(run="pong", agent=2, contract=CONTRACT, client=f"{2**63 - 1:016x}", id=70_000, oldest=69_999, num_records=34),
     Inserted(sequence=70_000, stored=StoredEpisodes(num_episodes=9, num_unrolls=400, num_steps=7_900)),
     SampleUnrolls(id=10, run="pong", agent=2, contract=CONTRACT, num_unrolls=28),
     SampleEpisode(id=11, run="pong", agent=2, contract=CONTRACT),

@@ -77,6 +77,10 @@ def _lacks_nothing(settings: Any) -> None:  # noqa: ARG001
     return None
 
 
+def _of_a_console(_settings: object, _task: str) -> float:
+    return 60.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite(Part[SuiteSettings]):
     """A family of environments. Optional features have a default that means that the suite does not have them."""
@@ -102,8 +106,8 @@ class Suite(Part[SuiteSettings]):
     """Reference scores of its tasks, by name."""
     protocol: Callable[[Mapping[str, Any]], Sequence[str]] = _says_nothing
     """Returns phrases for a report of scores about the settings (as JSON) that affect comparability."""
-    frames_per_second: float = 60.0
-    """Env frames per second in a video of a game."""
+    frames_per_second: Callable[[Any, str], float] = _of_a_console
+    """Returns the env frames per second of a video, for settings and a task."""
     on_screen: Callable[[Any], SuiteSettings] | None = None
     """Returns settings for the same games, step by step and with the same random numbers, as people see them: frames [H, W, 3], not
     stacked. None: the network sees the same picture as people."""

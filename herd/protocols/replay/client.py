@@ -15,22 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.contract.unroll import LINK_BITS
 from herd.protocols.replay.messages import (
+    MAX_INSERTED_RECORDS,
     MAX_SAMPLED_UNROLLS,
-    MAX_UNROLLS_PER_INSERT,
     REPLAY,
     Inserted,
-    InsertUnrolls,
+    InsertPieces,
     Sampled,
     SampleEpisode,
     SamplePart,
     SampleUnrolls,
     StoredEpisodes,
 )
-from herd.protocols.replay.pieces import EpisodeKey, inserted_layout, replica_of, segments_of
+from herd.protocols.replay.pieces import PieceLayout
+from herd.protocols.replay.records import record_of, replica_of
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, max_answer_bytes, read_parts
-from herd.protocols.unrolls.arrays import pack_arrays
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.request import WAIT_SECONDS, RetryingRequest, RetryTimer
 from herd.transport import Client, Limits
@@ -41,14 +40,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.contract.unroll import Array, Arrays, UnrollLayout
+    from herd.contract.unroll import Arrays, UnrollLayout
     from herd.protocols.replay.samples import EpisodePart
     from herd.transport import Frame
 
     Sample = SampledUnrolls | SampledEpisode
 
 WINDOW = 2
-"""Maximum number of unacknowledged messages of unrolls: the service processes one while the next one is on its way."""
+"""Maximum number of messages of pieces that are sent and not acknowledged: the service processes one while the next is on its way."""
+INSERT_BYTES = 4 << 20
+"""Size of a message of pieces. A single record may be larger."""
 EMPTY_SECONDS = 0.25
 """Pause after an empty answer: nothing can be drawn until an episode ends."""
 
@@ -80,19 +81,23 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A message of unrolls that is not acknowledged."""
+    """A message of pieces that is not acknowledged."""
 
     sequence: int
-    num_unrolls: int
-    num_bytes: int
-    arrays: dict[str, Array]
-    actors: bytes
+    num_records: int
+    payload: bytes
+
+
+def max_insert_bytes(layout: PieceLayout) -> int:
+    """Return the size of the largest message of pieces."""
+    rows = layout.unroll.new_steps + 1
+    return INSERT_BYTES + layout.max_packed_bytes(rows, rows)
 
 
 class ReplayClient:
     """Inserts and draws unrolls for one learner shard. Used by one thread. Only ``poll`` blocks, as long as the caller allows.
 
-    Loses data: unrolls beyond a replica's part of ``max_pending_bytes`` are dropped and counted, and replay discards their episodes.
+    Loses data: pieces beyond a replica's part of ``max_pending_bytes`` are dropped, and replay discards their episodes.
     Messages that are lost with a connection are sent again. Each replica has one request at a time, which bounds the size of answers.
     """
 
@@ -119,7 +124,7 @@ class ReplayClient:
             run_id: name of the run.
             agent: the agent that this learner trains.
             contract: digest of the contract.
-            max_pending_bytes: maximum size of unacknowledged unrolls, in equal parts for the replicas, so that a dead one does not fill the
+            max_pending_bytes: maximum size of unacknowledged pieces, in equal parts for the replicas, so that a dead one does not fill the
                 parts of others. A replica may always have one message.
             writer: permanent name of this client's sequence of messages; None draws a random one.
             clock: monotonic seconds.
@@ -127,18 +132,23 @@ class ReplayClient:
 
         """
         self.num_dropped_unrolls = 0
-        """Unrolls dropped because of ``max_pending_bytes``; an unroll with games of two replicas may count twice."""
-        self._layout = layout
-        self._inserted_layout = inserted_layout(layout)
-        self._max_bytes_per_replica = max_pending_bytes // len(endpoints)
+        """Unrolls of which a piece was dropped because of ``max_pending_bytes``, or whose numbers contradict each other."""
+        self._pieces = PieceLayout(layout)
         self._random = np.random.default_rng(None if random is None else random.getrandbits(64))
         self._clock = clock
-        writer = secrets.randbits(63) if writer is None else writer
+        name = f"{secrets.randbits(63) if writer is None else writer:016x}"
         identity = {"run": run_id, "agent": agent, "contract": contract}
         self._agent = agent
-        most_bytes = max_answer_bytes(layout)
+        limits = Limits(max_frame_bytes=max_answer_bytes(layout), high_water_mark=WINDOW + 2)
         self._replicas = [
-            _Replica(context, endpoint, identity, f"{writer:016x}", clock=clock, random=random, max_frame_bytes=most_bytes)
+            _Replica(
+                context.client(endpoint, f"replay/{name}", limits),
+                name,
+                identity,
+                max_pending_bytes=max_pending_bytes // len(endpoints),
+                clock=clock,
+                random=random,
+            )
             for endpoint in endpoints
         ]
         self._requests: list[_Request] = []
@@ -157,7 +167,7 @@ class ReplayClient:
 
     @property
     def pending_bytes(self) -> int:
-        """Size of unacknowledged unrolls."""
+        """Size of unacknowledged pieces."""
         return sum(replica.pending_bytes for replica in self._replicas)
 
     @property
@@ -167,13 +177,8 @@ class ReplayClient:
 
     @property
     def num_unacknowledged(self) -> int:
-        """Number of messages with unrolls that replay has not acknowledged."""
+        """Number of messages with pieces that replay has not acknowledged."""
         return sum(len(replica.kept) for replica in self._replicas)
-
-    @property
-    def num_resent(self) -> int:
-        """Number of messages repeated because no answer arrived."""
-        return sum(replica.num_resent for replica in self._replicas)
 
     @property
     def num_malformed(self) -> int:
@@ -185,28 +190,29 @@ class ReplayClient:
         """Reason for which a replica refuses this client; None once it answers."""
         return next((replica.requests.refused for replica in self._replicas if replica.requests.refused is not None), None)
 
-    @property
-    def sockets(self) -> list[Client]:
-        """The sockets, for their byte counts and for polling."""
-        return [replica.dealer for replica in self._replicas]
-
     def insert(self, arrays: Arrays, num_unrolls: int, actors: NDArray[np.int64]) -> None:
-        """Insert the first ``num_unrolls`` unrolls of ``arrays`` [U, ...], which are copied.
+        """Cut the first ``num_unrolls`` unrolls of ``arrays`` [U, ...] into pieces of episodes, and send each to the episode's replica.
 
         Args:
-            arrays: every field of ``inserted_layout``, by name; a burn-in is removed here.
+            arrays: every field that replay stores, by name.
             num_unrolls: number of unrolls.
             actors: [U, 2], index and incarnation of the actor that played each unroll.
         """
-        for replica, unrolls in zip(self._replicas, self._by_replica(arrays, num_unrolls, actors), strict=True):
-            for begin in range(0, len(unrolls), MAX_UNROLLS_PER_INSERT):
-                chosen = unrolls[begin : begin + MAX_UNROLLS_PER_INSERT]
-                num_bytes = len(chosen) * self._inserted_layout.bytes_per_unroll
-                if replica.kept and replica.pending_bytes + num_bytes > self._max_bytes_per_replica:
-                    self.num_dropped_unrolls += len(chosen)
-                    continue
-                copied = {spec.name: _rows(arrays[spec.name], chosen, spec.shape) for spec in self._inserted_layout.fields}
-                replica.keep(copied, np.ascontiguousarray(actors[chosen], np.int64).tobytes(), len(chosen), num_bytes)
+        for unroll, (actor_index, incarnation) in enumerate(actors[:num_unrolls].tolist()):
+            is_dropped = False
+            try:
+                segments = self._pieces.cut(arrays, unroll, agent=self._agent, actor_index=actor_index, incarnation=incarnation)
+            except MalformedMessage:
+                segments, is_dropped = [], True
+            for segment in segments:
+                replica = self._replicas[replica_of(segment.key, len(self._replicas))]
+                if replica.is_full:
+                    is_dropped = True
+                else:
+                    replica.keep(record_of(self._pieces.pack(arrays, segment)))
+            self.num_dropped_unrolls += is_dropped
+        for replica in self._replicas:
+            replica.end_message()
         self._advance()
 
     def request(self, count: int, *, whole_episodes: bool) -> None:
@@ -241,25 +247,6 @@ class ReplayClient:
         """Close; messages not sent within ``linger_seconds`` are lost."""
         for replica in self._replicas:
             replica.dealer.close(linger_seconds)
-
-    def _by_replica(self, arrays: Arrays, num_unrolls: int, actors: NDArray[np.int64]) -> list[list[int]]:
-        """Return the unrolls for each replica: those with a step of a game that it keeps."""
-        if len(self._replicas) == 1:
-            return [list(range(num_unrolls))]
-        burn_in = self._layout.burn_in
-        chosen: list[list[int]] = [[] for _ in self._replicas]
-        for unroll in range(num_unrolls):
-            slot, (actor_index, incarnation) = int(arrays["environment_slot"][unroll]), actors[unroll].tolist()
-            segments = segments_of(
-                arrays["game_reset"][unroll, burn_in:],
-                arrays["row_valid"][unroll, burn_in:],
-                episode_id=int(arrays["episode_id"][unroll]),
-                index_in_episode=int(arrays["index_in_episode"][unroll]),
-            )
-            keys = [EpisodeKey(self._agent, actor_index, incarnation >> LINK_BITS, slot, segment.episode_id) for segment in segments]
-            for number in {replica_of(key, len(self._replicas)) for key in keys}:
-                chosen[number].append(unroll)
-        return chosen
 
     def _assign(self, request: _Request, count: int, replicas: Sequence[_Replica]) -> None:
         """Distribute a draw over replicas in proportion to what they hold, so that it is uniform over everything stored."""
@@ -302,7 +289,7 @@ class ReplayClient:
         if not replica.requests.is_answer(message):
             return
         try:
-            parts = read_parts(message, frames, self._layout)
+            parts = read_parts(message, frames, self._pieces)
             replica.take(message.stored, parts)
         except MalformedMessage:
             replica.requests.num_malformed += 1
@@ -313,39 +300,41 @@ class _Replica:
 
     def __init__(
         self,
-        context: Context,
-        endpoint: str,
-        identity: dict[str, Any],
+        dealer: Client,
         writer: str,
+        identity: dict[str, Any],
         *,
+        max_pending_bytes: int,
         clock: Callable[[], float],
         random: Random | None,
-        max_frame_bytes: int,
     ) -> None:
         self.stored: StoredEpisodes | None = None
         """What it holds, by its last answer."""
         self.kept: deque[_Kept] = deque()
         """Unacknowledged messages, in order."""
         self.pending_bytes = 0
-        """Size of their unrolls."""
+        """Size of unacknowledged pieces."""
         self.parts: deque[_Part] = deque()
         """Pending draws; the first one is under way."""
         self.is_silent = False
         """Whether a request was repeated and nothing has been received since."""
-        self._identity = identity
+        self.dealer = dealer
+        self.requests = RetryingRequest(dealer, REPLAY, self._request_frames, clock=clock, random=random)
         self._writer = writer
+        self._identity = identity
+        self._max_pending_bytes = max_pending_bytes
+        self._records: list[bytes] = []
+        """Those of the next message."""
+        self._record_bytes = 0
         self._num_sent = 0  # number of kept messages that have been sent
         self._next_sequence = 1
-        self._num_inserts_resent = 0
         self._num_asked_again = 0
-        self.dealer = context.client(endpoint, f"replay/{writer}", Limits(max_frame_bytes=max_frame_bytes, high_water_mark=WINDOW + 2))
-        self.requests = RetryingRequest(self.dealer, REPLAY, self._request_frames, clock=clock, random=random)
         self._timer = RetryTimer(clock, random or Random())
 
     @property
-    def num_resent(self) -> int:
-        """Number of messages repeated because no answer arrived."""
-        return self.requests.num_resent + self._num_inserts_resent
+    def is_full(self) -> bool:
+        """Whether there is no room for further pieces."""
+        return bool(self.kept) and self.pending_bytes >= self._max_pending_bytes
 
     @property
     def can_be_drawn_from(self) -> bool:
@@ -358,16 +347,25 @@ class _Replica:
             return 0
         return self.stored.num_episodes if whole_episodes else self.stored.num_unrolls
 
-    def keep(self, arrays: dict[str, Array], actors: bytes, num_unrolls: int, num_bytes: int) -> None:
-        """Add a message of unrolls, which is kept until it is acknowledged."""
-        self.kept.append(_Kept(self._next_sequence, num_unrolls, num_bytes, arrays, actors))
-        self._next_sequence += 1
-        self.pending_bytes += num_bytes
+    def keep(self, record: Iterable[Frame]) -> None:
+        """Add a record to the next message."""
+        joined = b"".join(record)
+        if self._records and (len(self._records) == MAX_INSERTED_RECORDS or self._record_bytes + len(joined) > INSERT_BYTES):
+            self.end_message()
+        self._records.append(joined)
+        self._record_bytes += len(joined)
+        self.pending_bytes += len(joined)
+
+    def end_message(self) -> None:
+        """Make a message of the records since the last one; it is kept until it is acknowledged."""
+        if self._records:
+            self.kept.append(_Kept(self._next_sequence, len(self._records), b"".join(self._records)))
+            self._next_sequence += 1
+            self._records, self._record_bytes = [], 0
 
     def advance(self) -> None:
         """Send what is due."""
         if self._timer.due:
-            self._num_inserts_resent += self._num_sent
             self._num_sent = 0
             self.is_silent = True
             self._timer.restart()
@@ -396,7 +394,7 @@ class _Replica:
         if not self.kept or self.kept[0].sequence > message.sequence:
             return
         while self.kept and self.kept[0].sequence <= message.sequence:
-            self.pending_bytes -= self.kept.popleft().num_bytes
+            self.pending_bytes -= len(self.kept.popleft().payload)
             self._num_sent = max(0, self._num_sent - 1)
         self._timer.reset()
         if self._num_sent:
@@ -425,14 +423,9 @@ class _Replica:
             self.parts.popleft()
 
     def _insert_frames(self, kept: _Kept) -> list[Frame]:
-        message = InsertUnrolls(
-            id=kept.sequence,
-            **self._identity,
-            client=self._writer,
-            oldest=self.kept[0].sequence,
-            num_unrolls=kept.num_unrolls,
-        )
-        return [*encode(message), *pack_arrays(kept.arrays), kept.actors]
+        oldest, who = self.kept[0].sequence, self._identity
+        message = InsertPieces(id=kept.sequence, client=self._writer, oldest=oldest, num_records=kept.num_records, **who)
+        return [*encode(message), kept.payload]
 
     def _request_frames(self, request_id: int) -> list[Frame]:
         wanted, after = self.parts[0], self.parts[0].request.after
@@ -442,12 +435,6 @@ class _Replica:
         if wanted.request.whole_episode:
             return encode(SampleEpisode(id=request_id, **who))
         return encode(SampleUnrolls(id=request_id, num_unrolls=wanted.count, **who))
-
-
-def _rows(array: Array, unrolls: list[int], shape: tuple[int, ...]) -> Array:
-    """Copy the given unrolls; of each, only the last ``shape[0]`` rows."""
-    chosen = array[unrolls] if not shape else array[unrolls, -shape[0] :]
-    return np.ascontiguousarray(chosen)
 
 
 def _sample(request: _Request) -> Sample:

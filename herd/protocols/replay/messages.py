@@ -9,7 +9,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from herd.rpc.codec import Conversation
 from herd.rpc.envelope import TO_AGENT, Count, Fields, Message, Number, Role, WithPayload
 
-MAX_UNROLLS_PER_INSERT = 32
+MAX_INSERTED_RECORDS = 256
+"""A message of more unrolls than this is rare, and checking as many takes a few milliseconds."""
 MAX_SAMPLED_UNROLLS = 256
 
 
@@ -31,16 +32,16 @@ class StoredEpisodes(Fields):
         return fields
 
 
-class InsertUnrolls(WithPayload):
-    """Learner to replay: unrolls that it consumed. One payload frame per field, and one with their players."""
+class InsertPieces(WithPayload):
+    """Learner to replay: what unrolls that it consumed add to episodes. One payload frame of records (`herd.protocols.replay.records`)."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"learner"})
     names: ClassVar[frozenset[str]] = TO_AGENT | {"id", "client"}
     """``id`` is 1, 2, ... of this client, the writer; together they identify the message permanently."""
-    type: Literal["insert_unrolls"] = "insert_unrolls"
+    type: Literal["insert_pieces"] = "insert_pieces"
     oldest: Number
     """``id`` of the oldest message that this writer can still send."""
-    num_unrolls: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_INSERT)]
+    num_records: Annotated[int, Field(ge=1, le=MAX_INSERTED_RECORDS)]
 
 
 class Inserted(Message):
@@ -89,4 +90,4 @@ class Sampled(WithPayload):
     stored: StoredEpisodes
 
 
-REPLAY = Conversation("replay service", InsertUnrolls, Inserted, SampleUnrolls, SampleEpisode, SamplePart, Sampled)
+REPLAY = Conversation("replay service", InsertPieces, Inserted, SampleUnrolls, SampleEpisode, SamplePart, Sampled)

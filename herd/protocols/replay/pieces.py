@@ -9,54 +9,30 @@ the environment shows it; the step that only starts the next game (``row_valid``
 
 from __future__ import annotations
 
-import struct
-import zlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.contract.unroll import LINK_BITS
 from herd.protocols.compression import compress, decompress
+from herd.protocols.replay.records import MAX_EPISODE_STEPS, Episode, EpisodeKey, Piece
 from herd.protocols.unrolls.arrays import values_fit
 from herd.rpc.codec import MalformedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from herd.contract.unroll import Array, Arrays, UnrollLayout
     from herd.transport import Frame
-
-_KEY = struct.Struct("<5q")
-
-
-class EpisodeKey(NamedTuple):
-    """Identifies a game among all games of a run."""
-
-    agent: int
-    actor_index: int
-    process: int
-    """The actor's incarnation without the bits of the link."""
-    environment_slot: int
-    episode_id: int
-
-
-def replica_of(key: EpisodeKey, num_replicas: int) -> int:
-    """Return the replica of the replay service that stores this episode: a hash that is the same in every process and release."""
-    return zlib.crc32(_KEY.pack(*key)) % num_replicas
-
-
-def inserted_layout(layout: UnrollLayout) -> UnrollLayout:
-    """Return the layout of an unroll as sent to replay: without repeated rows, stacks and recurrent states."""
-    return replace(layout, unroll_length=layout.new_steps, burn_in=0, frame_stack=1, state_size=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The part of an unroll that belongs to one game."""
+    """The part of an unroll that belongs to one game; without a step if it only shows that the game has ended."""
 
-    episode_id: int
+    key: EpisodeKey
+    task_id: int
+    unroll: int
+    """Number of the unroll in its message."""
     start_row: int
     """First row in the unroll."""
     num_steps: int
@@ -67,41 +43,14 @@ class Segment:
     is_end: bool
     """Whether the game ended with this segment's last step or the step before it."""
 
-    @property
-    def first_row(self) -> int:
-        """First new row in the unroll."""
-        return self.start_row + (self.first_step > 0)
-
-    @property
-    def stop_step(self) -> int:
-        """End in the episode: one past the last step."""
-        return self.first_step + self.num_steps
-
-
-def segments_of(
-    game_reset: NDArray[np.bool_], row_valid: NDArray[np.bool_], *, episode_id: int, index_in_episode: int
-) -> Iterator[Segment]:
-    """Cut one unroll (``game_reset`` [T + 1], ``row_valid`` [T]) at the rows that start games; segments that add nothing are left out."""
-    last_row = len(row_valid)
-    starts = [0, *(row for row in np.flatnonzero(game_reset).tolist() if row > 0)]
-    for number, start in enumerate(starts):
-        is_end = number + 1 < len(starts)
-        stop_row = starts[number + 1] if is_end else last_row + 1
-        num_steps = stop_row - start if is_end else last_row - start
-        if is_end and not row_valid[stop_row - 1]:
-            num_steps -= 1
-        first_step = index_in_episode if number == 0 else 0
-        if num_steps or (is_end and first_step):
-            num_rows = stop_row - start - (first_step > 0)
-            yield Segment(episode_id + number, start, num_steps, first_step, num_rows, is_end)
-
 
 class PieceLayout:
     """How the rows and steps of a piece are laid out before compression: each field whole, rows first, C order, little endian."""
 
-    def __init__(self, layout: UnrollLayout) -> None:
-        self.rows = tuple(field for field in layout.along("row") if field.name != "game_reset")  # which is true at row 0 only
-        self.steps = layout.along("step")
+    def __init__(self, unroll: UnrollLayout) -> None:
+        self.unroll = unroll
+        self.rows = tuple(field for field in unroll.along("row") if field.name != "game_reset")  # which is true at row 0 only
+        self.steps = unroll.along("step")
         self._entry_bytes = {field.name: field.bytes_per_unroll // field.shape[0] for field in (*self.rows, *self.steps)}
         self._row_bytes = sum(self._entry_bytes[field.name] for field in self.rows)
         self._step_bytes = sum(self._entry_bytes[field.name] for field in self.steps)
@@ -110,13 +59,56 @@ class PieceLayout:
         """Return the size before compression."""
         return num_rows * self._row_bytes + num_steps * self._step_bytes
 
-    def pack(self, arrays: Arrays, unroll: int, segment: Segment) -> bytes:
-        """Compress what ``segment`` adds to its episode; ``arrays`` by field [U, ...]."""
-        rows = slice(segment.first_row, segment.first_row + segment.num_rows)
-        steps = slice(segment.start_row, segment.start_row + segment.num_steps)
-        parts = [arrays[field.name][unroll, rows].tobytes() for field in self.rows]
-        parts += [arrays[field.name][unroll, steps].tobytes() for field in self.steps]
-        return compress("zstd", b"".join(parts))
+    def max_packed_bytes(self, num_rows: int, num_steps: int) -> int:
+        """Return a bound of the packed size: data that does not compress grows by far less than a half, and by a header."""
+        return 3 * self.num_bytes(num_rows, num_steps) // 2 + 64
+
+    def cut(self, arrays: Arrays, unroll: int, *, agent: int, actor_index: int, incarnation: int) -> list[Segment]:
+        """Cut an unroll at the rows that start games, and leave out segments that add nothing.
+
+        Args:
+            arrays: by field [U, ...]; the steps of a burn-in belong to the unroll before.
+            unroll: number of the unroll.
+            agent: agent that the actor played for.
+            actor_index: index of the actor.
+            incarnation: incarnation of the actor's stream.
+
+        Raises:
+            MalformedMessage: the numbers of games and rows contradict each other, or a game is too long.
+
+        """
+        first_row = self.unroll.burn_in
+        game_reset, row_valid = arrays["game_reset"][unroll, first_row:], arrays["row_valid"][unroll, first_row:]
+        slot, task_id, episode_id, index = (
+            int(arrays[name][unroll]) for name in ("environment_slot", "task_id", "episode_id", "index_in_episode")
+        )
+        if bool(game_reset[0]) != (index == 0) or index > MAX_EPISODE_STEPS - self.unroll.new_steps:
+            raise MalformedMessage("game_reset and index_in_episode contradict each other, or a game is too long", "array")
+        starts = [0, *(row for row in np.flatnonzero(game_reset).tolist() if row > 0)]
+        segments = []
+        for number, start in enumerate(starts):
+            is_end = number + 1 < len(starts)
+            stop_row = starts[number + 1] if is_end else len(game_reset)
+            num_steps = stop_row - start if is_end and row_valid[stop_row - 1] else stop_row - start - 1
+            first_step = index if number == 0 else 0
+            if num_steps or (is_end and first_step):
+                key = EpisodeKey(agent, actor_index, incarnation >> LINK_BITS, slot, episode_id + number)
+                num_rows = stop_row - start - (first_step > 0)
+                segments.append(Segment(key, task_id, unroll, first_row + start, num_steps, first_step, num_rows, is_end))
+        return segments
+
+    def pack(self, arrays: Arrays, segment: Segment) -> Episode:
+        """Return what a segment of ``arrays`` adds to its episode: one piece or none, and the number of steps if the game has ended."""
+        num_steps = segment.first_step + segment.num_steps if segment.is_end else 0
+        if not segment.num_steps:
+            return Episode(segment.key, segment.task_id, num_steps, ())
+        begin = segment.start_row + (segment.first_step > 0)
+        rows, steps = slice(begin, begin + segment.num_rows), slice(segment.start_row, segment.start_row + segment.num_steps)
+        parts = [arrays[field.name][segment.unroll, rows].tobytes() for field in self.rows]
+        parts += [arrays[field.name][segment.unroll, steps].tobytes() for field in self.steps]
+        versions = tuple(arrays["policy_version"][segment.unroll].ravel().tolist())
+        piece = Piece(segment.first_step, segment.num_steps, segment.num_rows, versions, compress("zstd", b"".join(parts)))
+        return Episode(segment.key, segment.task_id, num_steps, (piece,))
 
     def unpack(self, packed: Frame, num_rows: int, num_steps: int) -> dict[str, Array]:
         """Return the arrays of a piece by field, [num_rows, ...] and [num_steps, ...].
@@ -137,14 +129,3 @@ class PieceLayout:
                 arrays[field.name] = array
                 offset += size
         return arrays
-
-
-def check_episode_fields(arrays: Arrays) -> None:
-    """Check that a row is its game's first where it says that it is; ``arrays`` by field [U, ...].
-
-    Raises:
-        MalformedMessage: the two contradict each other.
-
-    """
-    if not np.array_equal(arrays["game_reset"][:, 0], arrays["index_in_episode"] == 0):
-        raise MalformedMessage("game_reset and index_in_episode of a row 0 contradict each other", "array")

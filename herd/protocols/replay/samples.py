@@ -7,11 +7,13 @@ pieces, one behind the other. A part is some successive pieces of one episode: t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.protocols.replay.pieces import EpisodeKey, PieceLayout
+from herd.protocols.replay.pieces import PieceLayout
+from herd.protocols.replay.records import MAX_EPISODE_STEPS, PART, PIECE, EpisodeKey, check_pieces, check_place
 from herd.rpc.codec import MalformedMessage
 
 if TYPE_CHECKING:
@@ -21,36 +23,9 @@ if TYPE_CHECKING:
 
     from herd.contract.unroll import Array, UnrollLayout
     from herd.protocols.replay.messages import Sampled
+    from herd.protocols.replay.records import Table
     from herd.transport import Frame
 
-    Table = NDArray[np.void]
-
-PIECE = np.dtype(
-    [
-        (name, "<i8")
-        for name in ("first_step", "num_steps", "num_rows", "num_bytes", "begin_lineage", "begin_updates", "end_lineage", "end_updates")
-    ]
-)
-"""A piece: its position in the episode, its packed size, and the policies at the first and the last row of its unroll."""
-PART = np.dtype(
-    [
-        (name, "<i8")
-        for name in (
-            *EpisodeKey._fields,
-            "task_id",
-            "episode_steps",
-            "episode_rows",
-            "first_step",
-            "num_steps",
-            "num_pieces",
-        )
-    ]
-)
-"""A part: the episode, its size, the sampled steps, and the number of the message's pieces that belong to it."""
-MAX_EPISODE_STEPS = 1 << 24
-"""Maximum steps of a game: 600 times the 27,000 steps of Atari's time limit."""
-MAX_INDEX = (1 << 31) - 1
-"""Maximum index of environments and tasks, which are sent as i4."""
 MAX_ANSWER_BYTES = 16 << 20
 """Packed size of unrolls in one answer, which is exceeded by at most one unroll. 256 unrolls of Atari take 1 to 5 MB."""
 PART_BYTES = 4 << 20
@@ -59,9 +34,9 @@ part repeats the last piece of the previous one."""
 
 
 def max_answer_bytes(layout: UnrollLayout) -> int:
-    """Return the largest packed size of an answer's pieces; incompressible data grows by far less than a half."""
+    """Return the largest packed size of an answer's pieces."""
     rows = 3 * layout.new_steps + layout.burn_in + layout.frame_stack  # an unroll begins and ends within pieces
-    return MAX_ANSWER_BYTES + 3 * PieceLayout(layout).num_bytes(rows, rows) // 2
+    return MAX_ANSWER_BYTES + PieceLayout(layout).max_packed_bytes(rows, rows)
 
 
 def rows_of_unroll(layout: UnrollLayout, first_step: int) -> tuple[int, int]:
@@ -83,23 +58,20 @@ def pieces_with_rows(first_steps: NDArray[np.int64], first_row: int, last_row: i
 class EpisodePart:
     """Consecutive pieces of one episode, from which unrolls can be cut. Not thread-safe."""
 
-    def __init__(self, layout: UnrollLayout, part: np.void, pieces: Table, packed: Sequence[Frame]) -> None:
-        """``pieces`` [P], and as many frames in ``packed``.
+    def __init__(self, layout: PieceLayout, part: np.void, pieces: Table, packed: Sequence[Frame]) -> None:
+        """``part``: a row of `PART`. ``pieces``: `PIECE` [P], and as many frames in ``packed``.
 
         Raises:
             MalformedMessage: they do not fit each other or the layout.
 
         """
-        self.layout = layout
-        self.key = EpisodeKey(*(int(part[name]) for name in EpisodeKey._fields))
-        self.task_id = int(part["task_id"])
-        self.episode_steps = int(part["episode_steps"])
-        self.episode_rows = int(part["episode_rows"])
-        self.first_step = int(part["first_step"])
-        self.num_steps = int(part["num_steps"])
+        numbers: list[int] = list(part.tolist())
+        *names, self.task_id, self.episode_steps, self.episode_rows, self.first_step, self.num_steps, _ = numbers
+        self.layout = layout.unroll
+        self.key = EpisodeKey(*names)
         self._pieces = pieces
         self._packed = packed
-        self._piece_layout = PieceLayout(layout)
+        self._piece_layout = layout
         self._unpacked: dict[int, dict[str, Array]] = {}
         """Pieces that the next unroll needs as well, by index."""
         self._check()
@@ -209,25 +181,22 @@ class EpisodePart:
 
     def _check(self) -> None:
         """Raise unless the pieces are successive, have valid sizes, and match the part."""
-        first, steps, rows = (self._pieces[name] for name in ("first_step", "num_steps", "num_rows"))
-        length = self.layout.new_steps
-        most_tasks = MAX_INDEX if self.layout.num_tasks is None else self.layout.num_tasks - 1
-        if self.task_id > most_tasks or self.key.environment_slot > MAX_INDEX:
-            raise MalformedMessage("a sampled part with an impossible environment or task", "array")
-        if not len(self._pieces) or min(first.min(), steps.min() - 1, self.first_step, self.task_id, *self.key) < 0:
-            raise MalformedMessage("a sampled part without pieces, or with a negative number", "array")
-        if not 1 <= self.episode_steps <= MAX_EPISODE_STEPS or not 1 <= self.num_steps <= self.episode_steps - self.first_step:
+        heads = self._pieces.tolist()
+        check_place(self.key, self.task_id, self._piece_layout)
+        check_pieces(heads, self.episode_steps, self._piece_layout)
+        if self.first_step < 0 or not 1 <= self.num_steps <= self.episode_steps - self.first_step:
             raise MalformedMessage("a sampled part outside its episode", "array")
-        if self.episode_rows - self.episode_steps not in {0, 1} or (steps > length).any() or (first > MAX_EPISODE_STEPS).any():
+        if self.episode_rows - self.episode_steps not in {0, 1} or self.episode_steps > MAX_EPISODE_STEPS:
             raise MalformedMessage("a sampled part with an impossible size", "array")
-        lacking = self.episode_rows - (first + steps + 1)
-        expected = steps + (first == 0) + np.minimum(lacking, 0)  # the last row may not exist
-        if (first[1:] != first[:-1] + steps[:-1]).any() or (rows != expected).any():
+        if not heads or any(one[0] + one[1] != other[0] for one, other in pairwise(heads)):
             raise MalformedMessage("a sampled part whose pieces are not consecutive", "array")
         first_row, _ = rows_of_unroll(self.layout, self.first_step)
         last_row = min(self.stop_step, self.episode_rows - 1)
-        begin, stop = int(first[0]), int(first[-1] + steps[-1])
-        if (begin and begin + 1 > max(first_row, 0)) or stop < max(self.stop_step, last_row):
+        begin, (first, steps, rows) = heads[0][0], heads[-1][:3]
+        has_last_row = first + steps < self.episode_steps or rows == steps + (first == 0)
+        if has_last_row != (first + steps < self.episode_rows):
+            raise MalformedMessage("a sampled part with another number of rows", "array")
+        if (begin and begin + 1 > max(first_row, 0)) or first + steps < max(self.stop_step, last_row):
             raise MalformedMessage("a sampled part with missing pieces", "array")
 
 
@@ -273,7 +242,7 @@ class SampledEpisode:
     """The part before this one."""
 
 
-def read_parts(message: Sampled, frames: Sequence[Frame], layout: UnrollLayout) -> list[EpisodePart]:
+def read_parts(message: Sampled, frames: Sequence[Frame], layout: PieceLayout) -> list[EpisodePart]:
     """Return the parts of a message; ``frames`` without the header. Nothing is unpacked, and nothing copied.
 
     Raises:

@@ -12,10 +12,9 @@ import numpy as np
 from herd.run.journals import read_evaluations
 from herd.run.paths import AGENTS
 from herd.view.plots.averaging import Curve, interquartile_mean_curve, mean_curve, single_curve, smoothed
-from herd.view.plots.drawing import Line, References, Style, draw_panels
 from herd.view.plots.figure import COLOURS, PlotError, check_output, drawn_to, write_rows
 from herd.view.plots.history import RunHistory, XAxis, read_run
-from herd.view.plots.panels import Panel, PanelSet, learning_panels, return_panels, task_scores
+from herd.view.plots.panels import Line, Panel, PanelSet, References, Style, draw_panels, learning_panels, return_panels, task_scores
 
 Grouping = Literal["experiment", "none"]
 ReferenceScores = Callable[[str, str], tuple[float, float] | None]

@@ -12,16 +12,18 @@ from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
 from herd.config.loading.sources import parse_yaml
 from herd.files import MAX_JSON_BYTES, parse_json, read_file, read_json
-from herd.run.journals import read_points
+from herd.run.journals import mapping_in, number_in, read_points
 from herd.run.paths import REPORT, STARTS, agent_directories, config_file, whole_run
-from herd.view.health import health_warnings
-from herd.view.terminal import clock, count
+from herd.view.snapshot import snapshot_of
+from herd.view.status import read_status
+from herd.view.terminal import clock, count, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from herd.config.loading.keys import SettingKey
+    from herd.view.snapshot import RunSnapshot
 
 _NOT_OF_INTEREST = frozenset({"run_dir", "resume"})
 """Settings about where and how a run was started, which are not shown."""
@@ -78,8 +80,8 @@ class RunFacts:
     """All contents of the page except pictures."""
 
     name: str
-    is_over: bool
-    """Whether every agent has written its report. Otherwise the run is running, or was killed."""
+    state: str
+    """As in `herd.run.processes`: running, finished, crashed, and so on."""
     figures: Sequence[Figure]
     warnings: Sequence[str]
     tasks: Sequence[TaskFacts]
@@ -103,28 +105,24 @@ def read_facts(run_dir: Path) -> RunFacts:
     """
     text = config_file(run_dir).read_text(encoding="utf-8")
     config = _mapping(_parsed(text))
+    status = read_status(whole_run(run_dir))
     agents = agent_directories(run_dir)
     curves = [read_points(agent) for agent in agents]
-    newest = [points[-1] for points in curves]
+    now = [snapshot_of(points) for points in curves]
     reports = [_report(agent) for agent in agents]
-    several = len(agents) > 1
-    labels = [agent.name if several else "" for agent in agents]
-    warnings = [
-        f"agent {label}: {warning}" if several else warning
-        for label, point in zip(labels, newest, strict=True)
-        for warning in health_warnings(point)
-    ]
+    labels = [agent.name if len(agents) > 1 else "" for agent in agents]
+    messages = [status.message] if status.message else []
     return RunFacts(
         name=str(config.get("name", run_dir.name)),
-        is_over=all(reports),
-        figures=_figures(newest, reports),
-        warnings=warnings,
-        tasks=[row for label, points, report in zip(labels, curves, reports, strict=True) for row in _task_rows(label, points, report)],
+        state=status.state,
+        figures=_figures(now, reports),
+        warnings=[*messages, *status.warnings],
+        tasks=[row for label, own, report in zip(labels, now, reports, strict=True) for row in _task_rows(label, own, report)],
         changed=changed_settings(config),
         config=text,
         starts=_starts(whole_run(run_dir) / STARTS),
         machine=_machine(next((report for report in reports if report), {})),
-        agents=sorted(agents, key=lambda agent: -_standing(newest[agents.index(agent)])),
+        agents=sorted(agents, key=lambda agent: -_standing(now[agents.index(agent)])),
     )
 
 
@@ -181,46 +179,38 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _figures(newest: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    first = newest[0]
-    frames = sum(_number(point, "env_frames") or 0.0 for point in newest)
-    speeds = [_number(report or point, "frames_per_second") for report, point in zip(reports, newest, strict=True)]
+def _figures(now: Sequence[RunSnapshot], reports: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    first = now[0]
+    speeds = [number_in(report, "frames_per_second") or own.frames_per_second or 0.0 for report, own in zip(reports, now, strict=True)]
     figures = [
-        Figure("environment frames", count(frames)),
-        Figure("running time", clock(max(_number(point, "wall_seconds") or 0.0 for point in newest))),
-        Figure("frames per second", f"{sum(speed or 0.0 for speed in speeds):,.0f}"),
-        Figure("learner updates", f"{sum(_number(point, 'learner_updates') or 0.0 for point in newest):,.0f}"),
+        Figure("environment frames", count(sum(own.env_frames for own in now))),
+        Figure("running time", clock(max(own.elapsed_seconds for own in now))),
+        Figure("frames per second", f"{sum(speeds):,.0f}"),
+        Figure("learner updates", f"{sum(own.learner_updates or 0.0 for own in now):,.0f}"),
     ]
-    if len(newest) == 1:
-        returned, human = _number(first, "episode_return_mean_100"), _number(first, "human_normalised_mean_capped")
-        if len(first.get("tasks") or {}) == 1 and returned is not None:
-            figures.append(Figure(f"return, last {_GAMES} games", f"{returned:,.2f}"))
-        if human is not None:
-            figures.append(Figure("human-normalised, at most 100%", f"{human:.0%}"))
-        lag = _number(first, "policy_lag_mean")
-        figures.append(Figure("policy lag, updates", "-" if lag is None else f"{lag:.1f}"))
-    else:
-        figures.append(Figure("agents", str(len(newest))))
-    return figures
+    if len(now) > 1:
+        return [*figures, Figure("agents", str(len(now)))]
+    if len(first.tasks) == 1 and first.tasks[0].episode_return is not None:
+        figures.append(Figure(f"return, last {_GAMES} games", f"{first.tasks[0].episode_return:,.2f}"))
+    if first.human_normalised is not None:
+        figures.append(Figure("human-normalised, at most 100%", f"{first.human_normalised:.0%}"))
+    return [*figures, Figure("policy lag, updates", number(first.policy_lag, 1))]
 
 
-def _task_rows(label: str, points: Sequence[Mapping[str, Any]], report: Mapping[str, Any]) -> list[TaskFacts]:
+def _task_rows(label: str, now: RunSnapshot, report: Mapping[str, Any]) -> list[TaskFacts]:
     rows = []
-    for name, task in _mapping(points[-1].get("tasks")).items():
-        own = [_mapping(_mapping(point.get("tasks")).get(name)) for point in points]
-        full = [value for each in own if (_number(each, "episodes") or 0) >= _GAMES and (value := _mean(each)) is not None]
-        progress = _mapping(_mapping(_mapping(report.get("tasks")).get(name)).get("progress"))
-        human = _number(task, "human_normalised")
+    for task in now.tasks:
+        progress = mapping_in(mapping_in(mapping_in(report, "tasks"), task.name), "progress")
         rows.append(
             TaskFacts(
                 agent=label,
-                name=name,
-                env_frames=count(_number(task, "env_frames") or 0.0),
-                games=f"{_number(task, 'episodes') or 0.0:,.0f}",
-                first_return=_return(_number(progress, "mean_first") if progress else (full[0] if full else None)),
-                last_return=_return(_mean(task)),
-                best_return=_return(max(full, default=None)),
-                human_normalised="" if human is None else f"{human:.0%}",
+                name=task.name,
+                env_frames=count(task.env_frames or 0.0),
+                games=f"{task.episodes:,}",
+                first_return=number(number_in(progress, "mean_first") if progress else task.first_return, 2),
+                last_return=number(task.episode_return, 2),
+                best_return=number(task.best_return, 2),
+                human_normalised="" if task.human_normalised is None else f"{task.human_normalised:.0%}",
             )
         )
     return rows
@@ -256,9 +246,10 @@ def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     return shown
 
 
-def _standing(point: Mapping[str, Any]) -> float:
-    human, returned = _number(point, "human_normalised_mean_capped"), _number(point, "episode_return_mean_100")
-    return human if human is not None else returned if returned is not None else float("-inf")
+def _standing(now: RunSnapshot) -> float:
+    """Return the number by which agents are compared; tasks of different scales cannot be, so it is their first task's return."""
+    returned = next((task.episode_return for task in now.tasks), None)
+    return now.human_normalised if now.human_normalised is not None else returned if returned is not None else float("-inf")
 
 
 def _report(agent: Path) -> dict[str, Any]:
@@ -277,19 +268,6 @@ def _parsed(text: str) -> object:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _number(record: Mapping[str, Any], key: str) -> float | None:
-    value = record.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _mean(task: Mapping[str, Any]) -> float | None:
-    return _number(task, "episode_return_mean_100")
-
-
-def _return(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
 
 
 def _text(value: object) -> str:

@@ -1,26 +1,40 @@
-"""``report.html``: one self-contained page about a run."""
+"""``report.html``: one self-contained page about a run, with its curves and a recorded game."""
 
 from __future__ import annotations
 
 import base64
+import io
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from herd.files import replace_file
-from herd.view.report.charts import charts_of
+from herd.run.journals import best_inverse_temperatures
+from herd.run.paths import whole_run
+from herd.view.parts import parts_of
+from herd.view.plots.curves import collect_curves
+from herd.view.plots.figure import COLOURS, new_figure
+from herd.view.plots.panels import draw_panel, scale_of, tick_text
 from herd.view.report.facts import read_facts
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
-    from herd.view.plots.curves import ReferenceScores
-    from herd.view.report.charts import Chart
-    from herd.view.report.game import Game
+    from herd.view.parts import Part
+    from herd.view.plots.curves import Curves, ReferenceScores
+    from herd.view.plots.panels import Line, Panel, PanelSet
 
 PAGE = "report.html"
 _TEMPLATE = "page.html.jinja"
+_MOST_PICTURES = 4
 _MOST_TASK_CHARTS = 6
 """With more tasks, their panels are collapsed below those of all tasks together."""
 
@@ -66,6 +80,7 @@ def write_page(
         returns=returns[len(folded) :],
         folded=folded,
         learning=learning,
+        parts=[(part, _pictures(whole_run(run_dir), part)) for part in parts_of(whole_run(run_dir))],
         legends=legends,
         game=None if game is None else base64.b64encode(game.gif).decode("ascii"),
         game_caption="" if game is None else game.caption,
@@ -76,6 +91,27 @@ def write_page(
     return Page(output, len(html.encode()))
 
 
+def _pictures(run_dir: Path, part: Part) -> list[tuple[str, str]]:
+    """Draw a part: name and base64 of each picture; a bandit has one for each of the first tasks of each agent."""
+    from herd.files import JournalError  # noqa: PLC0415  as above
+    from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  as above
+    from herd.view.plots.population import plot_population  # noqa: PLC0415  as above
+
+    drawings: dict[str, Callable[[Path], None]] = {}
+    if part.plot == "--population":
+        drawings[""] = partial(plot_population, run_dir)
+    elif part.plot == "--bandit":
+        for agent, task in sorted(best_inverse_temperatures(run_dir))[:_MOST_PICTURES]:
+            drawings[task] = partial(plot_bandit, run_dir, task=task, agent=agent)
+    pictures = []
+    with TemporaryDirectory() as folder:
+        for name, draw in drawings.items():
+            with suppress(JournalError):  # nothing to draw yet
+                draw(Path(folder) / "picture.png")
+                pictures.append((name, base64.b64encode((Path(folder) / "picture.png").read_bytes()).decode("ascii")))
+    return pictures
+
+
 def _learning(agents: list[Path]) -> list[Chart]:
     from herd.files import JournalError  # noqa: PLC0415  loads numpy
 
@@ -84,3 +120,140 @@ def _learning(agents: list[Path]) -> list[Chart]:
     except JournalError:  # no update has been made
         return []
     return charts
+
+
+_HEIGHT = 2.5
+_WIDTH = 4.0
+"""Width in inches: in a column of 370 pixels, 9 points become 12 pixels."""
+_WIDE = 2 * _WIDTH + 0.2
+_INK = "#0b0b0b"
+_VARIABLES = {
+    _INK: "--ink",
+    "#e6e6e6": "--grid",  # matplotlib's "0.9", and so on
+    "#595959": "--muted",
+    "#737373": "--muted",
+    "#ffffff": "--surface",
+    **{colour.lower(): f"--series-{number}" for number, colour in enumerate(COLOURS)},
+}
+"""Drawn colours, and the CSS properties of the page that replace them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One panel of the page."""
+
+    title: str
+    summary: str
+    """The final value of the curve, for screen readers and below the picture."""
+    svg: str
+    wide_svg: str | None
+    """The same over two columns, for wide pages; None for a panel of one column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """The meaning of a colour, if there are several runs."""
+
+    label: str
+    number: int
+    """CSS property of the colour."""
+
+
+def charts_of(
+    agents: Sequence[Path], panels: PanelSet, *, reference_scores: ReferenceScores | None = None
+) -> tuple[list[Chart], list[Legend]]:
+    """Draw every panel of a run's agents, and return the legend of their colours.
+
+    Raises:
+        JournalError: there is nothing to draw yet.
+
+    """
+    import matplotlib as mpl  # noqa: PLC0415  half a second; only drawing pays for it
+
+    curves = collect_curves(agents, panels, group="none", reference_scores=reference_scores)
+    style: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "herd", "figure.facecolor": "none"}
+    style |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK)
+    single = [panel.kind for panel in curves.panels].count("task") == 1
+    with mpl.rc_context(style):
+        charts = [_chart(curves, panel, number, is_wide=single and panel.kind == "task") for number, panel in enumerate(curves.panels)]
+    named = {line.label: line.colour for line in curves.lines if not line.thin and not line.is_evaluation}
+    legends = [Legend(label, COLOURS.index(colour)) for label, colour in named.items()] if len(named) > 1 else []
+    return charts, legends
+
+
+def _chart(curves: Curves, panel: Panel, number: int, *, is_wide: bool) -> Chart:
+    summary = _summary([line for line in curves.lines if line.panel == panel])
+    label = f"{panel.title}: {summary}"
+    svg = _for_the_page(_drawn(curves, panel, _WIDTH), f"{panel.kind}{number}", label)
+    wide = _for_the_page(_drawn(curves, panel, _WIDE), f"wide{panel.kind}{number}", label) if is_wide else None
+    return Chart(panel.title, summary, svg, wide)
+
+
+def _summary(lines: Sequence[Line]) -> str:
+    ends = [line.curve.mean[np.isfinite(line.curve.mean)][-1:] for line in lines if not line.thin and not line.is_evaluation]
+    values = [float(end[0]) for end in ends if len(end)]
+    if not values:
+        return "not measured yet"
+    if len(values) == 1:
+        return f"now {_short(values[0])}"
+    return f"now {_short(min(values))} to {_short(max(values))}"
+
+
+def _short(value: float) -> str:
+    """Format with three significant digits; thousands are rounded to integers."""
+    return tick_text(value if abs(value) >= 1000 else float(f"{value:.3g}"))
+
+
+def _drawn(curves: Curves, panel: Panel, width: float) -> str:
+    figure = new_figure((width, _HEIGHT))
+    axes = figure.subplots()
+    lines = [line for line in curves.lines if line.panel == panel]
+    draw_panel(axes, panel, lines, scale=scale_of(curves.lines, "env_frames"), references=curves.references)
+    axes.patch.set_visible(False)
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return drawn.getvalue()
+
+
+def _for_the_page(svg: str, prefix: str, label: str) -> str:
+    """Remove parts that only files need, and set unique ids, the page's colours and a label."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    svg = re.sub(r"#[0-9a-f]{6}\b", lambda found: f"var({_VARIABLES[found[0]]})" if found[0] in _VARIABLES else found[0], svg)
+    escaped = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    # The page determines the size: a picture fills its column.
+    svg = re.sub(r'^<svg([^>]*?) width="[^"]*" height="[^"]*"', rf'<svg role="img" aria-label="{escaped}"\1', svg, count=1)
+    return re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg)
+
+
+SHORTEST_SECONDS = 8.0
+"""Least length: short games are repeated."""
+LONGEST_SECONDS = 20.0
+"""Longest recording, which takes a few megabytes of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """A recorded game."""
+
+    gif: bytes
+    caption: str
+
+
+def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
+    """Play with the newest checkpoint of an agent's directory.
+
+    Raises:
+        EvaluationError: there is no checkpoint or no picture.
+        BrokenEnvironmentError: the environment failed.
+        ImportError: a package that playing needs is not installed.
+
+    """
+    from herd.evaluation.watch import record_episode  # noqa: PLC0415  loads torch
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "game.gif"
+        recording = record_episode(agent, file, min_seconds=SHORTEST_SECONDS, max_seconds=max_seconds)
+        ended = recording.result if recording.episode_returns else f"the first {recording.seconds:.0f} seconds of a game"
+        return Game(file.read_bytes(), f"{recording.task_name}: {ended}")

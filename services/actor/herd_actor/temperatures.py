@@ -6,7 +6,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING
 
-from herd.acting.served_temperatures import ServedTemperatures
+from herd.acting.temperatures import ServedTemperatures
 from herd.files import replace_file
 from herd.protocols.bandit.client import BanditClient
 from herd.protocols.bandit.tiling import tiling_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.tensors import decode_weights
 from herd.telemetry.logs import get_logger, warn_limited
 

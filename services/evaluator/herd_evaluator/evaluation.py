@@ -10,25 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.acting.temperatures import Temperatures
+from herd.acting.temperatures import ServedTemperatures, Temperatures
 from herd.evaluation.play import play_tasks
 from herd.evaluation.report import TaskScore, summarise_tasks, task_result
+from herd.protocols.bandit.client import BanditClient
 from herd.run.tensors import load_into
-from herd_evaluator.temperatures import BestTemperatures
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from herd.agent import Agent
+    from herd.components.suites.api import FinishedGame
     from herd.config.run import RunSettings
     from herd.evaluation.play import TemperaturesOf
     from herd.evaluation.report import TaskResult
     from herd.service.process import ServiceProcess
     from herd.service.signals import StopRequest
-    from herd_evaluator.meters import Meters
+    from herd.transport.context import Context
+    from herd_evaluator.results import Meters
 
 
 class StoppedError(Exception):
@@ -116,6 +118,36 @@ class Evaluation:
         context, settings, contract = process.context, process.settings, process.contract
         temperatures = BestTemperatures(context, settings, address, agent=self._agent, contract=contract, task_ids=task_ids)
         return sockets.enter_context(closing(temperatures))
+
+
+class BestTemperatures(ServedTemperatures):
+    """Requests a temperature for each game, and reports no returns, because evaluation must not influence learning."""
+
+    def __init__(
+        self, context: Context, settings: RunSettings, address: str, *, agent: int, contract: str, task_ids: NDArray[np.int32]
+    ) -> None:
+        """``address`` is the bandit's. ``task_ids``, [E]: the tasks by their numbers in the run."""
+        client = BanditClient(
+            context,
+            address,
+            run_id=settings.name,
+            agent=agent,
+            contract=contract,
+            task_ids=task_ids.tolist(),
+            timeout_seconds=settings.actor.bandit_timeout_seconds,
+            purpose="evaluation",
+        )
+        super().__init__(client, len(task_ids))
+
+    def finished(self, games: Sequence[FinishedGame], episode_ids: NDArray[np.int64]) -> None:
+        """Request the temperatures of the next games."""
+        for game in games:
+            self._client.ask(game.environment, int(episode_ids[game.environment]) + 1)
+        self._client.poll()
+
+    def close(self) -> None:
+        """Close at once."""
+        self._client.close()
 
 
 def _score(task: TaskResult) -> dict[str, Any]:

@@ -14,15 +14,14 @@ from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
 from herd.files import read_json
 from herd.protocols.weights.client import WeightsClient
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.paths import planned_agent_directories
 from herd.run.tensors import decode_weights
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd_evaluator.evaluation import Evaluation, Frozen, StoppedError
-from herd_evaluator.meters import Meters
-from herd_evaluator.points import PointsFile
+from herd_evaluator.results import Meters, PointsFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from herd.contract.unroll import Array
     from herd.protocols.inference.rows import ActingLayout, ActingRows
-    from herd_inference.batches import Batches
-    from herd_inference.sessions import Session, Sessions
+    from herd_inference.sessions import Batches, Session, Sessions
 
 Outcome = Literal["new", "repeated", "late", "state_wanted"]
 

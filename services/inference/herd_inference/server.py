@@ -13,29 +13,31 @@ import torch
 from herd.acting.device import device_of, precision_of
 from herd.agent import agent_of
 from herd.config.run_contract import run_layout
+from herd.protocols.inference import metrics as names
 from herd.protocols.inference.messages import INFERENCE
 from herd.protocols.inference.rows import ActingLayout
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, RequestInbox, open_router, serve
-from herd_inference.batches import Batches
+from herd.service.serving import POLL_SECONDS, RequestInbox, ServerMeters, open_router, serve
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler
-from herd_inference.meters import Meters
-from herd_inference.sessions import Sessions
+from herd_inference.sessions import Batches, Sessions
 from herd_inference.weights import Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from herd.config.run import RunSettings
     from herd.rpc.serving import Received, Reply, ServedRun
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
-    from herd.transport import Server
+    from herd.transport import Client, Server
+    from herd.transport.refusals import Refusals
     from herd_inference.engine import Acting
+    from herd_inference.exchange import Decision
+    from herd_inference.sessions import Request
 
 ANSWERS_PER_PEER = 4
 """Limit of unread requests: a client has one request under way, and repeats it after seconds."""
@@ -43,6 +45,48 @@ POLL_RESOLUTION_SECONDS = 0.001
 """Resolution of the poller. A batch that is due within half of it starts at once; otherwise the loop would spin until then."""
 READ_AT_ONCE = 64
 """Number of requests that are read before the loop checks whether a batch is due."""
+
+
+class Meters(ServerMeters):
+    """The metrics of the inference service."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        super().__init__(telemetry)
+        self._requests = {outcome: telemetry.counter(names.INFERENCE_REQUESTS, outcome=outcome) for outcome in names.ACTING_OUTCOMES}
+        self._steps = telemetry.counter(names.INFERENCE_STEPS)
+        self._batch = telemetry.histogram(names.INFERENCE_BATCH)
+        self._wait = telemetry.histogram(names.INFERENCE_WAIT)
+        self._compute = telemetry.counter(names.INFERENCE_COMPUTE)
+        self._pending = telemetry.gauge(names.INFERENCE_PENDING)
+
+    def watch_wire(self, router: Server, weights: Sequence[Client], refusals: Refusals) -> None:
+        """Export connections and traffic of all sockets."""
+        self.watch_requests(router, refusals)
+        self.watch_bytes("weights", *weights)
+
+    def watch_sessions(self, sessions: Sessions) -> None:
+        """Export the number of known environments and of evicted ones."""
+        self._telemetry.read(names.INFERENCE_ENVIRONMENTS, lambda: float(sessions.num_environments))
+        self._telemetry.read(names.INFERENCE_EVICTED, lambda: float(sessions.num_evicted))
+
+    def decided(self, decision: Decision) -> None:
+        """Count a request."""
+        self._requests[decision.outcome].inc()
+
+    def waiting(self, num_requests: int) -> None:
+        """Set the number of unanswered requests."""
+        self._pending.set(num_requests)
+
+    def begun(self, requests: Sequence[Request], now: float) -> None:
+        """Record a batch and the waits of its requests."""
+        self._batch.observe(sum(request.session.num_environments for request in requests))
+        for request in requests:
+            self._wait.observe(now - request.arrived_at)
+
+    def acted(self, num_environments: int, seconds: float) -> None:
+        """Count an answered batch."""
+        self._steps.inc(num_environments)
+        self._compute.inc(seconds)
 
 
 class InferenceServer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.protocols.weights.client import WeightsClient
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.tensors import decode_weights
 from herd.telemetry.logs import warn_limited
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
-from herd.protocols.replay.pieces import EpisodeKey
+from herd.protocols.replay.records import Episode, EpisodeKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from herd.protocols.replay.records import Piece
 
 PATIENCE_GAMES = 2
 """Number of games of one environment that may be open: the newest one, and the previous one, whose last pieces may be late."""
@@ -31,31 +33,6 @@ Dropped = Literal["duplicate", "late"]
 """Why a piece is dropped: its game already has it, or has ended."""
 
 
-class Piece(NamedTuple):
-    """The part of a game in one unroll; at least one step."""
-
-    first_step: int
-    num_steps: int
-    num_rows: int
-    versions: tuple[int, int, int, int]
-    """(lineage, updates) at the first and at the last row of the unroll."""
-    packed: bytes
-
-
-class Episode(NamedTuple):
-    """A complete game; pieces in order."""
-
-    key: EpisodeKey
-    task_id: int
-    num_steps: int
-    pieces: tuple[Piece, ...]
-
-    @property
-    def num_rows(self) -> int:
-        """One more than the number of steps, unless there is no observation after the last step."""
-        return sum(piece.num_rows for piece in self.pieces)
-
-
 @dataclass(slots=True)
 class OpenEpisode:
     """A game of which some pieces have arrived."""
@@ -65,20 +42,12 @@ class OpenEpisode:
     """Pieces by first step."""
     num_steps: int = 0
     num_bytes: int = 0
-    end: int | None = None
-    """Number of steps of the game, once it is known."""
+    end: int = 0
+    """Number of steps of the game; 0 until it is known."""
 
-    def completed(self) -> tuple[Piece, ...] | None:
-        """Return all pieces in order if they cover the whole game, otherwise None."""
-        if self.end is None or self.num_steps != self.end:
-            return None
-        pieces = tuple(self.pieces[step] for step in sorted(self.pieces))
-        step = 0
-        for piece in pieces:
-            if piece.first_step != step:
-                return None
-            step += piece.num_steps
-        return pieces
+    def episode(self, key: EpisodeKey) -> Episode:
+        """Return what has arrived, in order."""
+        return Episode(key, self.task_id, self.end, tuple(self.pieces[step] for step in sorted(self.pieces)))
 
 
 @dataclass(slots=True)
@@ -124,41 +93,29 @@ class Assembler:
         """Memory of open episodes and environments."""
         return self.num_bytes + len(self._slots) * SLOT_BYTES
 
-    def drops(self, key: EpisodeKey, first_step: int) -> bool:
-        """Return whether a piece of a game must be dropped, and count it if so."""
-        slot = self._slots.get(key[:4])
-        if slot is None:
-            return False
+    def insert(self, part: Episode) -> Episode | None:
+        """Add pieces of a game, and the game's number of steps if it is known; return the game if it is now complete.
+
+        Pieces that the game already has, and those of a game that has ended, are dropped and counted.
+        """
+        key = part.key
+        slot = self._slot(key)
         if key.episode_id <= slot.newest - PATIENCE_GAMES or key.episode_id in slot.over:
             self.num_dropped["late"] += 1
-            return True
-        known = self._open.get(key)
-        if known is None or first_step not in known.pieces:
-            return False
-        self.num_dropped["duplicate"] += 1
-        return True
-
-    def insert(self, key: EpisodeKey, task_id: int, piece: Piece | None, end: int | None) -> Episode | None:
-        """Insert a piece for which ``drops`` is false, and the game's number of steps if it is known.
-
-        Returns the game if it is now complete.
-        """
-        slot = self._slot(key)
+            return None
         if key.episode_id > slot.newest:
             self._begin(key, slot)
         known = self._open.pop(key, None)
         if known is None:
-            known = OpenEpisode(task_id)
+            known = OpenEpisode(part.task_id)
             slot.open.add(key.episode_id)
         self._open[key] = known  # moved to the end: heard last
-        if end is not None:
-            known.end = end
-        if piece is not None:
+        known.end = known.end or part.num_steps
+        for piece in part.pieces:
             self._add(known, piece)
-        pieces = known.completed()
-        if pieces is not None:
+        if known.num_steps == known.end and (episode := known.episode(key)).is_whole:
             self._close(key)
-            return Episode(key, known.task_id, known.num_steps, pieces)
+            return episode
         while self.num_bytes > self.max_bytes:
             self._discard(next(iter(self._open)), "open")
         return None
@@ -170,9 +127,10 @@ class Assembler:
             self._begin(key, slot)
         slot.over.add(key.episode_id)
 
-    def open_episodes(self) -> Iterator[tuple[EpisodeKey, OpenEpisode]]:
+    def open_episodes(self) -> Iterator[Episode]:
         """Yield all open episodes, those of the environment that has been silent longest first."""
-        yield from self._open.items()
+        for key, known in self._open.items():
+            yield known.episode(key)
 
     def _slot(self, key: EpisodeKey) -> _Slot:
         name = key[:4]
@@ -193,6 +151,9 @@ class Assembler:
         slot.over = {episode_id for episode_id in slot.over if episode_id > oldest}
 
     def _add(self, known: OpenEpisode, piece: Piece) -> None:
+        if piece.first_step in known.pieces:
+            self.num_dropped["duplicate"] += 1
+            return
         known.pieces[piece.first_step] = piece
         known.num_steps += piece.num_steps
         num_bytes = len(piece.packed) + OPEN_PIECE_BYTES

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from herd.contract.unroll import LINK_BITS
 from herd.protocols.replay.messages import (
-    MAX_UNROLLS_PER_INSERT,
     Inserted,
-    InsertUnrolls,
+    InsertPieces,
     Sampled,
     SampleEpisode,
     SamplePart,
     SampleUnrolls,
     StoredEpisodes,
 )
-from herd.protocols.replay.pieces import EpisodeKey, PieceLayout, check_episode_fields, inserted_layout, replica_of, segments_of
-from herd.protocols.replay.samples import MAX_ANSWER_BYTES, MAX_EPISODE_STEPS, pieces_with_rows, rows_of_unroll
-from herd.protocols.unrolls.arrays import read_arrays
+from herd.protocols.replay.records import EpisodeKey, read_records, replica_of
+from herd.protocols.replay.samples import MAX_ANSWER_BYTES, pieces_with_rows, rows_of_unroll
 from herd.rpc.codec import MalformedMessage
 from herd.rpc.serving import AtMostOnce, Received, Reply
-from herd_replay.assembly import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from herd.contract.unroll import Array, UnrollLayout
-    from herd.protocols.replay.pieces import Segment
-    from herd.protocols.replay.samples import Table
+    from herd.protocols.replay.pieces import PieceLayout
+    from herd.protocols.replay.records import Table
     from herd.transport import Frame
     from herd_replay.assembly import Assembler
     from herd_replay.store import EpisodeStore, Stored
@@ -80,7 +74,7 @@ class ReplayHandler:
     def __init__(
         self,
         *,
-        layout: UnrollLayout,
+        layout: PieceLayout,
         replica: Replica,
         assembler: Assembler,
         store: EpisodeStore,
@@ -88,17 +82,14 @@ class ReplayHandler:
         random: np.random.Generator,
         part_bytes: int,
     ) -> None:
-        """``layout``: that of sampled unrolls. ``part_bytes``: packed size of a part of an episode."""
-        self._layout = layout
+        """``part_bytes``: packed size of a part of an episode."""
+        self._pieces, self._layout = layout, layout.unroll
         self._replica = replica
         self._assembler = assembler
         self._store = store
         self._writers = writers
         self._random = random
         self._part_bytes = part_bytes
-        self._inserted_layout = inserted_layout(layout)
-        self._pieces = PieceLayout(layout)
-        self._block = self._inserted_layout.allocate(MAX_UNROLLS_PER_INSERT)
 
     def answer(self, received: Received) -> Answer:
         """Answer one request.
@@ -108,14 +99,14 @@ class ReplayHandler:
 
         """
         message = received.message
-        if isinstance(message, InsertUnrolls):
+        if isinstance(message, InsertPieces):
             return self._insert(message, received.payloads)
         if isinstance(message, SampleUnrolls):
             return self._sample_unrolls(message)
         assert isinstance(message, SampleEpisode | SamplePart)
         return self._sample_episode(message)
 
-    def _insert(self, message: InsertUnrolls, payload: Sequence[Frame]) -> Answer:
+    def _insert(self, message: InsertPieces, payload: Sequence[Frame]) -> Answer:
         answer = Answer(outcome="inserted")
         writer = message.client or ""
         novelty = self._writers.judge(writer, message.id, message.oldest)
@@ -132,39 +123,26 @@ class ReplayHandler:
         answer.message = Inserted(id=message.id, sequence=self._writers.last(writer), stored=self._stored())
         return answer
 
-    def _take(self, message: InsertUnrolls, payload: Sequence[Frame]) -> None:
+    def _take(self, message: InsertPieces, payloads: Sequence[Frame]) -> None:
         """Store the contents of a message. If it is invalid, raises ``MalformedMessage`` and stores nothing."""
-        count = message.num_unrolls
-        arrays = {name: array[:count] for name, array in self._block.items()}
-        read_arrays(payload[:-1], count, self._inserted_layout, arrays)
-        check_episode_fields(arrays)
-        actors = _actors(payload[-1], count)
-        if int(arrays["index_in_episode"].max()) > MAX_EPISODE_STEPS - self._layout.new_steps:
-            raise MalformedMessage("a game with more steps than replay accepts", "array")
-        for unroll in range(count):
-            self._take_unroll(message.agent, arrays, unroll, actors[unroll].tolist())
-        self._store.trim()
-
-    def _take_unroll(self, agent: int, arrays: dict[str, Array], unroll: int, actor: list[int]) -> None:
-        actor_index, incarnation = actor
-        slot, task_id = int(arrays["environment_slot"][unroll]), int(arrays["task_id"][unroll])
-        for segment in segments_of(
-            arrays["game_reset"][unroll],
-            arrays["row_valid"][unroll],
-            episode_id=int(arrays["episode_id"][unroll]),
-            index_in_episode=int(arrays["index_in_episode"][unroll]),
-        ):
-            key = EpisodeKey(agent, actor_index, incarnation >> LINK_BITS, slot, segment.episode_id)
-            if replica_of(key, self._replica.count) != self._replica.index or self._assembler.drops(key, segment.first_step):
-                continue
-            piece = self._piece(arrays, unroll, segment) if segment.num_steps else None
-            episode = self._assembler.insert(key, task_id, piece, segment.stop_step if segment.is_end else None)
-            if episode is not None:
+        if len(payloads) != 1:
+            raise MalformedMessage(f"pieces in {len(payloads)} payload frames", "array")
+        # Copies of the packed pieces, because a view would keep the whole message in memory.
+        parts = []
+        for _, part in read_records(io.BytesIO(payloads[0]).read, len(payloads[0]), self._pieces):
+            if part.key.agent != message.agent:
+                raise MalformedMessage(f"a piece of agent {part.key.agent} in a message of agent {message.agent}", "array")
+            if replica_of(part.key, self._replica.count) != self._replica.index:
+                raise MalformedMessage("a piece of another replica: start all processes with the same replay_service.replicas", "array")
+            parts.append(part)
+            if len(parts) > message.num_records:
+                break
+        if len(parts) != message.num_records:
+            raise MalformedMessage(f"another number of records than {message.num_records}", "array")
+        for part in parts:
+            if (episode := self._assembler.insert(part)) is not None:
                 self._store.append(episode)
-
-    def _piece(self, arrays: dict[str, Array], unroll: int, segment: Segment) -> Piece:
-        begin, end = arrays["policy_version"][unroll].tolist()
-        return Piece(segment.first_step, segment.num_steps, segment.num_rows, (*begin, *end), self._pieces.pack(arrays, unroll, segment))
+        self._store.trim()
 
     def _sample_unrolls(self, message: SampleUnrolls) -> Answer:
         answer = Answer()
@@ -233,13 +211,3 @@ class ReplayHandler:
             num_steps=store.num_steps,
             num_discarded=self._assembler.num_discarded.total(),
         )
-
-
-def _actors(frame: Frame, count: int) -> NDArray[np.int64]:
-    """Return the actor of each unroll as (actor_index, incarnation), [U, 2]."""
-    if len(frame) != count * 16:
-        raise MalformedMessage(f"actors of {len(frame)} bytes, expected {count * 16}", "size")
-    actors = np.frombuffer(frame, np.int64).reshape(count, 2)
-    if actors.min() < 0:
-        raise MalformedMessage("an actor with a negative number", "array")
-    return actors

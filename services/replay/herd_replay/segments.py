@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from herd.transport import Frame
+
 SEGMENT_BYTES = 8 << 20
 """Size of a block; a longer record gets its own block. At each end of the log, at most this much memory is unused."""
-RECORD_ALIGNMENT = 8
-"""Alignment of records, because tables of 64-bit numbers are read in place."""
 
 
 class Segment:
@@ -37,13 +37,13 @@ class Segment:
         """Memory in use, in whole pages."""
         return -(-self.used // mmap.PAGESIZE) * mmap.PAGESIZE
 
-    def append(self, parts: Sequence[bytes | memoryview]) -> int:
+    def append(self, parts: Sequence[Frame]) -> int:
         """Write one record; returns its offset. The caller has checked that there is room."""
         begin = position = self.used
         for part in parts:
             self.view[position : position + len(part)] = part
             position += len(part)
-        self.used = position + -position % RECORD_ALIGNMENT
+        self.used = position
         self.num_live += 1
         return begin
 
@@ -64,9 +64,9 @@ class SegmentLog:
         """Memory in use, including evicted records in blocks that are not free yet."""
         return self._sealed_bytes + (self._newest.resident_bytes if self._newest is not None else 0)
 
-    def append(self, parts: Sequence[bytes | memoryview]) -> tuple[Segment, int]:
+    def append(self, parts: Sequence[Frame]) -> tuple[Segment, int]:
         """Write one record; returns its block and its offset."""
-        size = sum(map(len, parts)) + RECORD_ALIGNMENT
+        size = sum(map(len, parts))
         segment = self._newest
         if segment is None or segment.size - segment.used < size:
             segment = self.begin(self._next_number, max(size, self._segment_bytes))

@@ -8,9 +8,9 @@ import numpy as np
 
 from herd.config.run_contract import run_layout
 from herd.config.services import OPEN_SHARE
-from herd.protocols.replay.client import WINDOW
-from herd.protocols.replay.messages import MAX_UNROLLS_PER_INSERT, REPLAY
-from herd.protocols.replay.pieces import inserted_layout
+from herd.protocols.replay.client import WINDOW, max_insert_bytes
+from herd.protocols.replay.messages import REPLAY
+from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.replay.samples import PART_BYTES
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.serving import AtMostOnce, Received, Reply
@@ -49,19 +49,19 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     if settings.replay.kind != "shared":
         raise BadInputError(f"replay.kind {settings.replay.kind} does not use a replay service: set it to shared")
     with ServiceProcess("replay", settings, identity) as process:
-        layout = run_layout(settings, process.spec)
+        layout = PieceLayout(run_layout(settings, process.spec))
         replica = Replica(identity.number, own.replicas)
         capacity_steps = replica.share_of(settings.replay.capacity_agent_steps)
         assembler = Assembler(int(own.memory_bytes * OPEN_SHARE))
         store = EpisodeStore(
             capacity_steps=capacity_steps,
             max_bytes=lambda: own.memory_bytes - assembler.total_bytes,
-            unroll_length=layout.new_steps,
+            unroll_length=layout.unroll.new_steps,
         )
         writers: AtMostOnce[None] = AtMostOnce(MAX_WRITERS, in_order=True)
         meters = Meters(process.telemetry)
         keeper = Keeper(
-            SnapshotFolder(settings.directory, run=settings.name, contract=process.contract, replica=replica),
+            SnapshotFolder(settings.directory, run=settings.name, contract=process.contract, replica=replica, layout=layout),
             store=store,
             assembler=assembler,
             writers=writers,
@@ -84,17 +84,13 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         )
         meters.watch_episodes(store, assembler, lambda: keeper.age_seconds)
         meters.bounded(capacity_steps=capacity_steps, max_bytes=own.memory_bytes)
-        inserted = inserted_layout(layout)
-        message_bytes = MAX_UNROLLS_PER_INSERT * inserted.bytes_per_unroll
-        frame_bytes = max(inserted.max_frame_bytes(MAX_UNROLLS_PER_INSERT), MAX_HEADER_BYTES)
-        # Requests of all learner shards wait while one is processed, and a restarted shard may have old and new ones.
-        unread_frames = max(2, -(-2 * settings.agents * settings.learner.shards * WINDOW * message_bytes // frame_bytes))
         router = open_router(
             process.context,
             identity,
-            max_frame_bytes=frame_bytes,
+            max_frame_bytes=max(max_insert_bytes(layout), MAX_HEADER_BYTES),
             high_water_mark=ANSWERS_PER_PEER,
-            unread_frames=unread_frames,
+            # Requests of all learner shards wait while one is processed, and a restarted shard may have old and new ones.
+            unread_frames=2 * settings.agents * settings.learner.shards * WINDOW,
         )
 
         def answer(received: Received) -> Reply:

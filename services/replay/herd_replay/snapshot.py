@@ -10,25 +10,24 @@ import hashlib
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from herd.files import MAX_JSON_BYTES, TEMPORARY, open_file, read_file, replace_file
-from herd.protocols.replay.pieces import EpisodeKey
-from herd.protocols.replay.samples import PART, PIECE
+from herd.protocols.replay.records import RECORD_ALIGNMENT, check_pieces, read_records, record_of, replica_of
+from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Identifier
-from herd_replay.assembly import Episode, Piece
-from herd_replay.records import Record, record_parts
-from herd_replay.segments import RECORD_ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from io import BufferedReader
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from herd.protocols.replay.pieces import PieceLayout
+    from herd.protocols.replay.records import Episode, EpisodeKey
     from herd.rpc.serving import AtMostOnce
+    from herd.transport import Frame
     from herd_replay.assembly import Assembler
     from herd_replay.exchange import Replica
     from herd_replay.store import EpisodeStore
@@ -59,9 +58,10 @@ class _Model(BaseModel):
 class SavedBlock(_Model):
     """A file of consecutive records."""
 
-    number: Count
+    number: Annotated[int, Field(ge=0, le=2**53)]
+    """Numbers of later blocks are greater."""
     used: Count
-    first: Count
+    first: Annotated[int, Field(ge=0, multiple_of=RECORD_ALIGNMENT)]
     """Offset of the oldest record that is still needed."""
     sha256: Digest
 
@@ -86,6 +86,12 @@ class SavedState(_Model):
     writers: tuple[tuple[Identifier, Count], ...]
     """Each writer, and its last message that is contained in the blocks."""
 
+    @model_validator(mode="after")
+    def _check_blocks(self) -> SavedState:
+        if any(one.number >= other.number for one, other in pairwise(self.blocks)) or any(each.first >= each.used for each in self.blocks):
+            raise ValueError("blocks that are not in order, or empty")
+        return self
+
 
 class Block(NamedTuple):
     """A block at the time of a snapshot; ``content`` no longer changes."""
@@ -100,8 +106,8 @@ class Captured:
     """The data of a snapshot: captured between two messages, and written later."""
 
     blocks: tuple[Block, ...]
-    open: Iterator[bytes] | None
-    """Parts of open.bin, made as they are written, so that they take no memory: the assembler must not change until then."""
+    open: Iterator[Episode] | None
+    """Open episodes, read as they are written, so that they take no memory: the assembler must not change until then."""
     writers: tuple[tuple[str, int], ...]
 
 
@@ -122,15 +128,17 @@ def capture(store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None]
         for number, segment in store.log.segments.items()
         if oldest is not None and number >= oldest.segment
     ]
-    return Captured(tuple(blocks), _open_records(assembler) if is_last else None, tuple(writers.all()))
+    return Captured(tuple(blocks), assembler.open_episodes() if is_last else None, tuple(writers.all()))
 
 
 class SnapshotFolder:
     """The folder with the snapshots of one replica. To be used by one thread at a time."""
 
-    def __init__(self, directory: Path, *, run: str, contract: str, replica: Replica) -> None:
+    def __init__(self, directory: Path, *, run: str, contract: str, replica: Replica, layout: PieceLayout) -> None:
         self.directory = directory / DIRECTORY / str(replica.index)
         self._identity = {"run": run, "contract": contract, "index": replica.index, "replicas": replica.count}
+        self._replica = replica
+        self._layout = layout
         self._written: dict[str, SavedBlock] = {}
         """Files on disk that are known to be intact, by name."""
 
@@ -170,7 +178,7 @@ class SnapshotFolder:
         for writer, sequence in state.writers:
             writers.answered(writer, sequence)
         if state.open is not None:
-            self._load_open(state.open, assembler, lost)
+            self._load_open(state.open, store, assembler, lost)
         return Restored(lost, assembler.num_steps)
 
     def _save_block(self, block: Block) -> SavedBlock:
@@ -183,14 +191,20 @@ class SnapshotFolder:
             self._written[name] = known  # even if a later file fails, it need not be written again
         return known.model_copy(update={"first": block.first})
 
-    def _save_open(self, parts: Iterator[bytes]) -> str:
-        """Write open.bin; returns its digest."""
+    def _save_open(self, episodes: Iterator[Episode]) -> str:
+        """Write open.bin; returns its digest. Leaves out episodes whose pieces contradict each other, which can never be complete."""
         digest = hashlib.sha256()
 
-        def counted() -> Iterator[bytes]:
-            for part in parts:
-                digest.update(part)
-                yield part
+        def counted() -> Iterator[Frame]:
+            for episode in episodes:
+                heads = [
+                    (piece.first_step, piece.num_steps, piece.num_rows, len(piece.packed), *piece.versions) for piece in episode.pieces
+                ]
+                with suppress(MalformedMessage):
+                    check_pieces(heads, episode.num_steps, self._layout)
+                    for part in record_of(episode):
+                        digest.update(part)
+                        yield part
 
         replace_file(self.directory / OPEN, counted())
         return digest.hexdigest()
@@ -241,56 +255,66 @@ class SnapshotFolder:
         if len(content) != block.used or hashlib.sha256(content).hexdigest() != block.sha256:
             lost.append(f"{path}: is damaged")
             return
+        memory = memoryview(content)[block.first :]
+        offsets: list[tuple[int, EpisodeKey, int]] = []
+        keys: set[EpisodeKey] = set()
+        try:
+            for offset, episode in self._records(_taking(memory), len(memory)):
+                if not episode.is_whole or episode.key in keys or store.find(episode.key) is not None:
+                    lost.append(f"{path}: is damaged: an episode that is not complete, or twice")
+                    return
+                keys.add(episode.key)
+                offsets.append((block.first + offset, episode.key, episode.num_steps))
+        except MalformedMessage as error:
+            lost.append(f"{path}: is damaged: {error.reason}")
+            return
         self._written[block.name] = block
-        segment = store.log.begin(block.number, max(block.used, 1))
+        segment = store.log.begin(block.number, block.used)
         segment.view[: block.used] = content
         segment.used = block.used
-        for offset, record in _records(segment.view[: block.used], block.first):
+        for offset, key, num_steps in offsets:
             segment.num_live += 1
-            store.adopt(segment, offset, record.key, int(record.part[0]["num_steps"]))
-            assembler.finished(record.key)
+            store.adopt(segment, offset, key, num_steps)
+            assembler.finished(key)
 
-    def _load_open(self, digest: str, assembler: Assembler, lost: list[str]) -> None:
+    def _load_open(self, digest: str, store: EpisodeStore, assembler: Assembler, lost: list[str]) -> None:
         path = self.directory / OPEN
         try:
             with open_file(path, assembler.max_bytes + EMPTY_EPISODES_BYTES) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                     lost.append(f"{path}: is damaged")
                     return
+                num_bytes = file.tell()
                 file.seek(0)
-                _read_open(file, assembler)
+                # One record after the other, so that each is in memory only once.
+                for _, part in self._records(file.read, num_bytes):
+                    if (episode := assembler.insert(part)) is not None:
+                        store.append(episode)
         except OSError as error:
             lost.append(f"{path}: cannot be read: {error.strerror or error}")
+        except MalformedMessage as error:
+            lost.append(f"{path}: is damaged: {error.reason}")
+
+    def _records(self, take: Callable[[int], Frame], num_bytes: int) -> Iterator[tuple[int, Episode]]:
+        """Yield the episodes of a file with their positions.
+
+        Raises:
+            MalformedMessage: a record is invalid, or belongs to another replica.
+
+        """
+        for position, episode in read_records(take, num_bytes, self._layout):
+            if replica_of(episode.key, self._replica.count) != self._replica.index:
+                raise MalformedMessage("an episode of another replica")
+            yield position, episode
 
 
-def _records(content: memoryview, begin: int) -> Iterator[tuple[int, Record]]:
-    """Yield consecutive records of contents that have matched their digest."""
-    while begin < len(content):
-        record = Record(content[begin:])
-        yield begin, record
-        begin += record.num_bytes + -record.num_bytes % RECORD_ALIGNMENT
+def _taking(memory: memoryview) -> Callable[[int], memoryview]:
+    """Return a function that returns the next bytes of ``memory``, without copying them."""
+    position = 0
 
+    def take(size: int) -> memoryview:
+        nonlocal position
+        position += size
+        return memory[position - size : position]
 
-def _open_records(assembler: Assembler) -> Iterator[bytes]:
-    """Yield open episodes as records; ``episode_steps`` is 0 if the end is not known."""
-    for key, known in assembler.open_episodes():
-        pieces = tuple(known.pieces[step] for step in sorted(known.pieces))
-        parts = record_parts(Episode(key, known.task_id, known.end or 0, pieces))
-        size = sum(map(len, parts))
-        yield from parts
-        yield bytes(-size % RECORD_ALIGNMENT)
-
-
-def _read_open(file: BufferedReader, assembler: Assembler) -> None:
-    """Insert the episodes of an intact open.bin, one piece after the other, so that each is in memory only once."""
-    while head := file.read(PART.itemsize):
-        part = np.frombuffer(head, PART)[0]
-        key = EpisodeKey(*(int(part[name]) for name in EpisodeKey._fields))
-        task_id, end = int(part["task_id"]), int(part["episode_steps"]) or None
-        table = np.frombuffer(file.read(int(part["num_pieces"]) * PIECE.itemsize), PIECE).tolist()
-        for first_step, num_steps, num_rows, num_bytes, *versions in table:
-            lineages = (versions[0], versions[1], versions[2], versions[3])
-            assembler.insert(key, task_id, Piece(first_step, num_steps, num_rows, lineages, file.read(num_bytes)), end)
-        if not table:
-            assembler.insert(key, task_id, None, end)
-        file.read(-file.tell() % RECORD_ALIGNMENT)
+    return take

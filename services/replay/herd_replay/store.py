@@ -9,16 +9,15 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from herd_replay.records import Record, record_parts
+import numpy as np
+
+from herd.protocols.replay.records import PART, PIECE, EpisodeKey, record_of
 from herd_replay.segments import SegmentLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy as np
-
-    from herd.protocols.replay.pieces import EpisodeKey
-    from herd_replay.assembly import Episode
+    from herd.protocols.replay.records import Episode, Table
     from herd_replay.segments import Segment
 
 EPISODE_BYTES = 400
@@ -39,6 +38,26 @@ class Stored(NamedTuple):
     num_steps: int
     inserted_steps: int
     """Number of agent steps that had been inserted in total when this episode was."""
+
+
+class Record:
+    """A valid record, read in place."""
+
+    __slots__ = ("packed", "part", "pieces")
+
+    def __init__(self, memory: memoryview) -> None:
+        """``memory`` begins with the record."""
+        self.part: Table = np.frombuffer(memory, PART, 1)
+        begin = PART.itemsize
+        self.pieces: Table = np.frombuffer(memory, PIECE, int(self.part[0]["num_pieces"]), begin)
+        begin += self.pieces.nbytes
+        self.packed = memory[begin : begin + int(self.pieces["num_bytes"].sum())]
+        """All packed pieces, one after the other."""
+
+    @property
+    def key(self) -> EpisodeKey:
+        """Return the key of the episode."""
+        return EpisodeKey(*self.part[0].tolist()[: len(EpisodeKey._fields)])
 
 
 class EpisodeStore:
@@ -85,7 +104,7 @@ class EpisodeStore:
         """Store a complete episode; the oldest episodes are evicted if necessary. One beyond the capacity is stored alone."""
         while self.num_episodes and self.num_steps + episode.num_steps > self._capacity_steps:
             self._evict("capacity")
-        segment, offset = self.log.append(record_parts(episode))
+        segment, offset = self.log.append(record_of(episode))
         self.adopt(segment, offset, episode.key, episode.num_steps)
 
     def adopt(self, segment: Segment, offset: int, key: EpisodeKey, num_steps: int) -> None:

@@ -52,7 +52,7 @@ class GTrXLCore(Core):
         num_rows, batch = reset.shape
         _, length, _ = self._memory_shape
         state = torch.where(reset[0].unsqueeze(-1), 0.0, state)
-        memory = state[:, :-1].reshape(-1, *self._memory_shape)
+        memory = state[:, :-1].view(batch, *self._memory_shape)
         count = state[:, -1]
         # Which episode each remembered step and row belongs to: 0 is the one before row 0, -1 none.
         slots = torch.arange(length, device=state.device)
@@ -97,8 +97,8 @@ class _Block(nn.Module):
     def forward(self, x: Tensor, context: Tensor, is_seen: Tensor, distance: Tensor) -> Tensor:
         """Rows x [T, B, D] attend to context [M + T, B, D] where ``is_seen``, bool [T, M + T, B]; ``distance`` int64 [T, M + T], 0..M."""
         x = self.gate_attention(x, torch.relu(self._attention(x, context, is_seen, distance)))
-        mixed: Tensor = self.gate_mlp(x, torch.relu(self.out(torch.relu(self.hidden(self.norm_mlp(x))))))
-        return mixed
+        gated: Tensor = self.gate_mlp(x, torch.relu(self.out(torch.relu(self.hidden(self.norm_mlp(x))))))
+        return gated
 
     def _attention(self, x: Tensor, context: Tensor, is_seen: Tensor, distance: Tensor) -> Tensor:
         context = self.norm_attention(context)
@@ -114,7 +114,7 @@ class _Block(nn.Module):
         return attended
 
     def _split(self, numbers: Tensor) -> Tensor:
-        return numbers.reshape(*numbers.shape[:-1], self._heads, -1)
+        return numbers.view(*numbers.shape[:-1], self._heads, -1)
 
 
 class _Gate(nn.Module):

@@ -39,4 +39,4 @@ def _make(
     return CatchEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed)
 
 
-PART = Suite(kind="catch", settings=CatchSettings, spec=_spec, make=_make, frames_per_second=5.0)
+PART = Suite(kind="catch", settings=CatchSettings, spec=_spec, make=_make, frames_per_second=lambda *_: 5.0)

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -21,12 +22,17 @@ from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
 from herd.components.suites.checking import FINE, NOTE, PROBLEM, SUMMARY, Finding
 from herd.components.suites.gymnasium.game import Game, make_game
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
+from herd.components.suites.reading import MASK
+from herd.components.suites.solo import Played
 from herd.components.user_code import failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from herd.components.suites.checking import Effort
+    from herd.components.suites.gymnasium.actions import Actions
 
 _SLOW_STEPS_PER_SECOND = 1000
 """Below this, a step takes longer than exchanging bytes with another process does by far."""
@@ -62,8 +68,9 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
     repeats = "not played again"
     if trial.seconds < effort.seconds and not any("takes no seed" in note for note in game.notes):
         yield "the same games again"
-        again = _Trial(game, seed=1)
+        again = _Trial(make_game(settings, task), seed=1)
         again.play(trial.steps, 4 * effort.seconds)
+        again.game.close()
         differing = again.first_difference(trial)
         repeats = "a seed repeats them" if differing is None else "a seed does not repeat them"
         if differing is not None:
@@ -110,34 +117,37 @@ class _Trial:
 
     def play(self, steps: int, seconds: float) -> None:
         """Take ``steps`` steps in at most about ``seconds``; BrokenEnvironmentError, or any error of the user's code."""
-        environment = self.game.environment
-        environment.action_space.seed(self.seed)
-        observation, info = self.game.start(self.seed)
-        self._note(observation, 0.0, ended=False)
+        random = np.random.default_rng(self.seed)
+        self.game.environment = witness = _Witness(self.game.environment)
+        parts = self.game.reset(self.seed)
+        self._note(witness, Played(parts, 0.0))
         length, began = 0, time.perf_counter()
         while self.steps < steps and self.seconds < seconds:
-            observation, reward, terminated, truncated, info = self.game.frame(_random_action(environment, observation, info))
+            played = self.game.step(_random_action(self.game.actions, parts.get(MASK), random))
+            assert played.observed is not None
+            parts = dict(played.observed)
             length += 1
             self.steps += 1
-            self.rewards.append(reward)
-            self._note(observation, reward, ended=bool(terminated or truncated))
-            for name, flag in (("terminated", terminated), ("truncated", truncated)):
-                if not isinstance(flag, bool | np.bool_) and np.asarray(flag).dtype != np.bool_:
-                    self.odd.setdefault(f"{name} is {flag!r}, not a bool", "it is read as bool()")
-            if terminated or truncated:
+            self.rewards.append(played.reward)
+            self._note(witness, played)
+            if played.terminated or played.truncated:
                 self.lengths.append(length)
                 length = 0
-                observation, info = self.game.start(None)
-                self._note(observation, 0.0, ended=False)
+                parts = self.game.reset(self.seed)
+                self._note(witness, Played(parts, 0.0))
             self.seconds = time.perf_counter() - began
 
-    def _note(self, observation: Any, reward: float, *, ended: bool) -> None:
-        digest = hashlib.blake2b(repr((reward, ended)).encode(), digest_size=8)
-        for values in self.game.read(observation).values():
+    def _note(self, witness: _Witness, played: Played) -> None:
+        digest = hashlib.blake2b(repr(played[1:]).encode(), digest_size=8)
+        assert played.observed is not None
+        for values in played.observed.values():
             digest.update(np.ascontiguousarray(values).tobytes())
         self.history.append(digest.digest())
-        if (problem := _misfit(self.game.environment.observation_space, observation)) is not None:
+        if (problem := _misfit(witness.observation_space, witness.observation)) is not None:
             self.odd.setdefault(*problem)
+        for flag in witness.flags:
+            if not isinstance(flag, bool | np.bool_) and np.asarray(flag).dtype != np.bool_:
+                self.odd.setdefault(f"step() returned {flag!r} as the end of a game, not a bool", "it is read as bool()")
 
     def findings(self, task: str) -> Iterator[Finding]:
         """Yield what was seen."""
@@ -169,19 +179,36 @@ class _Trial:
         return f"returns {min(returns):.{_LARGEST_DIGIT}g} to {max(returns):.{_LARGEST_DIGIT}g}"
 
 
-def _random_action(environment: Any, observation: Any, info: Any) -> Any:
-    """Return a random action, one that the mask allows if there is a mask that gymnasium's space understands."""
-    mask = None
-    if isinstance(info, dict) and "action_mask" in info:
-        mask = info["action_mask"]
-    elif isinstance(observation, dict) and "action_mask" in observation:
-        mask = observation["action_mask"]
-    elif callable(masks := getattr(environment.unwrapped, "action_masks", None)):
-        mask = masks()
-    space = environment.action_space
-    if isinstance(space, spaces.Discrete) and mask is not None and np.shape(mask) == (space.n,):
-        return space.sample(np.asarray(mask, np.int8))
-    return space.sample()
+class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Keeps what the environment returned last."""
+
+    observation: Any = None
+    flags: tuple[Any, ...] = ()
+
+    def reset(self, **kwargs: Any) -> Any:
+        """See `gymnasium.Env.reset`."""
+        result: Any = self.env.reset(**kwargs)
+        self.observation, self.flags = (result[0] if isinstance(result, tuple) and result else None), ()
+        return result
+
+    def step(self, action: Any) -> Any:
+        """See `gymnasium.Env.step`."""
+        result: Any = self.env.step(action)
+        if isinstance(result, tuple) and len(result) == 5:  # otherwise the game objects
+            self.observation, self.flags = result[0], result[2:4]
+        return result
+
+
+def _random_action(actions: Actions, mask: NDArray[Any] | None, random: np.random.Generator) -> Any:
+    """Return a random action of a policy that ``mask`` [M] allows: an int, or numbers [N]."""
+    choices = actions.space.num_choices
+    allowed = (
+        [np.arange(number) for number in choices]
+        if mask is None
+        else [np.flatnonzero(own) for own in np.split(mask, np.cumsum(choices)[:-1])]
+    )
+    numbers = [random.choice(own) if number else random.uniform(-1.0, 1.0) for number, own in zip(choices, allowed, strict=True)]
+    return np.array(numbers, actions.space.dtype) if actions.space.shape else int(numbers[0])
 
 
 def _misfit(space: spaces.Space[Any], value: Any, name: str = "") -> tuple[str, str] | None:
@@ -207,13 +234,12 @@ def _disturbance(settings: GymnasiumSettings, task: str, trial: _Trial, effort: 
     """Play the games again in another environment while a third one plays too: actors step several in one process."""
     yield "two environments in one process"
     one, other = make_game(settings, task), make_game(settings, task)
-    among, beside = _Trial(one, seed=1), _Trial(other, seed=2)
-    beside.play(min(trial.steps, 10), effort.seconds)
-    one_at_a_time = one.environment.step
+    among, random = _Trial(one, seed=1), np.random.default_rng(2)
+    step_alone = one.environment.step
 
     def step(action: Any) -> Any:
-        result = one_at_a_time(action)
-        other.environment.step(_random_action(other.environment, *other.environment.reset()))
+        result = step_alone(action)
+        other.step(_random_action(other.actions, other.reset(2).get(MASK), random))
         return result
 
     one.environment.step = step  # type: ignore[method-assign]

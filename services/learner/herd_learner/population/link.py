@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from herd.protocols.population.messages import Order
-from herd.run.checkpoints.manifest import CheckpointError
+from herd.run.checkpoints import CheckpointError
 from herd.run.paths import agent_directory
 from herd_learner.population.member import Member, Membership
 from herd_learner.record import checkpoints
