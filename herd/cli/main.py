@@ -69,6 +69,8 @@ def _answer(words: list[str]) -> int:
     from herd.config.errors import close_match  # noqa: PLC0415
     from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [words[1], "--help"]
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())
         return 0 if words else EXIT_BAD_INPUT
