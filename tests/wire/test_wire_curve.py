@@ -25,7 +25,7 @@ from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
 from herd.transport.context import Context, Poller
-from herd.transport.keys.curve import AuthorisedClients, new_key_pair
+from herd.transport.keys.curve import AuthorisedClients, check_server_key, new_key_pair
 from herd.transport.refusals import REASONS, OncePerMinute, Refusals
 from tests.clock import Clock
 
@@ -237,20 +237,14 @@ def test_a_client_with_another_servers_public_key_is_refused(contexts: ExitStack
     assert "server.public" in (dealer.trouble or "")
 
 
-def test_a_client_without_curve_is_refused(contexts: ExitStack, keys: Path) -> None:
-    server = serve(contexts, with_keys(keys))
-    dealer = dial(contexts, server, None)
-    assert_refused(server, dealer, *NO_COMMON_MECHANISM)
-    until(lambda: dealer.trouble is not None, server, dealer)
-    assert "security.curve_keys" in (dealer.trouble or "")
-
-
-def test_a_client_with_curve_refuses_an_unencrypted_server(contexts: ExitStack, keys: Path) -> None:
-    server = serve(contexts, None)
-    dealer = dial(contexts, server, with_keys(keys))
+@pytest.mark.parametrize("encrypted", ["server", "client"])
+def test_neither_side_goes_without_encryption(contexts: ExitStack, keys: Path, encrypted: str) -> None:
+    server = serve(contexts, with_keys(keys) if encrypted == "server" else None)
+    dealer = dial(contexts, server, with_keys(keys) if encrypted == "client" else None)
     assert_refused(server, dealer, *NO_COMMON_MECHANISM)
     until(lambda: dealer.trouble is not None, server, dealer)
     assert "CURVE" in (dealer.trouble or "")
+    assert "security.curve_keys" in (dealer.trouble or "")
 
 
 def test_a_server_with_a_forged_key_is_refused(contexts: ExitStack, keys: Path, tmp_path: Path) -> None:
@@ -412,3 +406,21 @@ def test_clients_without_a_key_have_a_low_unread_limit(contexts: ExitStack, keys
     until(lambda: honest.send([bytes(MEBIBYTE)] * 2), server, honest)
     until(lambda: server.router.bytes_in >= 2 * MEBIBYTE, server, honest)
     assert server.router.connections.num_cut["unread"] == 1
+
+
+def test_a_public_key_of_other_servers_is_noticed_before_anything_starts(keys: Path, tmp_path: Path) -> None:
+    check_server_key(with_keys(keys), {})
+    make_keys(tmp_path / "other")
+    other = (tmp_path / "other" / "server.public").read_text()
+    (keys / "server.public").write_text(other)
+    with pytest.raises(SettingsError, match=r"server\.public: is the public key of other servers, not of server\.secret here"):
+        check_server_key(with_keys(keys), {})
+    text = {file.name: file.read_text().strip() for file in keys.iterdir()}
+    environ = {
+        SERVER_PUBLIC_VARIABLE: other,
+        SERVER_SECRET_VARIABLE: text["server.secret"],
+        CLIENT_SECRET_VARIABLE: text["client-default.secret"],
+        CLIENT_PUBLIC_VARIABLE: text["client-default.public"],
+    }
+    with pytest.raises(SettingsError, match=SERVER_PUBLIC_VARIABLE):
+        check_server_key(SecuritySettings(curve_keys_from_environment=True), environ)
