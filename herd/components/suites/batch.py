@@ -214,7 +214,9 @@ class SoloEnvironments:
     def _refuse_non_finite(self, numbers: NDArray[Any], what: str) -> None:
         if not np.isfinite(numbers).all():
             [first, *_] = np.flatnonzero(~np.isfinite(numbers).reshape(self.num_environments, -1).all(axis=1))
-            raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned a {what} that is not a finite number")
+            raise BrokenEnvironmentError(
+                f"{self.spec.task_names[self.task_ids[first]]} returned {'an' if what == 'observation' else 'a'} {what} that is not a finite number"
+            )
 
 
 class Seat:
