@@ -11,21 +11,14 @@ from textwrap import dedent
 from typing import Any
 from unittest.mock import patch
 
-import herd_bandit.snapshot
 import herd_learner.record.lineage
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import Ledger, LedgerSnapshot
-from herd_learner.population.member import Member, Membership
-from herd_paramserver.leases import PlaceLeases
 from herd_paramserver.store import WeightsStore
-from herd_population.journal import Journal
 
-import herd.files
-import herd.run.checkpoints
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.outbox import UnrollOutbox
 from herd.rpc.request import RetryingRequest
-from tests.simulation.learners import Learner
 
 
 @dataclass(frozen=True)
@@ -98,14 +91,6 @@ DEFECTS = (
         0,
     ),
     Defect(
-        "a holder gets its place back after its lease has expired",
-        PlaceLeases,
-        "_take",
-        " and wanted[1] not in self._indices[wanted[0]]",
-        "",
-        0,
-    ),
-    Defect(
         "a version gets a slice of another lineage",
         WeightsStore,
         "publish",
@@ -121,34 +106,4 @@ DEFECTS = (
         "max(last or 0, at_least)",
         0,
     ),
-    Defect(
-        "a version that had to wait is only published with a further update",
-        Learner,
-        "train",
-        "elif self._is_due and self._may_publish:",
-        "elif False:",
-        0,
-    ),
-    Defect(
-        "the table of counted games is not in the bandit's state",
-        herd_bandit.snapshot,
-        "state_text",
-        "for client, number in window.all()",
-        "for client, number in ()",
-        0,
-    ),
-    Defect("a file is renamed before its contents are on disk", herd.files, "replace_file", "os.fsync(file.fileno())", "pass", 0),
-    Defect("the name of a new file is not flushed", herd.files, "replace_file", "flush_directory(path.parent)", "pass", 0),
-    Defect("the name of a new folder is not flushed", herd.files, "make_folder", "flush_directory(path.parent)", "pass", 0),
-    Defect(
-        "a checkpoint is renamed before its files are on disk",
-        herd.run.checkpoints,
-        "_write_durably",
-        "os.fsync(file.fileno())",
-        "pass",
-        0,
-    ),
-    Defect("an order goes out before it is on disk", Journal, "append", "os.fsync(descriptor)", "pass", 0),
-    Defect("a copy has the ancestors of its receiver", Membership, "after", "(*donor.ancestry, copy)", "(*ancestry, copy)", 0),
-    Defect("an order that was carried out is carried out again", Member, "is_new", "order.number > self", "order.number >= self", 0),
 )
