@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -426,6 +427,15 @@ def test_unsupported_environments_are_refused_in_one_line(folder: str, settings:
     assert "\n" not in str(raised.value)
 
 
+def test_an_id_without_a_version_is_refused_and_logging_of_an_environment_undone(odd: str) -> None:
+    with pytest.warns(UserWarning, match="latest versioned"), pytest.raises(UnknownTaskError) as raised:
+        environment_spec(GymnasiumSettings(tasks=("CartPole",)))
+    assert str(raised.value).startswith("env.tasks CartPole: name the version, as in CartPole-v1")
+    handlers, level = list(logging.root.handlers), logging.root.level
+    environment_spec(GymnasiumSettings(tasks=(f"{odd}:talkative",)))
+    assert (logging.root.handlers, logging.root.level) == (handlers, level)
+
+
 ODD = """
 import gymnasium, logging, numpy as np, os, signal
 from decimal import Decimal
@@ -502,6 +512,11 @@ class Chatty(Odd):
         print("step" * 3, flush=True)
         print("step")
         return self.observation, 1.0, False, False, {}
+
+
+def talkative():
+    logging.basicConfig(level=logging.DEBUG, force=True)
+    return Odd()
 
 
 def leaves():
