@@ -11,10 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import torch
 
 from herd.components.suites import checking, environment_spec, make_environments
-from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, Observation, UnknownTaskError
+from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
 from herd.components.suites.checking import FINE, NOTE, PROBLEM, QUICK, SUMMARY, Effort, Finding, Level
 from herd.components.suites.gymnasium.check import check
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
@@ -23,7 +22,6 @@ from herd.config.loading import SettingsError, load_settings
 from herd.config.run_contract import objection_of_parts
 from herd.contract.actions import continuous, discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
-from herd.networks.frame_stack import restack
 from tests.patience import patient
 
 DIALS = "herd.components.suites.gymnasium.examples:Dials"
@@ -246,30 +244,6 @@ def test_worker_processes_play_the_same_games_as_one_process() -> None:
     assert any(row[2].any() for row in rows)
 
 
-def test_arrays_stay_valid_for_one_more_step(folder: str) -> None:
-    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=2, kwargs={"length": 9}))
-    seen = [environments.reset()]
-    for _ in range(3):
-        before = seen[-1].stack.copy()
-        seen.append(environments.step(np.zeros(1, np.int32)).observation)
-        np.testing.assert_array_equal(seen[-2].stack, before)
-
-
-def test_stacks_equal_those_that_the_learner_rebuilds(folder: str) -> None:
-    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=3, kwargs={"length": 4}), num_environments=2)
-    rows: list[Observation] = [environments.reset()]
-    stacks, frames, resets = [], [], []
-    for _ in range(11):
-        stacks.append(rows[-1].stack.copy())
-        frames.append(rows[-1].stack[:, -3:].transpose(0, 2, 3, 1).copy())
-        resets.append(rows[-1].game_reset)
-        rows.append(environments.step(np.zeros(2, np.int32)).observation)
-    history = torch.zeros(2, 2, 4, 6, 3, dtype=torch.uint8)
-    rebuilt = restack(history, torch.from_numpy(np.stack(frames)), torch.from_numpy(np.stack(resets)))
-    np.testing.assert_array_equal(rebuilt.numpy(), np.stack(stacks))
-    assert np.stack(resets).sum() == 2 * 3
-
-
 def test_actions_start_at_their_first_value_and_are_repeated(folder: str) -> None:
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), action_repeat=2, kwargs={"length": 5, "reward": 0.5}))
     environments.reset()
@@ -375,14 +349,6 @@ def test_rendered_images_can_be_observed() -> None:
     observation = environments.reset()
     assert environments.spec.frame_shape == (20, 24, 3)
     assert len(np.unique(observation.stack)) > 3
-
-
-def test_slots_are_assigned_to_tasks_in_turn(folder: str) -> None:
-    settings = GymnasiumSettings(tasks=("CartPole-v0", "CartPole-v1"))
-    with pytest.warns(DeprecationWarning, match="out of date"):
-        environments = make(settings, num_environments=3, first_slot=1)
-    assert environments.task_ids.tolist() == [1, 0, 1]
-    assert environments.spec.task_names == ("CartPole-v0", "CartPole-v1")
 
 
 @pytest.mark.parametrize(
