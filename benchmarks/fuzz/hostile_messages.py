@@ -10,9 +10,8 @@ import numpy as np
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import Ledger
 from herd_learner.intake.queue import UnrollQueue
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.root import RootHandler
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.requests import RootHandler
 from herd_paramserver.store import Version, WeightsStore
 
 from benchmarks.fuzz.targets import Replay, golden, inserting, mutate_header

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from herd_bandit.exchange import ExchangeHandler
-from herd_bandit.population import draw_generator, new_bandits
-from herd_bandit.window import RequestWindow
+from herd_bandit.exchange import ExchangeHandler, Window, new_window
+from herd_bandit.task_bandit import draw_generator, new_bandits
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import Ledger
 from herd_learner.intake.queue import UnrollQueue
-from herd_paramserver.relay import RelayTable
 from herd_paramserver.replica import ReplicaHandler
 from herd_paramserver.store import WeightsStore
 from herd_population.controller import Controller
@@ -102,7 +100,7 @@ BANDITS = new_bandits(BANDIT_SETTINGS, ["catch"], seed=1, num_agents=2)
 
 def fuzz_bandit(data: bytes) -> None:
     """Report games and request temperatures, twice. What is refused changes nothing, and every value stays finite."""
-    window = RequestWindow()
+    window = new_window()
     handler = ExchangeHandler(
         BANDIT_SETTINGS,
         action_repeat=4,
@@ -128,10 +126,12 @@ def fuzz_bandit(data: bytes) -> None:
         assert all(np.isfinite(bandit.evaluation).all() for bandit in BANDITS.values())
 
 
-def _counted(window: RequestWindow) -> tuple[object, ...]:
+def _counted(window: Window) -> tuple[object, ...]:
     """All that a request may change."""
     tallies = [bandit.tally for bandit in BANDITS.values()]
-    return [(tally.episodes, tally.handed_out.sum(), tally.return_sums.sum()) for tally in tallies], list(map(repr, window.remembered()))
+    return [(tally.episodes, tally.handed_out.sum(), tally.return_sums.sum()) for tally in tallies], [
+        (*one, repr(window.reply(one[0]))) for one in window.all()
+    ]
 
 
 def bandit_seeds() -> list[bytes]:
@@ -194,7 +194,7 @@ def population_seeds() -> list[bytes]:
 def fuzz_replica(data: bytes) -> None:
     """Send two requests to a replica; the messages for its parent can be sent."""
     store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
-    handler = ReplicaHandler(stores=(store,), relay=RelayTable(), upstream="tcp://parent:7200")
+    handler = ReplicaHandler(stores=(store,), upstream="tcp://parent:7200")
     for head, payloads in messages_of(data):
         try:
             request = asked(WEIGHTS, [head, *payloads])

@@ -15,9 +15,8 @@ import msgpack
 import numpy as np
 from herd_inference.exchange import ActingHandler
 from herd_inference.sessions import Batches, Sessions
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.root import RootHandler
+from herd_paramserver.leases import Liveness, PlaceLeases
+from herd_paramserver.requests import RootHandler
 from herd_paramserver.store import WeightsStore
 from herd_replay.assembly import Assembler
 from herd_replay.exchange import ReplayHandler, Replica

@@ -1,7 +1,7 @@
 """The policy interface. Requests and answers are separate steps, so that other environments can be stepped in between.
 
 E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an
-instruction, P parameters of an action distribution.
+instruction, P parameters of an action distribution, M entries of a mask.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Rows(NamedTuple):
     """[E]: whether the core's state is set to its initial one before this row."""
     core_state: NDArray[np.float32]
     """[E, S] before this row."""
+    action_masks: NDArray[np.bool_] | None
+    """[E, M]: what is allowed; None if these actions have no mask."""
     last_actions: Array
     """[E, *shape]; ignored where ``core_reset`` is true, as there is none."""
     last_rewards: NDArray[np.float32]
@@ -123,12 +125,13 @@ class LocalPolicy:
             _row(rows.vectors),
         )
         parameters, distribution = output.parameters[0], self._agent.distribution
+        mask = None if rows.action_masks is None else torch.from_numpy(rows.action_masks)
         if self._greedy:
-            actions = distribution.at(parameters).mode()
+            actions = distribution.at(parameters, mask=mask).mode()
         else:
             inverse = rows.inverse_temperatures
             temperature = None if inverse is None else torch.from_numpy(inverse)
-            actions = distribution.at(parameters, inverse_temperature=temperature).sample(self._generator)
+            actions = distribution.at(parameters, inverse_temperature=temperature, mask=mask).sample(self._generator)
         # An empty state is returned unchanged; wrapping it again at every row would create an endless chain.
         after = core_state.numpy() if rows.core_state.size else rows.core_state
         return PolicyStep(actions.numpy().astype(self._action_dtype), parameters.numpy(), output.values[0].numpy(), after, self._version)

@@ -104,6 +104,7 @@ def _fields(rows: Rows) -> dict[str, Any]:
         "inverse_temperature": np.ones(num_environments, np.float32) if inverse is None else inverse.copy(),
         "observations": rows.vectors,
         "instructions": rows.instructions,
+        "action_masks": rows.action_masks,
         "game_reset": rows.game_reset,
         "core_reset": rows.core_reset,
         "core_state": rows.core_state,

@@ -61,6 +61,7 @@ class RowState:
             game_reset=observation.game_reset,
             core_reset=self.core_reset,
             core_state=self.core_state,
+            action_masks=observation.action_masks,
             last_actions=self.last_actions,
             last_rewards=self.last_rewards,
             inverse_temperatures=self.inverse_temperatures,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,15 @@ RUNS = Path("runs")
 
 
 def existing_run(directory: Path) -> Path:
-    """Check that ``directory`` holds a run.
+    """Check that ``directory`` holds a run; returns it. For a run file, returns the newest run of its name.
 
     Raises:
-        CommandError: the directory does not exist or contains no run.
+        CommandError: the directory does not exist or contains no run, or the run file has not been trained.
+        SettingsError: the run file cannot be read.
 
     """
+    if directory.is_file():
+        return _newest_run_of(directory)
     if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()] if directory.parent.is_dir() else []
         raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")
@@ -32,14 +36,26 @@ def existing_run(directory: Path) -> Path:
     return directory
 
 
+def _newest_run_of(file: Path) -> Path:
+    """Return the run directory that ``herd train FILE`` used last."""
+    from herd.config.loading import load_settings  # noqa: PLC0415  not needed for directories
+
+    first = load_settings([file], [], {}).directory
+    numbered = [path for path in first.parent.glob(f"{first.name}-*") if path.name.removeprefix(f"{first.name}-").isdecimal()]
+    runs = [path for path in (first, *numbered) if config_file(path).is_file()]
+    if not runs:
+        raise CommandError(f"{file}: has not been trained yet: there is no {first}")
+    return max(runs, key=lambda path: config_file(path).stat().st_mtime)
+
+
 def run_with_checkpoint(directory: Path) -> Path:
-    """Check that ``directory`` holds a run with at least one checkpoint.
+    """Check that ``directory`` holds a run with at least one checkpoint; returns it, as ``existing_run``.
 
     Raises:
         CommandError: as ``existing_run``, or no checkpoint yet.
 
     """
-    existing_run(directory)
+    directory = existing_run(directory)
     agents = agent_directories(directory)
     if len(agents) > 1:
         raise CommandError(f"{directory}: this run has {len(agents)} agents; name one of them: {directory / AGENTS / '0'}")
@@ -96,6 +112,25 @@ def check_resumable(settings: RunSettings) -> str:
         return f"{settings.directory} contains no checkpoint: training starts at 0 updates"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"resumes from {found[0]} ({int(found[0].name):,} updates){more}"
+
+
+def finished(settings: RunSettings) -> str | None:
+    """Return a line if the run in ``settings.directory`` has reached ``stop.env_frames``, so that nothing is left to train; else None."""
+    limit = settings.stop.env_frames
+    if limit is None:
+        return None
+    frames = [_trained_frames(directory) for directory in planned_agent_directories(settings)]
+    if min(frames) < limit:
+        return None
+    return f"{settings.directory}: finished at {min(frames):,} of {limit:,} frames: raise --stop.env_frames to train it further"
+
+
+def _trained_frames(directory: Path) -> int:
+    """Return the env frames of an agent's newest checkpoint; 0 if there is none that can be read."""
+    for checkpoint in reversed(checkpoint_folders(directory)):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return int(read_json(checkpoint / "state.json")["statistics"]["env_frames"])
+    return 0
 
 
 def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:

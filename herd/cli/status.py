@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError, OneLineParser, number
 from herd.cli.run_paths import RUNS, existing_run
+from herd.config.errors import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -67,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
         members = [_membership(agent) for agent in status.agents if agent.member is not None]
         for line in [status.message, *status.warnings, *(agent.checkpoint_problem for agent in (status, *status.agents)), *members]:
             if line:
-                print(f"{status.directory}: {line}")
+                print(printable(f"{status.directory}: {line}"))
         if status.is_running and (options.run_dirs or len(statuses) == 1):
             _print_processes(status)
     return 0

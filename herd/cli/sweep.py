@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from herd.cli.options import POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import check_before_start, require
 from herd.cli.train import read_settings
-from herd.config.errors import SettingsError
+from herd.config.errors import SettingsError, printable
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
 from herd.run.paths import AGENTS, CONFIG
@@ -193,12 +193,13 @@ def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun
     numbers = {trial.directory: number for number, trial in enumerate(missing, start=there + 1)}
 
     def on_start(trial: Trial) -> None:
-        print(f"{numbers[trial.directory]} of {total}: training {trial.directory}", flush=True)
+        print(printable(f"{numbers[trial.directory]} of {total}: training {trial.directory}"), flush=True)
 
     def on_end(run: WholeRun, code: int) -> None:
         ended = "finished" if code == 0 else f"failed (exit code {code})"
         minutes = (time.monotonic() - run.started) / 60
-        print(f"{numbers[run.trial.directory]} of {total}: {run.trial.directory} {ended} after {minutes:.1f} minutes", flush=True)
+        line = f"{numbers[run.trial.directory]} of {total}: {run.trial.directory} {ended} after {minutes:.1f} minutes"
+        print(printable(line), flush=True)
 
     return train_all(missing, parallel=parallel, on_start=on_start, on_end=on_end)
 

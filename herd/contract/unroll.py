@@ -1,7 +1,7 @@
 """The arrays of an unroll: names, dtypes, shapes and ranges, derived from the run's contract alone.
 
 Legend: U unrolls, T agent steps, H W C one frame, D numbers in a vector, P parameters of an action distribution, S numbers of the core's
-state, L instruction words. docs/messaging.md gives the meaning of each field.
+state, M entries of a mask, L instruction words. docs/messaging.md gives the meaning of each field.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class UnrollLayout:
             FieldSpec("observations", f4, (rows, self.vector_size), "row"),
             FieldSpec("game_reset", b1, (rows,), "row"),
             FieldSpec("core_reset", b1, (rows,), "row"),
+            FieldSpec("action_masks", b1, (rows, self.actions.mask_size), "row"),
             FieldSpec("actions", action, (steps, *shape), "step", low, high),
             FieldSpec("rewards", f4, (steps,), "step"),
             FieldSpec("terminated", b1, (steps,), "step"),
@@ -123,7 +124,7 @@ class UnrollLayout:
             FieldSpec("episode_id", i8, (), minimum=0, maximum=MAX_EPISODE_ID),
             FieldSpec("index_in_episode", i4, (), minimum=0),
         ]
-        # A field without elements (no frames, history, vector, core or instructions) is not sent.
+        # A field without elements (no frames, history, vector, mask, core or instructions) is not sent.
         return tuple(field for field in fields if math.prod(field.shape) > 0)
 
     def along(self, *axes: Axis) -> tuple[FieldSpec, ...]:

@@ -1,6 +1,7 @@
 """A trained policy that chooses actions. It keeps the state between rows, so that a caller passes only what an environment returns.
 
-E environments, S frames in a stack, H W C one frame, D numbers of a vector, A actions.
+E environments, S frames in a stack, H W C one frame, D numbers of a vector, P parameters of an action distribution, M entries of a
+mask.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.row_state import RowState
 from herd.components.suites import make_environments, make_reader
 from herd.components.suites.api import Observation, Transition
-from herd.components.suites.reading import FRAME, VECTOR, WORDS
+from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
 from herd.evaluation.play import drawn_from
 from herd.service.host import usable_cpus
 
@@ -67,7 +68,7 @@ class TrainedPolicy:
         """Env frames of training up to the checkpoint; None if the checkpoint does not say."""
         self.task_name = run.spec.task_names[task_id]
         self.last_step: PolicyStep | None = None
-        """Logits [E, A], values [E, K] and core state of the last row, also with a single environment; None before the first row."""
+        """Parameters of the policy [E, P], values [E, K] and core state of the last row; None before the first row."""
         self._task_id = task_id
         self._num_environments = num_environments
         self._seed = seed
@@ -88,7 +89,7 @@ class TrainedPolicy:
         self._state = None
         self.last_step = None
 
-    def act(self, observation: Any, *, reward: Any = None, reset: Any = None) -> Any:
+    def act(self, observation: Any, *, reward: Any = None, reset: Any = None, mask: Any = None) -> Any:
         """Choose actions for one row. Rows must be passed in order, each once.
 
         Two kinds of observations are accepted (see docs/python-api.md):
@@ -103,17 +104,20 @@ class TrainedPolicy:
                 uses it (``network.last_action_and_reward``). Not allowed with Herd's environments, whose rows contain it.
             reset: whether a game starts with this row, [E] or a bool. None: a game starts at the first row and after `reset`. Not allowed
                 with Herd's environments.
+            mask: what is allowed, as the environment gives it (``info["action_mask"]``), or bool [E, M]. Required if the environments have
+                masks that are not part of observations. Not allowed with Herd's environments.
 
         Returns:
-            Actions for the environment: an int, int64 [E], or int32 [E] for Herd's environments.
+            Actions as the environment takes them, an int if there is one discrete action; those of ``num_environments`` as vector
+            environments of gymnasium take them, int64 [E] in this case. For Herd's environments [E, *shape] of ``spec.actions``.
 
         Raises:
             ValueError: the observation is invalid, or the reward is missing; one line.
 
         """
         if isinstance(observation, Observation | Transition):
-            if reward is not None or reset is not None:
-                raise ValueError("reward and reset must be omitted with Herd's environments, whose rows contain them")
+            if reward is not None or reset is not None or mask is not None:
+                raise ValueError("reward, reset and mask must be omitted with Herd's environments, whose rows contain them")
             return self._step(observation).actions
         num_environments = self._num_environments or 1
         observations = [observation] if self._num_environments is None else self._reader.rows(observation, num_environments)
@@ -122,14 +126,14 @@ class TrainedPolicy:
             self._state is None
         )
         rewards = self._rewards(reward, starts)
-        row = self._observed(parts, starts)
+        row = self._observed(parts, starts, self._masks(parts, mask))
         if self._state is None:
             actions = self._step(row).actions
         else:
             no = np.zeros(num_environments, np.bool_)
             actions = self._step(Transition(row, rewards, terminated=no, truncated=no, valid=~no, finished=())).actions
-        named = actions.astype(np.int64) + self._reader.first_action
-        return int(named[0]) if self._num_environments is None else named
+        own = self._reader.actions(actions)
+        return own[0] if self._num_environments is None else self._reader.batched(own)
 
     def _step(self, row: Observation | Transition) -> PolicyStep:
         """Update the state with a row and choose actions for it."""
@@ -146,7 +150,19 @@ class TrainedPolicy:
         self.last_step = self._policy.collect(self._policy.submit(self._state.rows(observation)))
         return self.last_step
 
-    def _observed(self, parts: list[dict[str, NDArray[Any]]], starts: NDArray[np.bool_]) -> Observation:
+    def _masks(self, parts: list[dict[str, NDArray[Any]]], mask: Any) -> NDArray[np.bool_] | None:
+        """Return what is allowed, [E, M]; None if these actions have no mask."""
+        if not self.spec.actions.mask_size:
+            if mask is not None:
+                raise ValueError(f"these environments were trained without masks: their actions are {self.spec.actions}")
+            return None
+        if mask is None:
+            if MASK not in parts[0]:
+                raise ValueError("these environments have masks: act(observation, mask=...)")
+            return np.stack([part[MASK] for part in parts])
+        return np.stack([self._reader.mask(each) for each in ([mask] if self._num_environments is None else mask)])
+
+    def _observed(self, parts: list[dict[str, NDArray[Any]]], starts: NDArray[np.bool_], masks: NDArray[np.bool_] | None) -> Observation:
         """Build a row as Herd's environments return it; [E, ...] each."""
         vector = np.stack([part[VECTOR] for part in parts]) if VECTOR in parts[0] else None
         if vector is not None and not np.isfinite(vector).all():
@@ -160,7 +176,8 @@ class TrainedPolicy:
             self._stack[:, :-channels] = older[:, channels:]
             self._stack[starts] = 0
             self._stack[:, -channels:] = frames
-        return Observation(self._stack, starts, np.stack([part[WORDS] for part in parts]) if WORDS in parts[0] else None, vector)
+        words = np.stack([part[WORDS] for part in parts]) if WORDS in parts[0] else None
+        return Observation(self._stack, starts, words, vector, masks)
 
     def _rewards(self, reward: Any, starts: NDArray[np.bool_]) -> NDArray[np.float32]:
         if reward is None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from herd.algorithms.distributions import FORBIDDEN
 from herd.algorithms.rewards import clip_last_rewards
 from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from herd.agent import Agent
     from herd.contract.spaces import EnvSpec
 
-VALUES, CORE_STATE = "values", "core_state"
+VALUES, CORE_STATE, ACTION_MASKS = "values", "core_state", "action_masks"
 NEXT_CORE_STATE = "next_core_state"
 
 
@@ -41,7 +42,7 @@ class ExportedPolicy(nn.Module):
     """The acting network in float32.
 
     It scales pixels, clips rewards and unnormalises values (PopArt). The recurrent state is an input and an output. Parameters of the
-    action distribution are before any temperature: of logits, sample from the softmax, or take the largest.
+    action distribution are before any temperature: of logits, sample from the softmax, or take the largest (docs/export.md).
     """
 
     def __init__(self, agent: Agent, spec: EnvSpec) -> None:
@@ -74,7 +75,10 @@ class ExportedPolicy(nn.Module):
             _row(given.get("instructions")),
             _row(given.get("vectors")),
         )
-        found = {self.agent.distribution.parameters_name: output.parameters[0], VALUES: output.values[0], NEXT_CORE_STATE: after}
+        parameters = output.parameters[0]
+        if (masks := given.get(ACTION_MASKS)) is not None:
+            parameters = parameters.masked_fill(~masks, FORBIDDEN)
+        found = {self.agent.distribution.parameters_name: parameters, VALUES: output.values[0], NEXT_CORE_STATE: after}
         return tuple(found[port.name] for port in self.outputs)
 
 
@@ -95,6 +99,9 @@ def inputs_of(agent: Agent, spec: EnvSpec) -> tuple[Port, ...]:
         dtype = "int64" if actions.dtype == "<i4" else "float32"
         found.append(Port("last_actions", dtype, (each, *actions.shape), "the action before this row; ignored where a game starts"))
         found.append(Port("last_rewards", "float32", (each,), "the reward before this row, raw, 0 where a game starts"))
+    if spec.actions.mask_size:
+        allowed = "what is allowed, at least one value of each number of an action; the logits of all others become -1e30"
+        found.append(Port(ACTION_MASKS, "bool", (each, spec.actions.mask_size), allowed))
     if agent.core.state_size or agent.last_action_and_reward:
         found.append(Port("core_reset", "bool", (each,), "a game starts with this row: neither state nor last action count"))
     if agent.core.state_size:
@@ -123,6 +130,7 @@ def tensors_of(rows: Rows, ports: tuple[Port, ...]) -> list[NDArray[np.generic]]
         "instructions": rows.instructions,
         "last_actions": rows.last_actions,
         "last_rewards": rows.last_rewards,
+        ACTION_MASKS: rows.action_masks,
         "core_reset": rows.core_reset,
         CORE_STATE: rows.core_state,
     }

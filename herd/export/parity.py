@@ -12,6 +12,7 @@ import torch
 from herd.acting.policy import LocalPolicy
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
+from herd.algorithms.distributions import FORBIDDEN
 from herd.components.suites import make_environments
 from herd.export.network import NEXT_CORE_STATE, VALUES, tensors_of
 from herd.service.host import usable_cpus
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from herd.evaluation.trained_run import TrainedRun
     from herd.export.formats import Compute
     from herd.export.network import ExportedPolicy
+
+_SAME_ACTION = 1e-3
+"""Continuous actions that differ by less are the same; integers differ by more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,15 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
             found = dict(zip(names, compute(inputs), strict=True))
             step = network.collect(network.submit(rows))
             expected = {parameters: step.behaviour_parameters, VALUES: step.values, NEXT_CORE_STATE: step.core_state}
+            if rows.action_masks is not None:
+                expected[parameters] = np.where(rows.action_masks, step.behaviour_parameters, np.float32(FORBIDDEN))
             for name in names:
+                counts = np.abs(expected[name]) < -FORBIDDEN  # forbidden actions have no logit of their own
                 differences[name] = _larger(differences[name], np.abs(found[name] - expected[name]).max())
-                largest[name] = _larger(largest[name], np.abs(expected[name]).max())
-            modes = (distribution.at(torch.from_numpy(each[parameters])).mode() for each in (found, expected))
-            other_actions += int(torch.ne(*modes).reshape(environments, -1).any(dim=1).sum())
+                largest[name] = _larger(largest[name], np.abs(expected[name]).max(where=counts, initial=0.0))
+            one, other = (distribution.at(torch.from_numpy(each[parameters])).mode().double() for each in (found, expected))
+            same = torch.isclose(one, other, rtol=_SAME_ACTION, atol=_SAME_ACTION)
+            other_actions += int((~same).reshape(environments, -1).any(dim=1).sum())
             carried = np.array(found.get(NEXT_CORE_STATE, carried))
             transition = batch.step(step.actions)
             state.advance(step, transition)

@@ -120,16 +120,21 @@ def _command(settings: RunSettings, run_dir: Path, placed: Placed, start: Start)
     service = placed.place.component.service
     words = [sys.executable, "-m", service.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
     of_this_start = _of_this_start(settings, start) if service.name == "learner" else []
-    return [*words, *placed.words(), *_key_of(settings, placed.place), *of_this_start]
+    return [*words, *placed.words(), *_key_of(settings, placed), *of_this_start]
 
 
-def _key_of(settings: RunSettings, place: Place) -> list[str]:
-    """Return the option for the key of a process's service, if the folder has one (``herd keys DIR --client actor``)."""
-    security = settings.security
-    if security.curve_keys is None or security.curve_client != DEFAULT_CLIENT or not place.component.asks:
+def _key_of(settings: RunSettings, placed: Placed) -> list[str]:
+    """Return the option for a process's key, if the folder has one of its service and agent, or of its service.
+
+    ``herd keys DIR --client learner-agent-1``, ``herd keys DIR --client actor``
+    """
+    security, service = settings.security, placed.place.service
+    if security.curve_keys is None or security.curve_client != DEFAULT_CLIENT or not placed.place.component.asks:
         return []
-    own = security.curve_keys / client_file(place.service, "secret")
-    return ["--security.curve_client", place.service] if own.exists() else []
+    for name in (f"{service}-agent-{placed.identity.agent or 0}", service):
+        if (security.curve_keys / client_file(name, "secret")).exists():
+            return ["--security.curve_client", name]
+    return []
 
 
 def _of_this_start(settings: RunSettings, start: Start) -> list[str]:

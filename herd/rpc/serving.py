@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,13 +12,15 @@ from herd.rpc.codec import MalformedMessage, OtherProtocol, printable
 from herd.rpc.envelope import ROLES, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from herd.rpc.codec import Conversation
     from herd.rpc.envelope import Message, Role
     from herd.transport import Frame, Peer
 
 R = TypeVar("R")
+_UNKNOWN = (0, None, 0)
+"""Number of the newest request, its reply and its entries, of a client that is not remembered."""
 Novelty = Literal["new", "repeated", "late", "early"]
 """``late``: older than a request that was answered. ``early``: an earlier request is missing and will be repeated."""
 
@@ -108,6 +111,13 @@ def role_of(holder: str | None) -> Role | None:
     return next((role for role in ROLES if role == first), None)
 
 
+@lru_cache(maxsize=1024)
+def agent_of(holder: str | None) -> int | None:
+    """Return the agent in the name of a client's key (``client-learner-agent-1``); None if its holder may speak for every agent."""
+    found = re.search(r"-agent-([0-9]{1,9})\Z", holder or "")
+    return int(found[1]) if found is not None else None
+
+
 def read(conversation: Conversation, run: ServedRun, peer: Peer, frames: Sequence[Frame]) -> Message:
     """Return the request in ``frames``, if its sender may send it and belongs to the run.
 
@@ -125,6 +135,9 @@ def read(conversation: Conversation, run: ServedRun, peer: Peer, frames: Sequenc
     role = role_of(peer.holder)
     if role is not None and not message.may_come_from(role):
         raise MalformedMessage(f"the key of a {role} may not send {message.type}", "unexpected")
+    agent = agent_of(peer.holder)
+    if agent is not None and "contract" in message.names and message.agent != agent:
+        raise MalformedMessage(f"the key of agent {agent} may not send {message.type} for agent {message.agent}", "unexpected")
     if len(frames) > 1 and not message.has_payload:
         raise MalformedMessage(f"{message.type} with {len(frames) - 1} payload frames", "array")
     for name in message.names:
@@ -138,13 +151,17 @@ class AtMostOnce(Generic[R]):
     """Remembers the newest request of each client and its reply, so that a repeated request has no second effect.
 
     A client numbers its requests 1, 2, ... and has one under way, or, with ``in_order``, repeats unacknowledged ones in order. Beyond
-    ``max_clients`` the client that has been silent longest is forgotten, and a request that it repeats is new.
+    ``max_entries`` the client that has been silent longest is forgotten, and a request that it repeats is new. The newest client stays.
     """
 
-    def __init__(self, max_clients: int, *, in_order: bool = False) -> None:
-        self._max_clients = max_clients
+    def __init__(self, max_entries: int, *, in_order: bool = False, entries_of: Callable[[R | None], int] = lambda _: 1) -> None:
+        """``entries_of``: how many entries a client with this reply takes. With the default, ``max_entries`` is a number of clients."""
+        self._max_entries = max_entries
         self._in_order = in_order
-        self._newest: OrderedDict[str, tuple[int, R | None]] = OrderedDict()
+        self._entries_of = entries_of
+        self._newest: OrderedDict[str, tuple[int, R | None, int]] = OrderedDict()
+        self.num_entries = 0
+        """Entries of all clients."""
 
     def __len__(self) -> int:
         """Return the number of remembered clients."""
@@ -159,20 +176,22 @@ class AtMostOnce(Generic[R]):
 
     def answered(self, client: str, id: int, reply: R | None = None) -> None:  # noqa: A002  the field's name
         """Note that a request took effect, and keep its reply in place of the previous one."""
-        self._newest[client] = id, reply
+        entries = self._entries_of(reply)
+        self.num_entries += entries - self._newest.get(client, _UNKNOWN)[2]
+        self._newest[client] = id, reply, entries
         self._newest.move_to_end(client)
-        if len(self._newest) > self._max_clients:
-            self._newest.popitem(last=False)
+        while self.num_entries > self._max_entries and len(self._newest) > 1:
+            self.num_entries -= self._newest.popitem(last=False)[1][2]
 
     def last(self, client: str) -> int:
         """Return the number of the newest request that took effect; 0 for an unknown client."""
-        return self._newest.get(client, (0, None))[0]
+        return self._newest.get(client, _UNKNOWN)[0]
 
     def reply(self, client: str) -> R | None:
         """Return the reply to it; None after a restart, which preserves only numbers."""
-        return self._newest.get(client, (0, None))[1]
+        return self._newest.get(client, _UNKNOWN)[1]
 
     def all(self) -> Iterator[tuple[str, int]]:
         """Yield every client and its newest request, the client that has been silent longest first."""
-        for client, (number, _) in self._newest.items():
+        for client, (number, _, _) in self._newest.items():
             yield client, number

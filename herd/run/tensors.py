@@ -111,6 +111,12 @@ def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
     return tensors
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Return whether a tensor contains only finite numbers, none of them so large that their sum is not."""
+    # One pass without a temporary array: any NaN or infinity makes the sum NaN or infinite.
+    return not tensor.is_floating_point() or math.isfinite(float(tensor.sum()))
+
+
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy ``tensors`` into the parameters and buffers of ``module``, converting dtype and device.
 
@@ -126,8 +132,7 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"weights of another network: {name} is {list(tensor.shape)}, expected {list(parameter.shape)}")
         if tensor.is_floating_point() != parameter.is_floating_point():
             raise CheckpointError(f"weights of another network: {name} is {tensor.dtype}, expected {parameter.dtype}")
-        # One pass without a temporary array: any NaN or infinity makes the sum NaN or infinite.
-        if tensor.is_floating_point() and not math.isfinite(float(tensor.sum())):
+        if not is_finite(tensor):
             raise CheckpointError(f"weights are unusable: {name} contains numbers that are not finite, or far too large")
     foreign = next((name for name in tensors if name not in own), None)
     if foreign is not None:
@@ -153,8 +158,12 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint with one file per key of ``tensors``, and with ``state``, which JSON must be able to hold.
 
-    Otherwise as `write_checkpoint`.
+    Otherwise as `write_checkpoint`. Raises ``CheckpointError`` also if a tensor is not finite: whoever resumed from it could not learn.
     """
+    for key, group in tensors.items():
+        for name, tensor in group.items():
+            if not is_finite(tensor):
+                raise CheckpointError(f"{directory}: not written: {name} of {key} contains numbers that are not finite, or far too large")
     # Encoded first: an error in the state must not leave a folder behind.
     files = {f"{key}{SUFFIX}": encode_weights(group) for key, group in tensors.items()}
     return write_checkpoint(directory, learner_updates, files | {STATE: json.dumps(state, indent=1).encode()}, keep)

@@ -1,8 +1,12 @@
-"""Serving from one ROUTER: messages come in bounded bursts, one that breaks the protocol is dropped, counted, and logged once a minute."""
+"""Serving from one ROUTER, and the metrics of every process that does.
+
+Messages come in bounded bursts; one that breaks the protocol is dropped, counted, and logged once a minute.
+"""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
@@ -11,6 +15,7 @@ from herd.rpc.envelope import Refused
 from herd.rpc.serving import Received, Reply, RequestRefused, read
 from herd.service.allocator import FreeMemory
 from herd.service.startup import BadInputError
+from herd.telemetry import metrics as names
 from herd.telemetry.logs import warn_limited
 from herd.transport import Limits, Peer, Server
 from herd.transport.context import Poller
@@ -21,12 +26,12 @@ if TYPE_CHECKING:
     from herd.rpc.codec import Conversation
     from herd.rpc.serving import ServedRun
     from herd.service.identity import Identity
-    from herd.service.meters import ServerMeters
     from herd.service.process import ServiceProcess
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.transport import Client
     from herd.transport.context import Context
+    from herd.transport.refusals import Refusals
 
 POLL_SECONDS = 0.2
 """How late a signal, or something that is due, may be noticed; idle, it costs five wake-ups a second."""
@@ -48,6 +53,44 @@ def open_router(context: Context, identity: Identity, *, max_frame_bytes: int, *
         return context.server(tcp_address(listen.host, listen.port or "*"), Limits(max_frame_bytes=max_frame_bytes, **limits))
     except OSError as error:
         raise BadInputError(f"--listen {listen}: {error.strerror}") from error
+
+
+class ServerMeters:
+    """The metrics that all services share; each service adds its own."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        for metric in (names.MALFORMED_MESSAGES, names.REFUSED_MESSAGES):
+            if telemetry.service in metric.services:
+                telemetry.counter(metric, reason="other")  # all reasons start at 0, so that the first one is seen as an increase
+
+    def watch_clients(self, router: Server, refusals: Refusals) -> None:
+        """Export open, closed and failed connections."""
+        read, connections = self._telemetry.read, router.connections
+        read(names.CONNECTIONS, lambda: float(len(connections)))
+        for cause in names.CONNECTIONS_CUT_BY:
+            read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
+        for reason in names.AUTHENTICATION_FAILURES_BY:
+            read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
+
+    def watch_bytes(self, stream: str, *sockets: Server | Client) -> None:
+        """Export the traffic of all ``sockets``; ``stream``: one of ``names.STREAMS``."""
+        self._telemetry.read(names.BYTES_IN, lambda: float(sum(one.bytes_in for one in sockets)), stream=stream)
+        self._telemetry.read(names.BYTES_OUT, lambda: float(sum(one.bytes_out for one in sockets)), stream=stream)
+
+    def watch_requests(self, router: Server, refusals: Refusals) -> None:
+        """Export connections and traffic of a socket that carries requests and answers."""
+        self.watch_clients(router, refusals)
+        self._telemetry.read(names.REQUEST_BYTES, lambda: float(router.bytes_in))
+        self._telemetry.read(names.ANSWER_BYTES, lambda: float(router.bytes_out))
+
+    def malformed(self, label: str, number: int = 1) -> None:
+        """Count messages that were dropped unread."""
+        self._telemetry.counter(names.MALFORMED_MESSAGES, reason=label).inc(number)
+
+    def refused(self, label: str) -> None:
+        """Count a readable message that was refused."""
+        self._telemetry.counter(names.REFUSED_MESSAGES, reason=label).inc()
 
 
 class Inbox:
@@ -88,7 +131,7 @@ class Inbox:
                 warn_limited(f"malformed {error.label}", "dropped a malformed message", reason=error.reason, peer=_shown(peer))
             except Exception:  # an error of this program in one message must not end the service: its client may repeat it
                 self._meters.malformed("other")
-                _warn_failed(peer)
+                warn_failed(peer)
             if self._clock() >= until:
                 return
 
@@ -121,7 +164,7 @@ class RequestInbox(Inbox):
             except (MalformedMessage, RequestRefused):
                 raise
             except Exception:  # as in `serve_waiting`, with an answer
-                _warn_failed(peer)
+                warn_failed(peer)
                 reply = Reply(Refused(id=message.id, reason="the request failed here: see the error in this server's log"))
         except RequestRefused as error:
             reply = error.reply
@@ -192,7 +235,7 @@ def serve(
     telemetry.set_ready(False, "stopping")
 
 
-def _warn_failed(peer: Peer) -> None:
+def warn_failed(peer: Peer) -> None:
     """Log the error that is being handled, with its traceback."""
     warn_limited("failed request", "an error of this program: a message could not be processed", peer=_shown(peer), exc_info=True)
 

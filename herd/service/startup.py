@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from herd.config.curve_keys import check_curve_keys
+from herd.config.errors import printable
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import split_arguments
@@ -97,7 +98,7 @@ def ensure_descriptors() -> None:
 def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoReturn:
     """Print one line on stderr and exit with code 2 by default, for invalid input."""
     with suppress(OSError):  # a full disk under the log must not change the exit code
-        print(f"{service}: {message}", file=sys.stderr, flush=True)
+        print(printable(f"{service}: {message}"), file=sys.stderr, flush=True)
     raise SystemExit(exit_code)
 
 
@@ -111,11 +112,18 @@ def parse_command_line(service: str, argv: Sequence[str]) -> tuple[RunSettings, 
         without = {"placement", *(other.section for other in SERVICES if other is not own)}
         options = "\n".join(f"  --{name:<12} {text}" for name, text in identity_options(own).items())
         settings_text = settings_help(shutil.get_terminal_size().columns, without=without)
-        print(f"{USAGE.format(service=service)}\n{options}\n{settings_text}")
+        with suppress(BrokenPipeError):  # the reader (head, less) has exited
+            print(f"{USAGE.format(service=service)}\n{options}\n{settings_text}")
+        let_go_of_output(sys.stdout)
         raise SystemExit(0)
     try:
         settings, identity = read_command_line(own, argv, os.environ)
-        check_curve_keys(settings.security, os.environ, component_of(own, identity).roles)
+        roles = component_of(own, identity).roles
+        check_curve_keys(settings.security, os.environ, roles)
+        if settings.security.curve and len(roles) == 2:
+            from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+
+            check_server_key(settings.security, os.environ)
     except SettingsError as error:
         fail(service, str(error))
     return settings, identity

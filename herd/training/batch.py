@@ -1,7 +1,7 @@
 """One batch of unrolls: typed tensors in one block of memory, which is copied to the device at once.
 
 Legend: T agent steps (rows 0..T), B unrolls, H W C one frame, D numbers of a vector, P parameters of an action distribution, S
-numbers of the core's state, L instruction words.
+numbers of the core's state, M entries of a mask, L instruction words.
 
 Unrolls are sent as [U, T, ...] and stored as [B, T, ...], so that each is copied at once. A `TrainBatch` shows the same memory
 time-major, [T, B, ...], as views without copies.
@@ -68,6 +68,8 @@ class TrainBatch:
     """bool [T+1, B]."""
     core_reset: Tensor
     """bool [T+1, B]."""
+    action_masks: Tensor | None
+    """bool [T+1, B, M], what is allowed; None if these actions have no mask. Rows that belong to no game allow nothing."""
     actions: Tensor
     """[T, B, *shape], as in the space of the actions."""
     rewards: Tensor
@@ -238,6 +240,7 @@ class BatchBuffer:
             history_frames=tensors.pop("history_frames", None if frames is None else frames[:0]),
             frames=frames,
             observations=tensors.pop("observations", None),
+            action_masks=tensors.pop("action_masks", None),
             initial_core_state=tensors.pop("initial_core_state", None),
             instructions=tensors.pop("instructions", None),
             burn_in=self._burn_in,

@@ -5,6 +5,7 @@ Legend: T trained agent steps, B unrolls, P parameters of an action distribution
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -92,6 +93,8 @@ def run_forward(
     output, next_core_state = network(*inputs(rows, core_state), batch.burn_in + 1, reset_rows)
     task_ids, inverse_temperature = batch.task_ids.long(), batch.inverse_temperature[rows]
     values, value_scale = value_scaling.values(statistics, output.values, task_ids)
+    masks = None if batch.action_masks is None else batch.action_masks[rows]
+    policies = partial(agent.distribution.at, inverse_temperature=inverse_temperature, mask=None if masks is None else masks[:-1])
     return Forward(
         features=output.features,
         auxiliary=output.auxiliary,
@@ -99,8 +102,9 @@ def run_forward(
         game_reset=batch.game_reset[rows],
         distribution=agent.distribution,
         parameters=output.parameters,
-        target=agent.distribution.at(output.parameters[:-1], inverse_temperature=inverse_temperature),
-        behaviour=agent.distribution.at(batch.behaviour_parameters[rows], inverse_temperature=inverse_temperature),
+        action_masks=masks,
+        target=policies(output.parameters[:-1]),
+        behaviour=policies(batch.behaviour_parameters[rows]),
         values=values,
         value_scale=value_scale,
         inverse_temperature=inverse_temperature,

@@ -33,6 +33,7 @@ RESERVED_COLUMNS = frozenset(
         "learning_rate",
         "gradient_norm",
         "clipped_share",
+        "updates_skipped",
         "health",
         "task_frames_spread",
         "human_normalised_mean_capped",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 import zmq
 
-from herd.transport.refusals import OncePerMinute, Refusals
+from herd.telemetry.logs import LimitedWarnings, get_logger
+from herd.transport.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,7 @@ class Context:
         """
         self.security = security
         self.environ = environ
-        self.log = OncePerMinute()
+        self.log = LimitedWarnings(get_logger("herd.transport"))
         self.refusals = Refusals(self.log)
         """Counts of clients that could not connect to this process's servers."""
         self._transports: dict[str, Transport] = {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from herd.telemetry.logs import LimitedWarnings
 
 Reason = Literal["unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol"]
 """``unknown_key``: the client is not on the list. ``revoked``: a message from a client removed from the list. ``wrong_server_key``: the
@@ -16,35 +14,11 @@ client trusts another server. ``mechanism``: one side uses CURVE and the other d
 handshake, as with port scans and TCP probes. ``protocol``: not a valid handshake."""
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
-_LOG = logging.getLogger("herd.transport")
-INTERVAL_SECONDS = 60.0
-
-
-class OncePerMinute:
-    """Warnings of one process, each key at most once a minute; keys come from a fixed set. Thread-safe."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._last: dict[str, tuple[float, int]] = {}
-
-    def warn(self, key: str, line: str) -> bool:
-        """Log ``line``; return whether it was logged."""
-        now = self._clock()
-        with self._lock:
-            at, suppressed = self._last.get(key, (None, 0))
-            if at is not None and now - at < INTERVAL_SECONDS:
-                self._last[key] = (at, suppressed + 1)
-                return False
-            self._last[key] = (now, 0)
-        _LOG.warning("%s%s", line, f" ({suppressed} more since the last such line)" if suppressed else "")
-        return True
-
 
 class Refusals:
     """Counts of refused clients of one process. Thread-safe."""
 
-    def __init__(self, log: OncePerMinute) -> None:
+    def __init__(self, log: LimitedWarnings) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(REASONS, 0)

@@ -24,10 +24,15 @@ FIRST_VALUES_UPDATES = 2000
 MOST_UPDATE_KL = 0.1
 """KL divergence of an update in nats. PPO's targets are 0.003 to 0.03 for a whole round of updates (arXiv:1707.06347)."""
 
+_ONE_SKIPPED = "1 update was skipped: its gradient was not finite"
+
 
 def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the warnings for a point of metrics.jsonl; empty if nothing is wrong or known."""
     found = []
+    skipped = number_in(point, "updates_skipped")
+    if skipped:
+        found.append(f"{skipped:,.0f} updates were skipped: their gradients were not finite" if skipped > 1 else _ONE_SKIPPED)
     clipped = number_in(point, "clipped_share")
     if clipped is not None and clipped > MOST_CLIPPED_SHARE:
         found.append(f"{clipped:.0%} of updates are clipped")

@@ -50,6 +50,7 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None, gi
     """
     rows: list[tuple[str, str]] = [("warning", line) for line in given_up]
     agents = agent_directories(run_dir)
+    has_result = False
     for agent in agents:
         if len(agents) > 1:
             rows.append((f"agent {agent.name}", ""))
@@ -57,9 +58,15 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None, gi
             report: dict[str, Any] = read_json(agent / REPORT)
         except (OSError, ValueError):
             report = {}
-        warnings = [("warning", warning) for warning in health_warnings(newest_point(agent))]
+        point = newest_point(agent)
+        if not (report or point or checkpoint_folders(agent)):
+            rows.append(("result", "none: the run ended before its first update was saved, so it has no report, curve or checkpoint"))
+            continue
+        warnings = [("warning", warning) for warning in health_warnings(point)]
         rows += [*_figures(report), *warnings, *_paths(agent)]
-    rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
+        has_result = True
+    if has_result:
+        rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():
         rows.append(("losses", str(run_dir / LEARNING)))
     for part in parts_of(run_dir):

@@ -13,9 +13,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from herd.config.errors import printable
 from herd.files import JournalError
 from herd.run.journals import METRICS, stream_points
 from herd.view.series import sparkline
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType
 
     from herd.config.run import StopSettings
     from herd.launch.plan import ChildPlan
@@ -94,7 +96,12 @@ def earlier_points(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 class RunConsole(Console):
-    """Raises an exception when its reader has gone away, where rich would end the program."""
+    """Shows no control characters of what it prints, and raises an exception when its reader has gone away."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield what rich would print; its own controls of the terminal are in separate segments."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         """Called by rich when the output is closed."""
@@ -345,5 +352,5 @@ def percent(value: float | None) -> str:
 
 def table_console(console: Console | None = None) -> Console:
     """Return a console for tables: it prints where ``console`` does (default: standard output) and wraps lines only on a terminal."""
-    console = console or Console()
-    return console if console.is_terminal else Console(width=_FILE_COLUMNS, file=console.file)
+    console = console or RunConsole()
+    return console if console.is_terminal else RunConsole(width=_FILE_COLUMNS, file=console.file)

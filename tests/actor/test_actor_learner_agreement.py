@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
+from herd.algorithms.distributions import FORBIDDEN, AppliedCategorical
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.components.suites.api import BatchedEnvironment, Transition
@@ -26,6 +27,7 @@ from herd.networks.centering import RunningMoments
 from herd.networks.frame_stack import restack
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
+from tests.acting.mixed import assert_masks_of_dials
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -36,6 +38,8 @@ CATCH: dict[str, Any] = {"suite": "catch", "frame_stack": 4, "tasks": ("catch",)
 BREAKOUT = {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 200}
 MINIGRID = {"suite": "gymnasium", "tasks": ("minigrid:MiniGrid-Empty-5x5-v0",), "max_episode_steps": 10}
 BABYAI = {"suite": "gymnasium", "tasks": ("minigrid:BabyAI-GoToLocalS5N2-v0",), "max_episode_steps": 10, "instruction_key": "mission"}
+PLAIN = {"suite": "gymnasium"}
+DIALS = "herd.components.suites.gymnasium.examples:Dials"
 CASES: dict[str, dict[str, Any]] = {
     "catch": {"env": CATCH, "network": {"torso": "mlp"}},
     "catch one frame": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
@@ -60,6 +64,18 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "breakout in colour": {"env": {**BREAKOUT, "grayscale": False, "frame_stack": 2}, "network": {"torso": "shallow"}},
 }
+ACTION_CASES: dict[str, dict[str, Any]] = {
+    "several integers, masked": {"env": {**PLAIN, "tasks": (DIALS,), "kwargs": {"steps": 9}}, "network": {"torso": "mlp", **RECURRENT}},
+    "one integer, masked": {"env": {**PLAIN, "tasks": ("Taxi-v4",), "max_episode_steps": 11}, "network": {"torso": "mlp"}},
+    "continuous": {"env": {**PLAIN, "tasks": ("Pendulum-v1",), "max_episode_steps": 11}, "network": {"torso": "mlp", **RECURRENT}},
+    "squashed": {
+        "env": {**PLAIN, "tasks": ("Pendulum-v1",), "max_episode_steps": 11},
+        "network": {"torso": "mlp"},
+        "action": {"kind": "normal", "bounds": "tanh", "deviation": "network"},
+    },
+    "integers and continuous": {"env": {**PLAIN, "tasks": ("tests.acting.mixed:Mixed",)}, "network": {"torso": "mlp", **RECURRENT}},
+}
+CASES |= ACTION_CASES
 UNROLL_LENGTH = 7  # Catch's games of 5 + 1 steps end at every row sooner or later
 
 
@@ -153,13 +169,23 @@ def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Playe
             target, behaviour = (arguments[name].log_prob(arguments["actions"]).detach() for name in ("target", "behaviour"))
             # The ratios are 1 at every row, including rows that only reset a game.
             torch.testing.assert_close((target - behaviour).exp(), torch.ones_like(target), rtol=0, atol=1e-4)
-            torch.testing.assert_close(*(arguments[name].log_policy.detach() for name in ("target", "behaviour")), rtol=1e-4, atol=1e-4)
+            target_policy, behaviour_policy = arguments["target"], arguments["behaviour"]
+            torch.testing.assert_close(target_policy.kl(behaviour_policy).detach(), torch.zeros_like(target), rtol=0, atol=1e-6)
+            if isinstance(target_policy, AppliedCategorical):
+                policies = (policy.log_policy.detach() for policy in (target_policy, behaviour_policy))
+                torch.testing.assert_close(*policies, rtol=1e-4, atol=1e-4)
+            assert target.min() > 0.1 * FORBIDDEN  # the actions are those that the mask of their own row allows
             valid += int(arguments["row_valid"].sum())
         assert valid == int(unroll["row_valid"].sum())
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in {"vectors", "missions"}])
+def test_each_row_has_the_mask_of_its_observation(played: dict[str, Played]) -> None:
+    for unroll in played["several integers, masked"].unrolls:
+        assert_masks_of_dials(unroll)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in {"vectors", "missions", *ACTION_CASES}])
 def test_restacked_frames_equal_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
     for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
         batch = _buffer(played[case].settings, unroll).batch

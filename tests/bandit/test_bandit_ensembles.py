@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from herd_bandit import bandits_vote, snapshot
-from herd_bandit.exchange import ExchangeHandler
-from herd_bandit.population import TaskBandits, draw_generator, groups_of, new_bandits
+from herd_bandit.exchange import ExchangeHandler, new_window
 from herd_bandit.snapshot import ForeignSnapshotError
-from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit
-from herd_bandit.window import RequestWindow
+from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit, TaskBandits, draw_generator, groups_of, new_bandits
 
 from herd.config.run import RunSettings
 from herd.config.services import BanditSettings
@@ -99,7 +97,7 @@ def test_best_tiles_weight_ensembles_by_their_tries() -> None:
 
 def test_a_restart_restores_ensembles_and_designs_new_ones_equally(tmp_path: Path) -> None:
     bandit = played(EACH)
-    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[bandit], clients=())
+    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[bandit], window=new_window())
     restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=EACH)
     assert damaged == []
     assert restored is not None
@@ -111,14 +109,14 @@ def test_a_restart_restores_ensembles_and_designs_new_ones_equally(tmp_path: Pat
 
 
 def test_a_state_of_other_groups_is_refused(tmp_path: Path) -> None:
-    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], clients=())
+    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], window=new_window())
     for groups in (CENTRAL, Groups(32, 8), Groups(1, 9)):
         with pytest.raises(ForeignSnapshotError, match=r"other bandit\.ensembles"):
             snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=groups)
 
 
 def test_a_state_without_groups_loads_as_one_ensemble(tmp_path: Path) -> None:
-    snapshot.save(tmp_path, run="run", tiling=TILING, bandits=[played(CENTRAL)], clients=())
+    snapshot.save(tmp_path, run="run", tiling=TILING, bandits=[played(CENTRAL)], window=new_window())
     state = json.loads((tmp_path / "state.json").read_text())["state"]
     del state["groups"], state["bandits"][0]["others"]
     (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state, separators=(",", ":"))))
@@ -127,7 +125,7 @@ def test_a_state_without_groups_loads_as_one_ensemble(tmp_path: Path) -> None:
 
 
 def test_groups_beyond_the_maximum_are_reported_as_damage(tmp_path: Path) -> None:
-    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], clients=())
+    snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], window=new_window())
     state = json.loads((tmp_path / "state.json").read_text())["state"]
     state["bandits"][0]["others"][0]["group"] = 8
     (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state, separators=(",", ":"))))
@@ -142,7 +140,7 @@ def test_an_exchange_uses_the_ensemble_of_its_environment() -> None:
         SETTINGS,
         action_repeat=4,
         bandits=bandits,
-        window=RequestWindow(),
+        window=new_window(),
         generator=draw_generator(bandits, seed=1),
     )
     reports = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
-from herd_bandit.exchange import Answer, ExchangeHandler
-from herd_bandit.population import TaskBandits, draw_generator, new_bandits
-from herd_bandit.window import RequestWindow
+from herd_bandit.exchange import MAX_ENTRIES, MAX_SLOTS, Answer, ClientGames, ExchangeHandler, Window, new_window
+from herd_bandit.task_bandit import TaskBandits, draw_generator, new_bandits
 
 from herd.config.services import BanditSettings
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
@@ -24,11 +24,11 @@ class Service:
     """The handler and the state of one bandit process."""
 
     def __init__(
-        self, settings: BanditSettings | None = None, window: RequestWindow | None = None, *, learns: bool = True, agents: int = 1
+        self, settings: BanditSettings | None = None, window: Window | None = None, *, learns: bool = True, agents: int = 1
     ) -> None:
         self.settings, self.agents = settings or BanditSettings(), agents
         self.bandits: TaskBandits = new_bandits(self.settings, TASKS, seed=1, num_agents=agents)
-        self.window = window or RequestWindow()
+        self.window = window or new_window()
         self.handler = ExchangeHandler(
             self.settings,
             action_repeat=4,
@@ -214,9 +214,9 @@ def test_a_request_repeated_after_a_restart_counts_once() -> None:
     service = Service()
     message = request(3, finished(0), ask=(starting(1),))
     service.ask(message)
-    window = RequestWindow()
-    for client in service.window.remembered():
-        window.restore(client)
+    window = new_window()
+    for client, number in service.window.all():
+        window.answered(client, number, ClientGames(service.window.reply(client).episodes))  # type: ignore[union-attr]
     restarted = Service(window=window)
     answer = restarted.ask(message)
     assert (answer.outcome, dict(answer.reports)) == ("repeated", {"duplicate": 1})
@@ -234,3 +234,32 @@ def test_draws_after_a_restart_differ() -> None:
     assert draws(Service()) == first  # the same seed gives the same draws
     generator = draw_generator(service.bandits, seed=1)
     assert service.bandits[0, 0].hand_out(service.settings, generator) != first[0]
+
+
+def test_the_slots_of_one_client_are_bounded() -> None:
+    games = ClientGames()
+    for slot in range(3 * MAX_SLOTS):
+        assert games.judge(slot, 0) == "accepted"
+        assert games.judge(2**40, slot) == "accepted"  # a slot that plays on is not forgotten
+    assert len(games.episodes) == MAX_SLOTS
+    assert (games.judge(2**40, 0), games.judge(3 * MAX_SLOTS - 1, 0)) == ("late", "duplicate")
+
+
+def test_a_full_window_stays_within_its_documented_memory() -> None:
+    """5,000 actors of 32 environments would take 65 MB at most; here 500 clients of 99 slots, then with 32 temperatures each."""
+    tracemalloc.start()
+    window = new_window()
+    for client in range(500):
+        window.answered(str(2**62 + client), 1000, ClientGames({100 * client + slot + 1000: 2000 + client for slot in range(99)}))
+    of_slots = tracemalloc.get_traced_memory()[0]
+    assert window.num_entries == 500 * 100
+    assert of_slots / window.num_entries * MAX_ENTRIES < 65e6
+    for name, number in list(window.all()):
+        games = window.reply(name)
+        assert games is not None
+        games.handed = tuple((1000 * number + slot, 1000, 0.5 + slot) for slot in range(32))
+        window.answered(name, number + 1, games)
+    of_answers = tracemalloc.get_traced_memory()[0] - of_slots
+    assert window.num_entries == 500 * (100 + 2 * 32)
+    assert of_answers / (500 * 2 * 32) * MAX_ENTRIES < 65e6
+    tracemalloc.stop()

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_bandit.history import History
-from herd_bandit.population import TaskBandits, new_bandits
+from herd_bandit.keeper import History
+from herd_bandit.task_bandit import TaskBandits, new_bandits
 
 from herd.config.services import BanditSettings
 from tests.failing_disks import no_space_beyond

@@ -6,12 +6,10 @@ import json
 import math
 from pathlib import Path
 
-import pytest
+from herd_bandit.exchange import ClientGames, new_window
 from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
-from herd_bandit.population import TaskBandits, new_bandits
-from herd_bandit.snapshot import ForeignSnapshotError
-from herd_bandit.window import RequestWindow
+from herd_bandit.task_bandit import TaskBandits, new_bandits
 
 from herd.components.suites.atari.settings import AtariSettings
 from herd.config.run import RunSettings
@@ -29,7 +27,7 @@ class Process:
         self.now = 1000.0
         self.telemetry = Telemetry("bandit", "run")
         self.bandits: TaskBandits = new_bandits(own, tasks, seed=1)
-        self.window = RequestWindow()
+        self.window = new_window()
         meters = Meters(self.telemetry)
         self.keeper = Keeper(self.settings, bandits=self.bandits, window=self.window, meters=meters, clock=lambda: self.now)
 
@@ -98,18 +96,12 @@ def test_a_run_resumed_with_another_task_keeps_its_ensembles(tmp_path: Path) -> 
     before = Process(tmp_path, ("pong", "qbert"))
     for _ in range(4):
         before.play(1)
-    before.window.count_episode("5", 0, 9)
+    before.window.answered("5", 3, ClientGames({0: 9}))
     before.keeper.save()
     after = Process(tmp_path, ("alien", "qbert", "pong"))
     assert after.restore() == 4
     assert after.bandits[0, 1].ensemble == before.bandits[0, 1].ensemble
     assert after.bandits[0, 2].ensemble == before.bandits[0, 0].ensemble
     assert after.bandits[0, 0].tally.episodes == 0
-    assert after.window.count_episode("5", 0, 9) == "repeated"
+    assert (after.window.judge("5", 3), after.window.reply("5")) == ("repeated", ClientGames({0: 9}))
     assert after.keeper.age_seconds == 0.0
-
-
-def test_a_state_of_other_tiles_is_refused(tmp_path: Path) -> None:
-    Process(tmp_path).keeper.save()
-    with pytest.raises(ForeignSnapshotError):
-        Process(tmp_path, tile_accuracy=0.2).restore()

@@ -7,24 +7,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz.strangers import frame, shake_hands
-from herd.cli.keys import make_keys
 from herd.components.losses.dice import DiceSettings
 from herd.config.run import RunSettings, SecuritySettings
 from herd.config.services import BanditSettings
-from herd.protocols.bandit.client import BanditClient
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
-from herd.rpc.codec import encode
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import probe, total
 from herd.transport.context import Context
 from tests.patience import patient
-from tests.server_process import ANSWER_SECONDS, AskingClient, ServerProcess, connecting, until
+from tests.server_process import AskingClient, ServerProcess, connecting, until
 
 pytestmark = pytest.mark.processes
 
@@ -149,43 +144,6 @@ def test_after_sigkill_the_last_snapshot_is_restored_without_recounts(tmp_path: 
         assert second.total("herd_bandit_reports_total", outcome="duplicate") == 6
         assert second.total("herd_bandit_reports_total", outcome="accepted") == 1
         assert second.total("herd_bandit_tile_reports_total") == 6
-
-
-def test_an_endless_message_is_cut_off(server: Server, connect: Connect) -> None:
-    peer = shake_hands(server.port, b"endless")
-    assert peer is not None
-    with peer:
-        peer.settimeout(ANSWER_SECONDS)
-        with suppress(ConnectionResetError, BrokenPipeError):
-            peer.sendall(frame(1, bytes(1 << 20)) * 32)  # one-byte frames would need 20 times that in memory
-        until(lambda: server.total("herd_wire_connections_cut_total", cause="unread") == 1)
-    honest = connect(server)
-    assert isinstance(honest.ask(honest.exchange(1)), Temperatures)
-
-
-def test_with_keys_only_known_clients_are_answered(tmp_path: Path, connect: Connect) -> None:
-    keys = tmp_path / "keys"
-    make_keys(keys)
-    (keys / "client-default.secret").rename(tmp_path / "client-default.secret")  # a server does not need the client's secret
-    with Server(tmp_path / "run", keys=keys) as server:
-        (tmp_path / "client-default.secret").rename(keys / "client-default.secret")
-        stranger = connect(server)
-        with Context(server.settings.security) as context:
-            actor = BanditClient(
-                context, server.endpoint, run_id="pong", contract=server.contract, task_ids=[0], timeout_seconds=ANSWER_SECONDS
-            )
-            actor.ask(0, 0)
-            actor.begin([0])
-            assert actor.num_reused == 0
-            actor.close()
-
-        def is_counted() -> bool:
-            stranger.dealer.receive()  # receiving lets the socket handle the connection
-            assert not stranger.dealer.send(encode(stranger.exchange(1)))
-            return server.total("herd_wire_authentication_failures_total") > 0
-
-        until(is_counted)
-        assert server.total("herd_bandit_requests_total") == 1
 
 
 def test_a_state_of_other_settings_gives_one_line_and_exit_code_2(server: Server) -> None:

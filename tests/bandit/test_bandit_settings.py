@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from herd_bandit.population import new_bandits
+from herd_bandit.task_bandit import new_bandits
 from pydantic import ValidationError
 
 from herd.config.loading import load_settings

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from herd_bandit import snapshot
-from herd_bandit.population import TaskBandits, new_bandits
+from herd_bandit.exchange import ClientGames, Window, new_window
 from herd_bandit.snapshot import ForeignSnapshotError, Restored, SnapshotError
-from herd_bandit.window import RequestWindow
+from herd_bandit.task_bandit import TaskBandits, new_bandits
 
 from herd.config.services import BanditSettings
 from herd.protocols.bandit.tiling import tiling_of
@@ -27,9 +27,8 @@ def played(games: int, *, settings: BanditSettings = SETTINGS, tasks: tuple[str,
     return bandits
 
 
-def save(directory: Path, bandits: TaskBandits, window: RequestWindow | None = None) -> None:
-    clients = (window or RequestWindow()).remembered()
-    snapshot.save(directory, run="run", tiling=tiling_of(SETTINGS), bandits=bandits.values(), clients=clients)
+def save(directory: Path, bandits: TaskBandits, window: Window | None = None) -> None:
+    snapshot.save(directory, run="run", tiling=tiling_of(SETTINGS), bandits=bandits.values(), window=window or new_window())
 
 
 def load(directory: Path, settings: BanditSettings = SETTINGS) -> tuple[Restored | None, list[str]]:
@@ -42,8 +41,9 @@ def episodes(restored: Restored | None) -> int:
 
 
 def test_a_snapshot_restores_bandits_and_clients(tmp_path: Path) -> None:
-    bandits, window = played(20), RequestWindow()
-    window.count_episode(str(2**62), 40, 7)
+    bandits, window = played(20), new_window()
+    window.answered(str(2**62), 3, ClientGames({40: 7}, ((40, 8, 1.0),)))
+    window.answered("another", 1, ClientGames())
     save(tmp_path / "bandit", bandits, window)
     restored, damaged = load(tmp_path / "bandit")
     assert damaged == []
@@ -55,7 +55,7 @@ def test_a_snapshot_restores_bandits_and_clients(tmp_path: Path) -> None:
         for tally, name in ((again.tally, name) for name in ("votes", "handed_out", "reports", "return_sums")):
             np.testing.assert_array_equal(getattr(tally, name), getattr(bandit.tally, name), strict=True)
         assert again.tally.env_frames == bandit.tally.env_frames == 8000
-    assert list(restored.clients) == list(window.remembered())
+    assert restored.clients == ((str(2**62), 3, {40: 7}), ("another", 1, {}))
 
 
 def test_a_snapshot_holds_the_best_region(tmp_path: Path) -> None:

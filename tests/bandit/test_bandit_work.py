@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from herd_bandit.window import RequestWindow
+from herd_bandit.exchange import ClientGames, new_window
 
 from herd.protocols.bandit.messages import BANDIT, MAX_GAMES, ExchangeTemperatures
 from herd.rpc.codec import MalformedMessage, encode
@@ -16,7 +16,7 @@ from tests.operations import assert_linear
 @pytest.mark.parametrize("same_slot", [False, True])
 def test_work_is_linear_in_the_number_of_games(same_slot: bool) -> None:
     def prepare(size: int) -> Callable[[], object]:
-        service = Service(window=RequestWindow(max_entries=10 * size))
+        service = Service(window=new_window(max_entries=10 * size))
         games = [finished(number, slot=0 if same_slot else number) for number in range(size)]
         frame = encode(request(1, *games, ask=tuple(starting(slot=number) for number in range(size))))[0]
         return lambda: service.ask(BANDIT.decode(frame))
@@ -27,10 +27,9 @@ def test_work_is_linear_in_the_number_of_games(same_slot: bool) -> None:
 def test_work_is_linear_in_the_number_of_clients() -> None:
     def prepare(size: int) -> Callable[[], object]:
         def come() -> None:
-            window = RequestWindow(max_entries=100)
+            window = new_window(max_entries=100)
             for incarnation in range(size):
-                window.count_episode(str(incarnation), 0, 1)
-                window.answered(str(incarnation), 1, ((0, 1, 1.0),))
+                window.answered(str(incarnation), 1, ClientGames({0: 1}, ((0, 1, 1.0),)))
 
         return come
 

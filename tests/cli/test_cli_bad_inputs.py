@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from herd.cli.main import COMMANDS
+from herd.cli.main import COMMANDS, main
 from tests.cli.refusals import answer, furnish
 
 BAD_INPUTS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("bad_inputs.yaml").read_text())
@@ -38,3 +38,19 @@ def test_the_list_covers_all_commands() -> None:
     assert len(BAD_INPUTS) >= 80
     assert len({(case["command"], str(case.get("environment"))) for case in BAD_INPUTS}) == len(BAD_INPUTS)
     assert set(COMMANDS) <= {word for case in BAD_INPUTS for word in case["command"].split()[1:2]}
+
+
+def test_names_with_control_characters_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys of a file, a folder's name and a table of runs: what others have written moves no cursor and colours nothing."""
+    file = tmp_path / "evil.yaml"
+    file.write_text('"\\e[2J\\e]0;owned\\a\\u202e": 1\n')
+    run = tmp_path / "run\x1b[31m"
+    assert main(["train", str(file)]) == 2
+    assert main(["status", str(run)]) == 2
+    run.mkdir()
+    (run / "config.yaml").write_text("name: x\n")
+    main(["status", str(run)])
+    shown = "".join(capsys.readouterr())
+    assert r"\x1b[2J\x1b]0;owned\x07\u202e" in shown
+    assert r"run\x1b[31m" in shown
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from herd.cli.options import CommandError
-from herd.cli.run_paths import check_resumable
+from herd.cli.run_paths import check_resumable, existing_run, finished
+from herd.cli.train import read_settings, run
 from herd.components.suites import environment_spec
-from herd.config.loading import load_settings
+from herd.config.loading import dump_settings, load_settings
 from herd.config.run import RunSettings
 from herd.run.provenance import Origin
+from herd.run.settings import keep_settings
 
 
 def settings_of(run_dir: Path, *words: str) -> RunSettings:
     return load_settings([], ["--run_dir", str(run_dir), *words], {})
 
 
-def leave_checkpoint(settings: RunSettings, updates: int) -> Path:
+def leave_checkpoint(settings: RunSettings, updates: int, env_frames: int = 0) -> Path:
     path = settings.directory / "checkpoints" / f"{updates:012d}"
     path.mkdir(parents=True)
-    (path / "state.json").write_text(json.dumps(Origin.of(settings, environment_spec(settings.env)).as_json()))
+    (path / "state.json").write_text(
+        json.dumps({**Origin.of(settings, environment_spec(settings.env)).as_json(), "statistics": {"env_frames": env_frames}})
+    )
     return path
 
 
@@ -34,6 +39,25 @@ def test_runs_without_or_with_own_checkpoints_are_resumable(tmp_path: Path) -> N
     assert check_resumable(settings) == f"resumes from {newest} (1,234 updates)"
     with pytest.raises(CommandError, match="nowhere: no such run to resume"):
         check_resumable(settings_of(tmp_path / "nowhere"))
+
+
+def test_a_run_file_stands_for_its_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("mine.yaml")
+    file.write_text("name: mine\n")
+    for age, name in enumerate(("mine", "mine-2", "mine-2-other", "mine-copy")):
+        (Path("runs") / name).mkdir(parents=True)
+        (Path("runs") / name / "config.yaml").write_text("name: mine\n")
+        os.utime(Path("runs") / name / "config.yaml", (1000 + age, 1000 + age))
+    assert existing_run(file) == Path("runs/mine-2")
+
+
+def test_the_directory_of_a_run_continues_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    keep_settings(tmp_path, settings_of(tmp_path, "--seed", "7"))
+    for words in ([str(tmp_path)], ["--resume", str(tmp_path)], ["--resume", "--run_dir", str(tmp_path)]):
+        settings = read_settings([*words, "--optimizer.learning_rate", "1e-3"], {})
+        assert (settings.resume, settings.directory, settings.seed, settings.optimizer.learning_rate) == (True, tmp_path, 7, 1e-3)
 
 
 @pytest.mark.parametrize("words", [("--network.core", "lstm"), ("--name", "other")])
@@ -53,6 +77,25 @@ def test_with_only_foreign_checkpoints_the_differences_are_named(tmp_path: Path)
         f"{newest}: made by another network or environment (network.core lstm, here none); "
         f"resume with the settings of {tmp_path / 'config.yaml'}"
     )
+
+
+def test_a_finished_run_is_not_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--run_dir", str(tmp_path), "--stop.env_frames", "400000"]
+    settings = load_settings([], words, {})
+    assert finished(settings) is None
+    leave_checkpoint(settings, 7, 399_999)
+    assert finished(settings) is None
+    leave_checkpoint(settings, 8, 400_500)
+    assert finished(settings_of(tmp_path)) is None  # without a limit
+    assert finished(load_settings([], [*words, "--agents", "2"], {})) is None  # these have folders of their own
+    line = "finished at 400,500 of 400,000 frames: raise --stop.env_frames to train it further"
+    assert finished(settings) == f"{tmp_path}: {line}"
+    (tmp_path / "config.yaml").write_text(dump_settings(settings))
+    (tmp_path / "report.json").write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["--resume", "--run_dir", str(tmp_path)]) == 0
+    assert line in capsys.readouterr().err.splitlines()[-1]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])

@@ -12,7 +12,7 @@ from herd.components.losses import LOSSES
 from herd.contract.actions import ActionSpace, discrete
 from herd.contract.spaces import EnvSpec
 
-PAIR = ActionSpace((2,), "<i4", (0, 0), (2, 4))
+PAIR = discrete(3, 5)
 
 
 def spec(actions: ActionSpace) -> EnvSpec:
@@ -33,5 +33,5 @@ def spec(actions: ActionSpace) -> EnvSpec:
 def test_settings_that_need_one_discrete_action(section: Any, settings: dict[str, str], key: str | None) -> None:
     chosen: Any = TypeAdapter(section).validate_python(settings)
     assert chosen.objection(spec(discrete(3))) is None
-    expected = "needs one discrete action, but these environments have actions of shape (2,), discrete, from (0, 0) to (2, 4)"
+    expected = "needs one discrete action, but these environments have actions of 3 x 5 discrete"
     assert chosen.objection(spec(PAIR)) == (None if key is None else f"{key} {expected}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from herd.components.suites import environment_spec, make_environments
-from herd.components.suites.api import BatchedEnvironment, Observation, UnknownTaskError
-from herd.components.suites.gymnasium import PART
+from herd.components.suites import checking, environment_spec, make_environments
+from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, Observation, UnknownTaskError
+from herd.components.suites.checking import FINE, NOTE, PROBLEM, QUICK, SUMMARY, Effort, Finding, Level
+from herd.components.suites.gymnasium.check import check
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
 from herd.config.run_contract import objection_of_parts
-from herd.contract.actions import discrete
+from herd.contract.actions import continuous, discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.frame_stack import restack
+from tests.patience import patient
 
+DIALS = "herd.components.suites.gymnasium.examples:Dials"
 MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
 SCRIPTED = '''
 import gymnasium
@@ -56,7 +61,7 @@ class Counting(gymnasium.Env):
                 eye=spaces.Box(0, 1, (4, 8, 3), np.float32),
                 body=spaces.Dict(angle=spaces.Box(-180, 180, (1,), np.float64), flags=spaces.MultiBinary(2)),
                 parts=spaces.Tuple([spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,), np.float64)]),
-                said=spaces.Text(20),
+                said=spaces.Text(20, charset="gohme "),
                 action_mask=spaces.MultiBinary(3),
             ),
             "of any length": spaces.Dict(x=spaces.Box(0, 1, (1,)), tail=spaces.Sequence(spaces.Discrete(3))),
@@ -99,8 +104,16 @@ class Counting(gymnasium.Env):
         return self.observe(), self.reward * action, self.steps == self.length, False, {}
 
 
-def continuous():
-    return gymnasium.make("Pendulum-v1")
+def texts():
+    environment = Counting()
+    environment.action_space = spaces.Text(9)
+    return environment
+
+
+def unbounded():
+    environment = Counting()
+    environment.action_space = spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32)
+    return environment
 
 
 def broken():
@@ -124,6 +137,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     return name
+
+
+def found(env: GymnasiumSettings, effort: Effort) -> dict[Level, list[str]]:
+    """What a check finds, by level."""
+    [task] = env.tasks
+    findings = [each for each in check(env.model_dump_json(), task, effort) if isinstance(each, Finding)]
+    levels: tuple[Level, ...] = (SUMMARY, FINE, NOTE, PROBLEM)
+    return {level: [each.what.removeprefix(f"{task}: ") for each in findings if each.level == level] for level in levels}
 
 
 def make(settings: GymnasiumSettings, num_environments: int = 1, first_slot: int = 0, seed: int = 3) -> BatchedEnvironment:
@@ -322,10 +343,10 @@ def test_without_keys_every_entry_is_read(folder: str) -> None:
     assert observation.instructions[0].tolist() == hash_instruction("go home")
     assert not environments.spec.vector_is_bounded
     environments.close()
-    assert PART.try_out(settings)[:3] == [
-        f"{folder}:Counting: the pictures map, eye become one with all of their channels",
-        f"{folder}:Counting: pictures of eye in [0, 1] are rounded to 256 levels",
-        f"{folder}:Counting: numbers (1 of 6) are scaled by their bounds to [0, 1] or [-1, 1] (env.scale_by_bounds)",
+    assert found(settings, QUICK)[NOTE] == [
+        "the pictures map, eye become one with all of their channels",
+        "pictures of eye in [0, 1] are rounded to 256 levels",
+        "numbers (1 of 6) are scaled by their bounds to [0, 1] or [-1, 1] (env.scale_by_bounds)",
     ]
     assert environment_spec(settings.model_copy(update={"flatten": True})).vector_size == 8 + 96 + 1 + 2 + 2 + 1 + 20
 
@@ -372,7 +393,10 @@ def test_slots_are_assigned_to_tasks_in_turn(folder: str) -> None:
         ({"tasks": ("MINE:mistyped",)}, "MINE has no mistyped"),
         ({"tasks": ("MINE:broken",)}, "cannot be created: RuntimeError: no maze (MINE.py, line"),
         ({"tasks": ("MINE:nothing",)}, "must return a gymnasium.Env, not int"),
-        ({"tasks": ("MINE:continuous",)}, "only discrete actions (Discrete) are supported"),
+        ({"tasks": ("MINE:texts",)}, "its actions are Text(1, 9, charset="),
+        ({"tasks": ("MINE:unbounded",)}, "integers need bounds, because each value is an output of the network"),
+        ({"tasks": ("MINE:Counting",), "mask": "legal"}, "env.mask: the observations of MINE:Counting have no entry legal"),
+        ({"tasks": (DIALS,), "action_repeat": 2}, f"env.action_repeat must be 1, as action_masks() of {DIALS} may forbid what is repeated"),
         ({"tasks": ("MINE:Counting",), "kwargs": {"size": 3}}, "got an unexpected keyword argument 'size'"),
         ({"tasks": ("MINE:Counting",), "render": True}, "env.tasks MINE:Counting: cannot be drawn: it must take render_mode"),
         ({"tasks": ("MINE:anything",), "render": True}, "env.tasks MINE:anything: cannot be drawn: it must take render_mode"),
@@ -391,7 +415,7 @@ def test_slots_are_assigned_to_tasks_in_turn(folder: str) -> None:
             "env.grayscale: the pictures of MINE:Counting have 2 channels, not the 3 of RGB",
         ),
         ({"tasks": ("CartPole-v1",), "frame_stack": 4}, "env.frame_stack applies to pictures"),
-        ({"tasks": ("CartPole-v1", "Acrobot-v1")}, "differ in their spaces: vector 4 and 2 actions; vector 6 and 3 actions"),
+        ({"tasks": ("CartPole-v1", "Acrobot-v1")}, "differ in their spaces: vector 4, actions 2 discrete; vector 6, actions 3 discrete"),
     ],
 )
 def test_unsupported_environments_are_refused_in_one_line(folder: str, settings: dict[str, Any], said: str) -> None:
@@ -403,7 +427,7 @@ def test_unsupported_environments_are_refused_in_one_line(folder: str, settings:
 
 
 ODD = """
-import gymnasium, numpy as np
+import gymnasium, logging, numpy as np, os, signal
 from decimal import Decimal
 from gymnasium import spaces
 
@@ -420,14 +444,108 @@ class Odd(gymnasium.Env):
         return (self.observation, self.info) if self.reset_result is None else self.reset_result
 
     def step(self, action):
-        if action not in np.flatnonzero(self.info.get("action_mask", [1, 1, 1])):
-            raise ValueError(f"door {action} is closed")
         return self.step_result or (self.observation, self.reward, np.array([False]), np.array([False]), {})
 
 
-class Masks(Odd):
-    def action_masks(self):
-        return np.array([True, False, False])
+class Forgetful(Odd):
+    def step(self, action):
+        return np.random.default_rng().uniform(size=2).astype(np.float32), 1.0, False, False, {}
+
+
+class Shared(Odd):
+    count = 0
+
+    def step(self, action):
+        Shared.count += 1
+        return np.full(2, Shared.count / 1e6, np.float32), 1.0, False, False, {}
+
+    def reset(self, *, seed=None, options=None):
+        Shared.count = 0 if seed is not None else Shared.count
+        return super().reset(seed=seed)
+
+
+class Wide(Odd):
+    def step(self, action):
+        return np.full(2, 1.5, np.float32), 1.0, False, False, {}
+
+
+class Double(Odd):
+    def step(self, action):
+        return np.ones(2), 1.0, False, False, {}
+
+
+class Loud(Odd):
+    def step(self, action):
+        logging.root.setLevel(logging.DEBUG if logging.root.level != logging.DEBUG else logging.INFO)
+        return self.observation, 1.0, False, False, {}
+
+
+class Meddling(Odd):
+    def step(self, action):
+        os.environ["MEDDLED"] = str(os.getpid())
+        signal.signal(signal.SIGTERM, print)
+        return self.observation, 1.0, False, False, {}
+
+
+class Killed(Odd):
+    def step(self, action):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Stuck(Odd):
+    def step(self, action):
+        signal.pause()
+
+
+class Chatty(Odd):
+    def step(self, action):
+        print("step" * 3, flush=True)
+        print("step")
+        return self.observation, 1.0, False, False, {}
+
+
+def leaves():
+    print("bye", flush=True)
+    os._exit(7)
+
+
+class Doors(Odd):
+    # Three doors, of which one is open at a time. `offer` says where the mask is, `length` after how many steps a game ends.
+
+    def __init__(self, offer="info", start=0, length=5, empty_at=None, spaces_=None, size=3):
+        entry = {"state": spaces.Box(-np.inf, np.inf, (1,)), "legal": spaces.Box(0, 1, (3,))}
+        super().__init__(space=spaces.Dict(entry) if offer == "legal" else entry["state"])
+        self.action_space = spaces_ or spaces.Discrete(3, start=start)
+        self.offer, self.first, self.length, self.empty_at, self.size = offer, start, length, empty_at, size
+        if offer == "method":
+            self.action_masks = self.mask
+
+    def mask(self):
+        mask = np.zeros(self.size, np.int8)
+        if self.steps not in (self.empty_at, self.length):
+            mask[self.steps % 3] = 1
+        return mask
+
+    def row(self):
+        state = np.full(1, self.steps, np.float32)
+        info = {"action_mask": self.mask()} if self.offer == "info" and self.steps < self.length else {}
+        return ({"state": state, "legal": self.mask().astype(np.float32)} if self.offer == "legal" else state), info
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self.row()
+
+    def step(self, action):
+        assert action == self.first + self.steps % 3, "this door is closed"
+        self.steps += 1
+        observation, info = self.row()
+        return observation, 1.0, self.steps == self.length, False, info
+
+
+empty = lambda: Doors(empty_at=2)
+empty_first = lambda: Doors(empty_at=0, offer="method")
+wide = lambda: Doors(size=4)
+free = lambda: Doors(spaces_=spaces.Box(-1, 1, (1,)))
 
 
 class Seedless(Odd):
@@ -451,6 +569,7 @@ class Blind(Odd):
         return self.nothing
 
 
+Rich, Poor = (lambda: Odd(reward=5000.0)), (lambda: Odd(reward=0.0))
 one = lambda: Odd(reward=np.array([0.5]))
 zero_d = lambda: Odd(reward=np.float64(0.5))
 decimal = lambda: Odd(reward=Decimal("0.5"))
@@ -459,11 +578,6 @@ two = lambda: Odd(reward=np.array([1.0, 2.0]))
 none = lambda: Odd(reward=None)
 text = lambda: Odd(reward="1.0")
 imaginary = lambda: Odd(reward=1j)
-masked = lambda: Odd(info={"action_mask": np.array([0, 0, 1], np.int8)})
-masked_entry = lambda: Odd(
-    {"x": np.ones(1, np.float32), "action_mask": np.ones(3, np.int8)},
-    space=spaces.Dict(x=spaces.Box(0, 1, (1,)), action_mask=spaces.MultiBinary(3)),
-)
 _pixels = spaces.Box(0, 255, (6, 8, 3), np.uint8)
 floats = lambda: Odd(np.full((6, 8, 3), 0.5, np.float32), space=_pixels)
 turned = lambda: Odd(np.zeros((8, 6, 3), np.uint8), space=_pixels)
@@ -485,38 +599,163 @@ def odd(tmp_path: Path, folder: str) -> str:
 @pytest.mark.parametrize(
     ("task", "settings", "notes"),
     [
-        ("one", {}, []),
-        ("zero_d", {}, []),
-        ("decimal", {}, []),
-        ("flag", {}, []),
-        ("numbers", {}, []),
-        ("SeedOnly", {}, []),
+        *((task, {}, []) for task in ("one", "zero_d", "decimal", "flag", "numbers", "SeedOnly")),
         ("SeedOnly", {"max_episode_steps": 5}, []),
         ("Seedless", {"max_episode_steps": 5}, ["its reset() takes no seed, so its games cannot be repeated"]),
-        ("Torn", {}, []),
-        ("masked", {}, ['info["action_mask"]']),
-        ("Masks", {}, ["action_masks()"]),
-        (
-            "masked_entry",
-            {"flatten": True},
-            ["the entry action_mask of its observations"],
-        ),
+        ("Torn", {}, ["close() failed: AttributeError: 'Torn' object has no attribute 'window' (MINE.py, line LINE)"]),
+        ("Forgetful", {}, ["two games from reset(seed=1) with the same actions differ, first in row 1"]),
+        ("Wide", {}, ["its observation leaves its declared bounds"]),
+        ("Double", {}, ["its observation is float64, but its space declares float32"]),
+        ("Rich", {}, ["rewards from 5000 to 5000"]),
+        ("Poor", {}, ["all rewards of 100 random steps are 0"]),
+        ("Loud", {}, ["it sets up logging for the whole process"]),
+        ("Meddling", {}, ["it sets environment variables: MEDDLED", "it handles SIGTERM itself"]),
     ],
 )
-def test_a_trial_before_the_start_says_what_a_user_may_not_expect(
-    odd: str, task: str, settings: dict[str, Any], notes: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_check_says_what_a_user_may_not_expect(odd: str, task: str, settings: dict[str, Any], notes: list[str]) -> None:
     env = GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings)
-    found = [
-        note.removeprefix(f"{odd}:{task}: ").removesuffix(" is not obeyed: actions that it forbids are played too")
-        for note in PART.try_out(env)
-    ]
-    assert found == notes
-    assert ("close() failed: AttributeError: 'Torn' object has no attribute 'window'" in caplog.text) == (task == "Torn")
+    told = found(env, QUICK)
+    assert not told[PROBLEM]
+    never_ends = [note for note in told[NOTE] if note == "no game ended in 100 random steps"]
+    assert len(never_ends) == (0 if settings else 1)
+    said = [re.sub(r"line \d+", "line LINE", note.replace(odd, "MINE")) for note in told[NOTE] if note not in never_ends]
+    assert said == notes
+    [summary] = told[SUMMARY]
+    assert summary.startswith("100 random steps in ")
     environments = make(env)
     environments.reset()
-    assert environments.step(np.zeros(1, np.int32) if task != "masked" else np.full(1, 2, np.int32)).rewards[0] in (0.5, 1.0)
+    assert environments.step(np.zeros(1, np.int32)).valid.all()
     environments.close()
+
+
+@pytest.mark.parametrize(
+    ("offer", "settings"),
+    [
+        ("info", {}),
+        ("method", {}),
+        ("legal", {"mask": "legal"}),
+        pytest.param("method", {"vectorization": "async"}, marks=pytest.mark.processes),
+    ],
+)
+def test_a_mask_is_obeyed_wherever_an_environment_offers_it(odd: str, offer: str, settings: dict[str, Any]) -> None:
+    env = GymnasiumSettings(tasks=(f"{odd}:Doors",), kwargs={"offer": offer, "start": 2}, **settings)
+    spec = environment_spec(env)
+    assert (str(spec.actions), spec.actions.mask_size, spec.vector_size) == ("3 discrete, masked", 3, 1)
+    assert found(env, QUICK)[PROBLEM] == []
+    environments = make(env, num_environments=2)
+    masks = environments.reset().action_masks
+    for step in range(14):
+        assert masks is not None
+        game_step = step % 6  # the step after a game's last one only starts the next
+        if game_step < 5:
+            assert masks.tolist() == [[index == game_step % 3 for index in range(3)]] * 2
+        else:
+            assert masks.all()  # nothing is played, so that everything is allowed
+        before = masks.copy()
+        transition = environments.step(masks.argmax(axis=1).astype(np.int32))
+        assert (masks == before).all()
+        masks = transition.observation.action_masks
+        assert transition.terminated.all() == (game_step == 4)
+    environments.close()
+    ignored = environment_spec(env.model_copy(update={"mask": "none", "flatten": True}))
+    assert ignored.actions == discrete(3)
+    assert environment_spec(GymnasiumSettings(tasks=(f"{odd}:free",))).actions == continuous([-1.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("empty_first", "empty_first: action_masks() allows no action in a game that goes on"),
+        ("wide", 'wide: info["action_mask"] cannot be obeyed (env.mask: none ignores it): '
+                 "ValueError: a mask has 3 entries, one for each value of each action, not 4"),
+    ],
+)  # fmt: skip
+def test_a_mask_that_cannot_be_obeyed_is_refused_before_the_start(odd: str, task: str, said: str) -> None:
+    [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",)), QUICK)[PROBLEM]
+    assert said.removeprefix(f"{task}: ") in problem
+    assert "\n" not in problem
+
+
+def test_a_row_that_allows_nothing_is_an_error_that_names_the_task(odd: str) -> None:
+    environments = make(GymnasiumSettings(tasks=(f"{odd}:empty",)))
+    environments.reset()
+    environments.step(np.array([0]))
+    assert not environments.step(np.array([1])).valid[0]  # a failed game is replaced once
+    environments.step(np.array([0]))
+    with pytest.raises(BrokenEnvironmentError, match=r'odd_.*:empty, .* info\["action_mask"\] allows no action in a game that goes on'):
+        environments.step(np.array([1]))
+    environments.close()
+
+
+KINDS = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+LOW, HIGH = np.array([-2, 0, -np.inf, 0], np.float32), np.array([2, 10, np.inf, np.inf], np.float32)
+SPACES = {
+    "multi_discrete": spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 1], [0, -7]]),
+    "multi_binary": spaces.MultiBinary([2, 2]),
+    "integers": spaces.Box(-3, 5, (2,), np.int16),
+    "box": spaces.Box(LOW, HIGH),
+    "number": spaces.Box(-1, 3, (), np.float64),
+    "tuple": spaces.Tuple([spaces.Discrete(3, start=4), spaces.MultiDiscrete([2, 2])]),
+    "dict": spaces.Dict(thrust=spaces.Box(0, 1, (2,)), gear=spaces.Dict(up=spaces.Discrete(2))),
+    "one": spaces.Tuple([spaces.Discrete(3, start=4)]),
+}
+
+
+class Taker(gymnasium.Env):
+    taken = []
+    observation_space = spaces.Box(0, 1, (1,))
+
+    def __init__(self, kind):
+        self.action_space = SPACES[kind]
+
+    def reset(self, *, seed=None, options=None):
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        Taker.taken.append(action)
+        return np.ones(1, np.float32), 0.0, False, False, {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "action", "own"),
+    [
+        ("multi_discrete", "2 x 3 x 4 x 5 discrete", [1, 2, 3, 4], [[2, 3], [3, -3]]),
+        ("multi_binary", "2 x 2 x 2 x 2 discrete", [1, 0, 0, 1], [[1, 0], [0, 1]]),
+        ("integers", "9 x 9 discrete", [0, 8], [-3, 5]),
+        ("box", "4 continuous", [0.5, -1.0, -123.0, -5.0], [1.0, 0.0, -123.0, 0.0]),
+        ("box", "4 continuous", [9.0, -9.0, 7.5, 7.5], [2.0, 0.0, 7.5, 7.5]),
+        ("number", "1 continuous in [-1, 3]", [0.5], 2.0),
+        ("tuple", "3 x 2 x 2 discrete", [2, 0, 1], (6, [0, 1])),
+        ("dict", "2 discrete and 2 continuous in [0, 1]", [1.0, 0.0, 1.0], {"thrust": [1.0, 0.5], "gear": {"up": 1}}),
+        ("one", "3 discrete", 2, (6,)),
+    ],
+)
+def test_actions_of_every_kind_are_the_environments(tmp_path: Path, folder: str, kind: str, said: str, action: Any, own: Any) -> None:
+    (tmp_path / f"kinds_{folder}.py").write_text(KINDS)
+    env = GymnasiumSettings(tasks=(f"kinds_{folder}:Taker",), kwargs={"kind": kind})
+    space = environment_spec(env).actions
+    assert (str(space), space.shape) == (said, np.shape(action))
+    assert found(env, QUICK)[PROBLEM] == []
+    environments = make(env)
+    environments.reset()
+    environments.step(np.array([action], space.dtype))
+    environments.close()
+    taken = sys.modules[f"kinds_{folder}"].Taker.taken[-1]
+    assert _plain(taken) == own
+    with pytest.raises(ValueError, match="actions must"):
+        environments.step(np.full((1, *space.shape), -1, "i4") if "discrete" in said else np.full((1, 1), np.nan, "f4"))
+
+
+def _plain(action: Any) -> Any:
+    """Return an environment's action without arrays."""
+    if isinstance(action, dict):
+        return {key: _plain(each) for key, each in action.items()}
+    return tuple(_plain(each) for each in action) if isinstance(action, tuple) else np.asarray(action).tolist()
 
 
 @pytest.mark.parametrize(
@@ -552,14 +791,40 @@ def test_a_trial_before_the_start_says_what_a_user_may_not_expect(
         ("Blind", {}, "Blind: AttributeError: 'Blind' object has no attribute 'nothing'"),
     ],
 )
-def test_a_trial_before_the_start_refuses_in_one_line_what_cannot_be_learned_from(
-    odd: str, task: str, settings: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UnknownTaskError) as raised:
-        PART.try_out(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings))
-    assert said in str(raised.value)
-    assert f"env.tasks {odd}:{task}: " in str(raised.value)
-    assert "\n" not in str(raised.value)
+def test_a_check_says_in_one_line_what_cannot_be_learned_from(odd: str, task: str, settings: dict[str, Any], said: str) -> None:
+    [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings), QUICK)[PROBLEM]
+    assert said.removeprefix(f"{task}: ") in problem
+    assert "\n" not in problem
+
+
+def test_a_thorough_check_compares_two_environments_and_draws(odd: str) -> None:
+    told = found(GymnasiumSettings(tasks=("CartPole-v1",)), Effort(50, 5.0, is_full=True))
+    assert told[PROBLEM] == []
+    assert "reset(seed=1) repeats its games" in told[FINE]
+    assert "render() returns a picture of 400x600x3" in told[FINE]
+    shared = found(GymnasiumSettings(tasks=(f"{odd}:Shared",)), Effort(50, 5.0, is_full=True))
+    assert "its games change while another environment plays in the same process" in shared[NOTE]
+    assert any(note.startswith("cannot be drawn") for note in shared[NOTE])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("leaves", r"creating the environment: its process ended itself with code 7, at last 'bye'"),
+        ("Killed", r"the first game: its process was ended by SIGKILL"),
+        ("Stuck", r"the first game: no answer within \d+ s"),
+        ("Chatty", r"it prints, [\d,]+ bytes so far, at last 'step'"),
+        ("one", ""),
+    ],
+)
+def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if task == "Stuck":
+        monkeypatch.setattr(checking, "START_SECONDS", 0.0)
+    env = GymnasiumSettings(tasks=(f"{odd}:{task}",), step_timeout_seconds=patient(4) if task == "Stuck" else 120)
+    findings = checking.check_task(env, env.tasks[0], QUICK)
+    wrong = [each for each in findings if (each.level == PROBLEM or "prints" in each.what)]
+    assert re.fullmatch(f"{odd}:{task}: {said}", wrong[0].what) if said else not wrong, findings
 
 
 @pytest.mark.parametrize(("kwargs", "what"), [({"reward": float("nan")}, "reward"), ({"space": "floats", "reward": 0.0}, "observation")])

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -15,9 +16,11 @@ from gymnasium import spaces
 import herd
 from herd.components.suites import make_environments
 from herd.components.suites.api import Observation, Transition
+from herd.components.suites.gymnasium.examples import Dials
 from herd.components.suites.reading import hash_instruction
 from herd.evaluation.play import start_play
 from herd.evaluation.trained_run import load_trained_run
+from tests.acting.mixed import Mixed
 
 RunMaker = Callable[..., Path]
 BREAKOUT = {
@@ -256,3 +259,52 @@ def test_unknown_tasks_and_runs_are_refused(make_run: RunMaker, tmp_path: Path) 
     (run / "checkpoints" / "000000000250" / "state.json").write_text(json.dumps({}))
     with pytest.raises(herd.RunError, match=r"state\.json"):
         herd.load_policy(run)
+
+
+TASKS = {
+    "masked by info": ("Taxi-v4", np.int64, ()),
+    "masked by a method": ("herd.components.suites.gymnasium.examples:Dials", np.int64, (3,)),
+    "continuous": ("Pendulum-v1", np.float32, (1,)),
+}
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_actions_of_every_kind_are_those_of_the_environment(make_run: RunMaker, case: str) -> None:
+    task, dtype, shape = TASKS[case]
+    run = make_run({"env": {"suite": "gymnasium", "tasks": [task]}, "network": {"torso": "mlp", "last_action_and_reward": True}})
+    make: Any = Dials if case == "masked by a method" else partial(gymnasium.make, task)
+    one, batch = make(), gymnasium.vector.SyncVectorEnv([make] * 3, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
+    policies = herd.load_policy(run, seed=3), herd.load_policy(run, seed=3, num_environments=3)
+    observation, info = one.reset(seed=1)
+    observations, infos = batch.reset(seed=1)
+    for row in range(8):
+        masks: Any = {"masked by info": (info.get("action_mask"), infos.get("action_mask")), "continuous": (None, None)}.get(case)
+        if masks is None:
+            masks = one.action_masks(), [each.action_masks() for each in cast("Any", batch.envs)]
+        if masks[0] is not None and row == 0:
+            with pytest.raises(ValueError, match=r"these environments have masks: act\(observation, mask=...\)"):
+                policies[0].act(observation)
+        action = policies[0].act(observation, reward=0.0, reset=row == 0, mask=masks[0])
+        actions = policies[1].act(observations, reward=0.0, reset=np.full(3, row == 0), mask=masks[1])
+        assert one.action_space.contains(action)
+        assert (actions.dtype, actions.shape) == (dtype, (3, *shape))
+        if case == "masked by info":
+            assert masks[0][action]
+        observation, _, _, _, info = one.step(action)  # Dials refuse what their mask forbids
+        observations, _, _, _, infos = batch.step(actions)
+    with pytest.raises(ValueError, match=r"a mask has|trained without masks"):
+        policies[0].act(observation, reward=0.0, reset=False, mask=np.ones(2))
+    batch.close()
+
+
+def test_an_action_of_a_mapping_is_a_mapping(make_run: RunMaker) -> None:
+    run = make_run({"env": {"suite": "gymnasium", "tasks": ["tests.acting.mixed:Mixed"]}, "network": {"torso": "mlp"}})
+    environment = Mixed()
+    observation, _ = environment.reset(seed=1)
+    policy = herd.load_policy(run, greedy=True)
+    for _ in range(3):
+        observation = environment.step(policy.act(observation))[0]  # it refuses anything else
+    batch = gymnasium.vector.SyncVectorEnv([Mixed] * 2)
+    actions = herd.load_policy(run, num_environments=2).act(batch.reset(seed=1)[0])
+    assert batch.action_space.contains(actions)
+    batch.close()

@@ -155,3 +155,27 @@ def test_missing_extras_and_unwritable_files_are_named(
     monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "onnxscript" else real(name))
     assert main(["export", str(run), "--format", "onnx"]) == 2
     assert capsys.readouterr().err == "herd: needs onnxscript: pip install 'herd-rl[export]'\n"
+
+
+@pytest.mark.parametrize("kind", ["torch", "onnx"])
+@pytest.mark.parametrize(
+    ("task", "name", "num_parameters", "num_masks"),
+    [
+        ("herd.components.suites.gymnasium.examples:Dials", "logits", 9, 9),
+        ("Pendulum-v1", "means_and_log_deviations", 2, 0),
+        ("tests.acting.mixed:Mixed", "parameters", 3 + 4, 0),
+    ],
+)
+def test_policies_over_every_kind_of_action_can_be_exported(
+    make_run: RunMaker, task: str, name: str, num_parameters: int, num_masks: int, kind: formats.Format
+) -> None:
+    network = {"torso": "mlp", "core": {"kind": "lstm", "size": 8}, "last_action_and_reward": True}
+    run = make_run({"env": {"suite": "gymnasium", "tasks": [task]}, "network": network})
+    assert main(["export", str(run), "--format", kind, "--steps", "25", "--environments", "2", "--output", str(run / "mine")]) == 0
+    description = json.loads((run / "mine.json").read_text())
+    assert description["outputs"][0]["name"] == name
+    assert description["outputs"][0]["shape"] == ["environments", num_parameters]
+    assert [port["shape"][1] for port in description["inputs"] if port["name"] == "action_masks"] == ([num_masks] if num_masks else [])
+    assert description["parity"]["other_actions"] == 0
+    assert max(description["parity"]["differences"].values()) < 1e-4
+    assert 1e-3 < min(description["parity"]["largest"].values()) <= max(description["parity"]["largest"].values()) < 1e3

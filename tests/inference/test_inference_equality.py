@@ -12,6 +12,7 @@ from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.agent import Agent, agent_of
+from herd.algorithms.distributions import FORBIDDEN
 from herd.components.suites import environment_spec
 from herd.components.suites.api import Observation, Transition
 from herd.config.run import RunSettings
@@ -32,6 +33,14 @@ CASES: dict[str, dict[str, Any]] = {
         "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True, "language": True},
     },
     "one plane": {"env": {**CATCH, "frame_stack": 1}, "network": {"torso": "mlp"}},
+    "several integers, masked, recurrent": {
+        "env": {"suite": "gymnasium", "tasks": ["herd.components.suites.gymnasium.examples:Dials"]},
+        "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
+    },
+    "integers and continuous": {
+        "env": {"suite": "gymnasium", "tasks": ["tests.acting.mixed:Mixed"]},
+        "network": {"torso": "mlp", "last_action_and_reward": True},
+    },
 }
 
 
@@ -61,21 +70,26 @@ class Games:
 
     def observe(self, actions: np.ndarray | None = None) -> Transition:
         count, channels = len(self._numbers), self.spec.frame_shape[2]
-        drawn = [
-            np.random.default_rng([number, self._row, 0 if actions is None else int(actions[e])]) for e, number in enumerate(self._numbers)
-        ]
+        acted = [[0] if actions is None else actions[e].reshape(-1).view(np.uint32).tolist() for e in range(count)]
+        drawn = [np.random.default_rng([number, self._row, *acted[e]]) for e, number in enumerate(self._numbers)]
         # Games end after 3 to 9 rows, at different rows in each environment.
         reset = np.array([self._row == 0 or (self._row + number) % (3 + number) == 0 for number in self._numbers])
         self._stack = np.concatenate([self._stack[:, channels:], np.zeros_like(self._stack[:, :channels])], axis=1)
         self._stack[reset] = 0
         for environment, random in enumerate(drawn):
-            self._stack[environment, -channels:] = random.integers(0, 256, self._stack[environment, -channels:].shape)
+            if channels:
+                self._stack[environment, -channels:] = random.integers(0, 256, self._stack[environment, -channels:].shape)
         length = self.spec.instruction_length
         words = np.stack([random.integers(1, 1000, length) for random in drawn]) if length else None
         lost_life = np.array([(self._row + number) % 4 == 1 for number in self._numbers])
         rewards = np.array([random.normal() * 3 for random in drawn], np.float32)
         self._row += 1
-        observation = Observation(self._stack, reset, words)
+        size, choices = self.spec.vector_size, self.spec.actions.num_choices
+        vectors = np.stack([random.normal(size=size).astype(np.float32) for random in drawn]) if size else None
+        masks = None
+        if self.spec.actions.mask_size:  # one value of each number is forbidden
+            masks = np.stack([np.concatenate([np.arange(n) != random.integers(n) for n in choices]) for random in drawn])
+        observation = Observation(self._stack, reset, words, vectors, masks)
         return Transition(observation, rewards, lost_life & ~reset, np.zeros(count, np.bool_), np.ones(count, np.bool_), ())
 
 
@@ -84,6 +98,7 @@ class Both:
 
     def __init__(self, settings: RunSettings, agent: Agent, remote: Any, numbers: range, *, tolerance: float = 1e-6) -> None:
         self._tolerance = tolerance
+        self.distribution = agent.distribution
         self.local = LocalPolicy(agent, seed=1, precision=torch.float32)
         self.remote = remote
         self._games = Games(settings, numbers)
@@ -110,6 +125,10 @@ class Both:
         )
         np.testing.assert_allclose(said.core_state, expected.core_state, rtol=0, atol=self._tolerance)
         assert np.ptp(expected.behaviour_parameters, axis=0).max() > 1e-2  # environments differ
+        if self._observation.action_masks is not None:
+            masks = torch.from_numpy(self._observation.action_masks)
+            allowed = self.distribution.at(torch.from_numpy(expected.behaviour_parameters), mask=masks)
+            assert allowed.log_prob(torch.from_numpy(said.actions)).min() > 0.1 * FORBIDDEN
         transition = self._games.observe(said.actions)
         self.far.advance(said, transition)
         # Kernels round by the size of the batch. Both go on from one state, so that this does not add up over the rows.

@@ -253,6 +253,9 @@ def test_each_service_uses_the_key_of_its_own_name_if_it_exists(tmp_path: Path) 
         "actor-0": "default",
         "actor-1": "default",
     }
+    (tmp_path / "client-learner-agent-1.secret").touch()
+    clients = {name: parsed(plan).security.curve_client for name, plan in planned(*words, "--agents", "2").items()}
+    assert [clients[name] for name in ("learner-0", "learner-1")] == ["learner", "learner-agent-1"]
     named = planned(*words, "--security.curve_client", "mine")
     assert all("--security.curve_client" not in plan.command(FIRST) for plan in named.values())
 

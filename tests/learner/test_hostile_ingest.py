@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections import Counter
 from typing import Any
 
 import pytest
+from herd_learner.intake import ingest as ingest_module
 from herd_learner.intake import ledger as ledger_module
 from herd_learner.intake.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply
 from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, frames_by_task
@@ -102,6 +104,48 @@ def test_messages_without_arrays_may_not_carry_payload_frames(learner: Learner) 
         with pytest.raises(MalformedMessage, match="payload frames"):
             learner.receive([*encode(message), b"surplus"])
     assert learner.state() == before
+
+
+def _fail_once(monkeypatch: pytest.MonkeyPatch, target: object, name: str) -> None:
+    """Let the next call of ``target.name`` fail, as an error of this program would."""
+    call, failures = getattr(target, name), [ZeroDivisionError("planted")]
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return call(*arguments, **named)
+
+    monkeypatch.setattr(target, name, failing)
+
+
+@pytest.mark.parametrize("step", ["receive_arrays", "inverse_temperatures_of", "frames_by_task"])
+def test_an_error_of_this_program_drops_one_message_of_unrolls(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch, log: io.StringIO, step: str
+) -> None:
+    _fail_once(monkeypatch, ingest_module, step)
+    episodes = (_episode(),)
+    (reply,) = learner.receive(unrolls_message(1, generated=8, episodes=episodes))
+    assert isinstance(reply.message, Rejected)
+    assert "see the error in the learner's log" in reply.message.reason
+    assert "planted" in log.getvalue()
+    assert (len(learner.queue), learner.credit.held, learner.ledger.snapshot().total.dropped) == (0, 0, {MALFORMED: 8})
+    # The next one is learned from, with its game.
+    learner.grant(4)
+    (reply,) = learner.receive(unrolls_message(2, generated=16, episodes=episodes))
+    assert isinstance(reply.message, Ack)
+    assert (len(learner.queue), learner.episodes) == (1, list(episodes))
+
+
+def test_an_error_of_this_program_refuses_any_other_message(learner: Learner, monkeypatch: pytest.MonkeyPatch, log: io.StringIO) -> None:
+    before = learner.state()
+    _fail_once(monkeypatch, learner.credit, "place_for")
+    (reply,) = learner.hello(OTHER)
+    assert isinstance(reply.message, Refused)
+    assert reply.message.id == hello_of(OTHER).id
+    assert "see the error in the learner's log" in reply.message.reason
+    assert (learner.refused, learner.state()) == (Counter({"other": 1}), before)
+    assert "planted" in log.getvalue()
+    assert isinstance(learner.hello(OTHER)[0].message, Welcome)
 
 
 # -- growing tables

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, keep_lineage, open_lineage
 
+from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 from tests.failing_disks import no_space_beyond, read_only
 
 NOW = 1_790_000_000.25
@@ -65,6 +66,15 @@ def test_a_read_only_disk_also_gives_a_lineage_from_the_clock(tmp_path: Path) ->
     assert open_lineage(tmp_path) == 2
 
 
+def test_no_lineage_is_opened_that_parameter_servers_would_refuse(tmp_path: Path) -> None:
+    """They would refuse every version of it, so that the actors would wait forever."""
+    (tmp_path / LINEAGE_FILE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE}))
+    with pytest.raises(LineageError, match=r"lineage\.json: .*; remove it"):
+        open_lineage(tmp_path)
+    (tmp_path / LINEAGE_FILE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE - 1}))
+    assert open_lineage(tmp_path) == MAX_FIRST_LINEAGE
+
+
 def test_keep_lineage_writes_the_lineage_once_there_is_space(tmp_path: Path) -> None:
     open_lineage(tmp_path)
     with no_space_beyond(0):
@@ -78,7 +88,7 @@ def test_keep_lineage_writes_the_lineage_once_there_is_space(tmp_path: Path) -> 
     assert open_lineage(tmp_path) == lineage + 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lineage": "many"}', '{"lineage": null}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lineage": "many"}', '{"lineage": null}', '{"lineage": true}'])
 def test_a_damaged_lineage_file_is_an_error_until_rewritten(tmp_path: Path, text: str) -> None:
     (tmp_path / LINEAGE_FILE).write_text(text)
     with pytest.raises(LineageError, match=LINEAGE_FILE):

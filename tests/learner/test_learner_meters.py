@@ -154,4 +154,4 @@ def test_speed_is_measured_from_the_first_update(telemetry: Telemetry, meters: M
             meters.consumed(SimpleNamespace(num_frames=10, task_id=0), 0)  # type: ignore[arg-type]
         meters.updated(1e-3)
         speeds.append(meters.frames_per_second())
-    assert speeds == [0.0, 0.0, 80.0, 80.0, 80.0]
+    assert speeds == [None, None, None, 80.0, 80.0]

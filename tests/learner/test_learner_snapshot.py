@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
 from herd.run.checkpoints import CheckpointError
+from herd.run.paths import checkpoint_folders
 from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint
 from herd.training.batch import BatchBuffer
@@ -281,3 +283,15 @@ def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.
 
 def test_load_newest_returns_none_without_checkpoints(tmp_path: Path) -> None:
     assert checkpoints.load_newest(tmp_path, _origin(_settings(MLP))) is None
+
+
+@pytest.mark.parametrize("poison", [math.inf, math.nan])
+def test_what_is_not_finite_is_never_written(tmp_path: Path, poison: float) -> None:
+    settings = _settings(MLP)
+    trainer = _trainer(settings)
+    kept = _save(tmp_path, trainer, settings)
+    with torch.no_grad():
+        trainer.agent.value_head.weight[0, 0] = poison
+    with pytest.raises(CheckpointError, match=r"not written: value_head\.weight of model contains numbers that are not finite"):
+        _save(tmp_path, trainer, settings, learner_updates=9)
+    assert checkpoint_folders(tmp_path) == [kept]

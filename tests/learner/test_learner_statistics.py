@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from herd_learner.intake.ledger import MALFORMED, Ledger, LedgerSnapshot
-from herd_learner.record.statistics import RunStatistics
+from herd_learner.record.statistics import MIN_WINDOW_UNROLLS, MIN_WINDOW_UPDATES, RunStatistics
 
 from herd.components.suites.scores import ReferenceScores
 from herd.contract.actions import discrete
@@ -24,8 +24,8 @@ def _update(gradient_norm: float = 7.0, **changes: float) -> UpdateStatistics:
     return UpdateStatistics({name: Measured(value) for name, value in numbers.items()}, gradient_norm, is_finite=True)
 
 
-def _point(statistics: RunStatistics, session_seconds: float = 2.0) -> dict[str, Any]:
-    return statistics.point(session_seconds=session_seconds, frames_per_second=123.456, learning_rate=6e-4)
+def _point(statistics: RunStatistics, session_seconds: float = 2.0, *, is_last: bool = False) -> dict[str, Any]:
+    return statistics.point(session_seconds=session_seconds, frames_per_second=123.456, learning_rate=6e-4, is_last=is_last)
 
 
 def _recorded() -> RunStatistics:
@@ -44,7 +44,7 @@ def test_averages_are_none_before_the_first_game_and_update() -> None:
     point = _point(RunStatistics(SPEC))
     assert point["episode_return_mean_100"] is None
     assert point["gradient_norm"] is None
-    assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (0.0, 0.0, 0)
+    assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (None, None, 0)
     assert point["tasks"]["pong"] == {"env_frames": 0, "episodes": 0, "episode_return_mean_100": None, "episode_return_sum": 0.0}
 
 
@@ -61,9 +61,9 @@ def test_a_point_holds_further_values_of_each_task() -> None:
     assert (point["tasks"]["breakout"]["value_scale"], point["tasks"]["breakout"]["value_shift"]) == (None, -3.0)
 
 
-def test_a_point_holds_totals_and_means_since_the_last_point() -> None:
+def test_a_point_holds_totals_and_means() -> None:
     statistics = _recorded()
-    point = _point(statistics)
+    point = _point(statistics, is_last=True)
     assert json.loads(json.dumps(point)) == point
     assert {name: value for name, value in point.items() if name not in {"tasks", "policy_lag_mean", "episode_return_mean_100"}} == {
         "task_frames_spread": (160 - 40) / 100,
@@ -80,6 +80,7 @@ def test_a_point_holds_totals_and_means_since_the_last_point() -> None:
         "entropy": 4.0,
         "gradient_norm": 7.0,
         "clipped_share": 0.0,
+        "updates_skipped": 0,
         "health": None,
     }
     assert point["policy_lag_mean"] == pytest.approx(3.0)
@@ -89,8 +90,7 @@ def test_a_point_holds_totals_and_means_since_the_last_point() -> None:
         "breakout": {"env_frames": 40, "episodes": 1, "episode_return_mean_100": 5.0, "episode_return_sum": 5.0},
     }
     statistics.record_consumed(1, 40, 3)
-    point = _point(statistics)
-    assert (point["policy_lag_mean"], point["policy_lag_max"], point["env_frames"]) == (3.0, 3.0, 240)
+    assert _point(statistics)["env_frames"] == 240
 
 
 def test_the_report_compares_the_first_games_with_the_last() -> None:
@@ -111,12 +111,50 @@ def test_the_report_compares_the_first_games_with_the_last() -> None:
     assert progress(resumed) == {"games": 100, "mean_first": 50.5, "mean_last": 250.5, "random": -20.7}
 
 
+def test_the_lag_of_a_point_is_that_of_many_unrolls() -> None:
+    """The first unrolls were made while nothing was learned, and the last window of a run may hold a few unrolls or none."""
+    statistics = RunStatistics(SPEC)
+
+    def lag(num_unrolls: int, updates: int, *, is_last: bool = False) -> tuple[float | None, float | None]:
+        for _ in range(num_unrolls):
+            statistics.record_consumed(0, 80, updates)
+        point = statistics.point(session_seconds=1.0, frames_per_second=None, learning_rate=1.0, is_last=is_last)
+        return point["policy_lag_mean"], point["policy_lag_max"]
+
+    assert lag(8, 0) == (None, None)
+    assert lag(MIN_WINDOW_UNROLLS - 8, 2) == (pytest.approx(2 * (1 - 8 / MIN_WINDOW_UNROLLS)), 2)
+    assert lag(MIN_WINDOW_UNROLLS, 3) == (3, 3)
+    assert lag(20, 9) == (3, 3)
+    assert lag(0, 0, is_last=True) == (pytest.approx((3 * MIN_WINDOW_UNROLLS + 20 * 9) / (MIN_WINDOW_UNROLLS + 20)), 9)
+
+
+def test_a_short_run_has_the_lag_of_all_its_unrolls() -> None:
+    statistics = _recorded()
+    assert _point(statistics)["policy_lag_mean"] is None
+    statistics.record_consumed(0, 80, 3)
+    last = statistics.point(session_seconds=2.0, frames_per_second=1.0, learning_rate=1.0, is_last=True)
+    assert (last["policy_lag_mean"], last["policy_lag_max"]) == (3.0, 6)
+    report = RunStatistics(SPEC).report(Ledger().snapshot(), session_seconds=1.0, training_seconds=0.0)
+    assert report["policy_lag"] == {"mean": None, "max": None}
+
+
+def test_points_count_skipped_updates_and_the_newest_ones_in_a_row() -> None:
+    statistics = RunStatistics(SPEC)
+    counts = []
+    for skipped in (3, 0, 2):
+        for _ in range(skipped):
+            statistics.record_update(replace(_update(), is_finite=False))
+        counts.append((_point(statistics)["updates_skipped"], statistics.num_skipped_in_a_row))
+    assert counts == [(3, 3), (0, 3), (2, 5)]
+    statistics.record_update(_update())
+    assert statistics.num_skipped_in_a_row == 0
+
+
 def test_points_hold_the_newest_health_and_the_clipped_share() -> None:
     statistics = RunStatistics(SPEC)
     health = Health(0.01, 0.8, None, (LayerUnits("filters", 16, 7, 2),))
-    for is_clipped in (True, False, True, True):
+    for is_clipped in (True, False, True, True, False) * (MIN_WINDOW_UPDATES // 5):
         statistics.record_update(replace(_update(), is_clipped=is_clipped, health=health))
-    statistics.record_update(_update())
     point = _point(statistics)
     assert json.loads(json.dumps(point)) == point
     assert point["clipped_share"] == pytest.approx(3 / 5)
@@ -126,7 +164,8 @@ def test_points_hold_the_newest_health_and_the_clipped_share() -> None:
         "explained_variance": None,
         "layers": [{"kind": "filters", "total": 16, "dead": 7, "always_on": 2}],
     }
-    statistics.record_update(_update())
+    for _ in range(MIN_WINDOW_UPDATES):
+        statistics.record_update(_update())
     after = _point(statistics)
     assert (after["clipped_share"], after["health"]) == (0.0, point["health"])
     statistics.record_update(_update())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import torch
 from herd_learner import loop as learner
 from herd_learner.group import collectives as group
 from herd_learner.group import rendezvous
-from herd_learner.group.rendezvous import Membership, Place, join, place_of
+from herd_learner.group.rendezvous import Membership, Place, join, place_of, shared_settings
 from pydantic import ValidationError
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
@@ -56,15 +58,45 @@ def test_the_first_shard_retries_with_the_store_it_serves(monkeypatch: pytest.Mo
     (port,) = free_ports(1)
     attempts = iter(range(10))
     place = place_of(2, {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": host, "MASTER_PORT": str(port)})
-    membership = join(replace(place, size=1), lambda: next(attempts, None) is not None, {})
+    membership = join(replace(place, size=1), lambda: next(attempts, None) is not None, {}, {})
     assert membership.place.port == port
     assert not failures
+
+
+def test_a_shard_with_other_settings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such shards would form a group, and train apart."""
+    store = HashStore()
+    monkeypatch.setattr(rendezvous, "_connect", lambda _place, **_: store)
+    first, second = (Place(rank, 2, "h", 1) for rank in range(2))
+    settings = shared_settings(RunSettings.model_validate(CATCH))
+    with ThreadPoolExecutor(1) as threads:
+        deadline = time.monotonic() + 30.0
+        joining = threads.submit(join, first, lambda: time.monotonic() < deadline, settings, {})
+        for key, theirs, told in (
+            ("optimizer.learning_rate", 0.25, "optimizer.learning_rate is 0.25, but 0.0006 at shard 0"),
+            ("loss.entropy_cost", None, r"loss\.entropy_cost is not set, but 0\.01 at shard 0"),
+            ("loss.q_cost", 10.0, r"loss\.q_cost is 10\.0, but not set at shard 0"),
+        ):
+            others = {**settings, key: theirs} if theirs is not None else {name: settings[name] for name in settings if name != key}
+            with pytest.raises(BadInputError, match=f"{told}: start all shards with the same settings"):
+                join(second, lambda: time.monotonic() < deadline, others, {})
+        joined = join(second, lambda: time.monotonic() < deadline, settings, {})
+        assert joining.result().generation == joined.generation
+
+
+def test_settings_of_one_process_may_differ_between_shards() -> None:
+    ours = RunSettings.model_validate(CATCH)
+    theirs = RunSettings.model_validate(
+        {**CATCH, "run_dir": "elsewhere", "resume": True, "learner": {"device": "cpu", "threads": 3}, "logging": {"wandb_project": "other"}}
+    )
+    assert shared_settings(ours) == shared_settings(theirs)
+    assert shared_settings(ours) != shared_settings(RunSettings.model_validate({**CATCH, "learner": {"batch_size": 48}}))
 
 
 def test_join_waits_until_the_port_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = Attempts(3)
     monkeypatch.setattr(rendezvous, "_connect", attempts)
-    join(Place(0, 1, "127.0.0.1", 1), lambda: True, {})
+    join(Place(0, 1, "127.0.0.1", 1), lambda: True, {}, {})
     assert attempts.count == 4
 
 
@@ -72,7 +104,7 @@ def test_a_port_that_stays_in_use_is_bad_input(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(rendezvous, "_connect", Attempts(10**9))
     monkeypatch.setattr(rendezvous, "LISTEN_SECONDS", 0.05)
     with pytest.raises(BadInputError, match="MASTER_PORT 17 is in use"):
-        join(Place(0, 1, "127.0.0.1", 17), lambda: True, {})
+        join(Place(0, 1, "127.0.0.1", 17), lambda: True, {}, {})
 
 
 @pytest.mark.parametrize("count", ["0", "3"])
@@ -90,7 +122,7 @@ def test_the_restart_count_does_not_change_the_meeting_key(monkeypatch: pytest.M
     place = place_of(2, variables)
     looks = iter(range(3))
     with pytest.raises(rendezvous.NotGatheredError):
-        join(place, lambda: next(looks, None) is not None, variables)
+        join(place, lambda: next(looks, None) is not None, {}, variables)
     assert store.check(["run/generation"])
 
 
@@ -107,7 +139,7 @@ def test_a_connection_lost_before_the_group_starts_ends_the_process(monkeypatch:
     monkeypatch.setattr(group, "connect_again", gone)
     monkeypatch.setattr(group, "end_process", end)
     with pytest.raises(SystemExit, match="Connection reset by peer"):
-        group.join_group(2, device=torch.device("cpu"), timeout_seconds=1.0, go_on=lambda: True)
+        group.join_group(2, device=torch.device("cpu"), settings={}, timeout_seconds=1.0, go_on=lambda: True)
 
 
 def test_an_error_while_creating_the_learner_checks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,12 +155,10 @@ class Tree:
         self._clients.callback(self.nodes[-1].close)
         return self.nodes[-1]
 
-    def chain(self, length: int, *, agents: int = 1) -> list[Node]:
-        """A root followed by a chain of replicas."""
-        nodes = [self.node(agents=agents)]
-        while len(nodes) < length:
-            nodes.append(self.node(nodes[-1], agents=agents))
-        return nodes
+    def servers(self, num_replicas: int, *, agents: int = 1) -> list[Node]:
+        """A root and its replicas."""
+        root = self.node(agents=agents)
+        return [root, *(self.node(root, agents=agents) for _ in range(num_replicas))]
 
     def kill(self, node: Node) -> None:
         self.nodes.remove(node)

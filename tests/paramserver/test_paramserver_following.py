@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.following import Following
+from herd_paramserver.replica import Following
 from herd_paramserver.store import InvalidSliceError, Version, WeightsStore
 
 from herd.protocols.weights.client import WeightsFrame
@@ -37,35 +37,27 @@ def test_only_newer_versions_are_taken_from_the_parent(following: Following, sto
     assert following.take(frame(2, 401), now=103.0) == Version(2, 401)
 
 
-def test_an_empty_parent_does_not_clear_the_weights(following: Following) -> None:
-    following.take(frame(1, 5), now=101.0)
-    following.not_modified(None, now=104.0)
-    assert following.version == Version(1, 5)
-    ready, text = following.readiness(105.5)
-    assert ready
-    assert text == "serves version (1, 5), received 4.5 s ago; the parent tcp://root:7200 answered 1.5 s ago and has no weights"
-
-
 def test_oversized_weights_are_refused(following: Following) -> None:
     with pytest.raises(InvalidSliceError):
         following.take(frame(1, 5, bytes(101)), now=101.0)
     assert following.version is None
 
 
-def test_silence_is_measured_from_the_last_answer(following: Following) -> None:
-    assert following.silent_seconds(103.0) == 3.0
+def test_readiness_says_what_is_served_and_what_the_parent_answers(following: Following) -> None:
+    parent = "the parent tcp://root:7200"
+    assert following.readiness(103.0) == (False, f"no weights yet; {parent} has not answered for 3.0 s")
+    assert following.silent_seconds(103.0) == 3.0  # since the start
     following.not_modified(None, now=104.0)
-    assert following.silent_seconds(104.5) == 0.5
-    following.refused("another run", now=110.0)
-    assert following.silent_seconds(110.0) == 0.0
-
-
-def test_without_weights_a_replica_is_not_ready_and_says_why(following: Following) -> None:
-    assert following.readiness(103.0) == (False, "no weights yet; the parent tcp://root:7200 has not answered for 3.0 s")
-    following.not_modified(None, now=104.0)
-    assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 answered 0.0 s ago and has no weights")
-    following.refused("another run", now=104.0)
-    assert following.readiness(104.0) == (False, "no weights yet; the parent tcp://root:7200 refuses this replica: another run")
+    assert following.readiness(104.5) == (False, f"no weights yet; {parent} answered 0.5 s ago and has no weights")
+    following.refused("another run", now=106.0)
+    assert following.readiness(106.0) == (False, f"no weights yet; {parent} refuses this replica: another run")
+    assert following.silent_seconds(106.0) == 0.0
+    following.take(frame(1, 5), now=107.0)
+    following.not_modified(None, now=110.0)  # an empty parent does not clear the weights
+    assert following.readiness(111.5) == (
+        True,
+        f"serves version (1, 5), received 4.5 s ago; {parent} answered 1.5 s ago and has no weights",
+    )
 
 
 def test_with_weights_a_replica_is_ready_whatever_the_parent_answers(following: Following) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from herd_paramserver.leases import NoIndexFreeError, PlaceLeases
-from herd_paramserver.liveness import SILENCE_SECONDS, Liveness
+from herd_paramserver.leases import SILENCE_SECONDS, Liveness, NoIndexFreeError, PlaceLeases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

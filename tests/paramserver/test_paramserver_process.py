@@ -65,12 +65,6 @@ def test_published_weights_reach_all_clients(server: Server, connect: Connect) -
     assert 0 <= samples["herd_weights_age_seconds", ()] < ANSWER_SECONDS
 
 
-def test_the_process_writes_its_pid_and_metrics_port(server: Server) -> None:
-    path = server.settings.directory / "processes" / "paramserver-0.json"
-    assert f'"pid": {server.process.pid}' in path.read_text()
-    assert f'"metrics_port": {server.metrics_port}' in path.read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [

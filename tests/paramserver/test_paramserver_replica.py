@@ -3,12 +3,9 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
-from herd_paramserver.relay import RelayTable
+from herd_paramserver.leases import Liveness, PlaceLeases
 from herd_paramserver.replica import ReplicaHandler
-from herd_paramserver.requests import Answer
-from herd_paramserver.root import RootHandler
+from herd_paramserver.requests import Answer, RootHandler
 from herd_paramserver.store import Version, WeightsStore
 from herd_paramserver.store import Weights as HeldWeights
 
@@ -36,8 +33,7 @@ PARENT = "tcp://parent:7200"
 class Replica:
     def __init__(self) -> None:
         self.store: WeightsStore[memoryview] = WeightsStore()
-        self.relay = RelayTable()
-        self.handler = ReplicaHandler(stores=(self.store,), relay=self.relay, upstream=PARENT)
+        self.handler = ReplicaHandler(stores=(self.store,), upstream=PARENT, max_relayed=2)
 
     def ask(self, message: Message, *payloads: bytes, peer: Peer = CLIENT, now: float = 0.0) -> Answer:
         return ask_handler(self.handler, message, *payloads, peer=peer, now=now)
@@ -107,49 +103,28 @@ def test_lease_requests_are_relayed_to_the_parent_and_answered() -> None:
     assert back(IndexLeased(id=ids[0], place=(0, 5), lease_seconds=9.0)) is None  # this request was answered already
     assert back(Refused(reason="to nobody in particular")) is None
     assert back(Ack(sequence=1, granted_unrolls=1)) is None
-    assert len(replica.relay) == 0
+
+
+def test_of_too_many_relayed_requests_the_oldest_is_forgotten() -> None:
+    replica = Replica()
+    asked = [replica.ask(lease(holder, 1)).to_parent for holder in "abc"]
+    answers = [replica.handler.answer_of_parent(Refused(id=message.id, reason="full")) for message in asked if message is not None]
+    assert [answer is not None for answer in answers] == [False, True, True]
 
 
 def test_a_release_is_relayed_unchanged() -> None:
-    replica = Replica()
     release = ReleaseIndex(run=RUN, client="h")
-    assert replica.ask(release) == Answer(to_parent=release)
+    assert Replica().ask(release) == Answer(to_parent=release)
 
 
-def test_a_ring_of_replicas_is_detected_and_refused() -> None:
-    """Three replicas, each the parent of the next: every message is passed on until it returns to the first one."""
-    ring = [Replica() for _ in range(3)]
-    message: Message = lease()
-    peer = Peer(b"client")
-    passed = 0
-    while (action := ring[passed % 3].ask(message, peer=peer, now=0.01 * passed)).to_parent is not None:
-        message, peer, passed = action.to_parent, Peer(b"relay %d" % passed), passed + 1
-        assert passed < 10
-    assert passed == 3
-    refused = action.message
-    assert refused is not None
-    for replica, asker in ((ring[2], b"relay 1"), (ring[1], b"relay 0"), (ring[0], b"client")):
-        returned = replica.handler.answer_of_parent(refused)
-        assert returned is not None
-        assert returned[0] == Peer(asker)
-        refused = returned[1]
-    assert isinstance(refused, Refused)
-    assert refused.id == 7
-    assert "ring" in refused.reason
-
-    release = ReleaseIndex(run=RUN, client="other")
-    for number, asker in enumerate([b"client", b"relay 0", b"relay 1"]):
-        assert ring[number].ask(release, peer=Peer(asker), now=1.0) == Answer(to_parent=release)
-    assert ring[0].ask(release, peer=Peer(b"relay 2"), now=1.1) == Answer()
-
-
-def test_relayed_requests_expire() -> None:
+def test_a_replica_has_no_replicas_and_so_no_ring() -> None:
+    """Whether it is another replica or itself: nothing is served or relayed, and the reason says which address is right."""
     replica = Replica()
-    replica.ask(lease(), now=0.0)
-    replica.handler.tick(29.0)
-    assert len(replica.relay) == 1
-    replica.handler.tick(30.0)
-    assert len(replica.relay) == 0
+    for message in (lease(), ReleaseIndex(run=RUN, client="h"), GetWeights(id=3, run=RUN, agent=0, contract=CONTRACT, have=None)):
+        answer = replica.ask(message, peer=Peer(b"replica/0123"))
+        assert answer.to_parent is None
+        assert isinstance(answer.message, Refused)
+        assert f"itself a replica, of {PARENT}: give --paramserver the address of the root" in answer.message.reason
 
 
 @pytest.mark.parametrize("message", [Ack(sequence=1, granted_unrolls=1), IndexLeased(id=1, place=(0, 1), lease_seconds=1.0)])

@@ -6,7 +6,6 @@ import pytest
 from herd_paramserver.store import (
     COUNTED_LINEAGES,
     LINEAGE_LEAD,
-    MAX_FIRST_LINEAGE,
     UPDATES_LEAD,
     InvalidSliceError,
     Outcome,
@@ -17,6 +16,8 @@ from herd_paramserver.store import (
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 
 
 def _payload(version: Version, index: int) -> bytes:

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from herd_paramserver import relay
 
 from herd.protocols.weights.client import PAUSE_SECONDS
-from herd.protocols.weights.messages import WEIGHTS, GetWeights, IndexLeased, NotModified, ReleaseIndex, Weights
+from herd.protocols.weights.messages import WEIGHTS, GetWeights, IndexLeased, LeaseIndex, NotModified, ReleaseIndex, Weights
 from herd.rpc.codec import encode, payload_digest
 from herd.rpc.envelope import Refused
-from herd.service.startup import BadInputError
 from herd.transport import Peer
 from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
 
@@ -34,12 +32,17 @@ def have_asked_again(nodes: list[Node], heard: list[float]) -> bool:
     return all(node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes, heard, strict=True))
 
 
+def refuses_replicas(node: Node) -> bool:
+    """Whether the parent of ``node`` has answered that it is a replica."""
+    return "is itself a replica" in node.readiness
+
+
 def all_serve(nodes: list[Node], version: tuple[int, int]) -> bool:
     return all(node.version == version for node in nodes)
 
 
-def test_weights_reach_the_leaf_of_a_deep_tree_unchanged(tree: Tree) -> None:
-    nodes = tree.chain(4)
+def test_weights_reach_every_replica_unchanged(tree: Tree) -> None:
+    nodes = tree.servers(2)
     publisher = tree.publisher(nodes[0])
     for updates in (1, 2, 7):
         payload = secrets.token_bytes(200_000)
@@ -56,14 +59,14 @@ def test_weights_reach_the_leaf_of_a_deep_tree_unchanged(tree: Tree) -> None:
         assert node.metric("herd_paramserver_weights_bytes") == 200_000
         assert node.readiness.startswith("ok")
     # All clients get the memory that came from the parent.
-    held = nodes[3].server._stores[0].visible
-    again = nodes[3].server._stores[0].newer_than(None)
+    held = nodes[2].server._stores[0].visible
+    again = nodes[2].server._stores[0].newer_than(None)
     assert held is again
-    assert nodes[3].metric(UPSTREAM_ANSWERS % "weights") == 3
+    assert nodes[2].metric(UPSTREAM_ANSWERS % "weights") == 3
 
 
 def test_requests_to_the_parent_do_not_grow_with_the_clients(tree: Tree) -> None:
-    root, replica = tree.chain(2)
+    root, replica = tree.servers(1)
     tree.publish(tree.publisher(root), 1, 1, b"weights")
     tree.until(lambda: replica.version == (1, 1), "the version")
     began, asked = time.monotonic(), root.metric(REQUESTS % "get_weights")
@@ -76,7 +79,7 @@ def test_requests_to_the_parent_do_not_grow_with_the_clients(tree: Tree) -> None
 
 
 def test_a_version_is_never_visible_in_part(tree: Tree) -> None:
-    nodes = tree.chain(3)
+    nodes = tree.servers(2)
     first, second = tree.publisher(nodes[0]), tree.publisher(nodes[0])
     halves = {updates: [secrets.token_bytes(1000) for _ in range(2)] for updates in (1, 2)}
     for updates in (1, 2):
@@ -99,57 +102,43 @@ def test_a_version_is_never_visible_in_part(tree: Tree) -> None:
 
 
 def test_replicas_keep_their_weights_while_the_parent_is_replaced(tree: Tree) -> None:
-    root, middle, leaf = tree.chain(3)
+    root, first, second = tree.servers(2)
     publisher = tree.publisher(root)
     tree.publish(publisher, 1, 500, b"old")
-    tree.until(lambda: all_serve([root, middle, leaf], (1, 500)), "the version everywhere")
+    tree.until(lambda: all_serve([root, first, second], (1, 500)), "the version everywhere")
     tree.kill(root)
-    tree.until(lambda: re.search(r"answered [1-9]\d*\.\d s ago", middle.readiness) is not None, "the age of the last answer")
-    assert middle.readiness.startswith("ok: serves version (1, 500), received ")
-    assert middle.metric("herd_paramserver_upstream_silence_seconds") > 0.9
-    assert middle.metric("herd_weights_age_seconds") > 0.9
-    assert tree.asker(middle).get()[1] == b"old"
+    tree.until(lambda: re.search(r"answered [1-9]\d*\.\d s ago", first.readiness) is not None, "the age of the last answer")
+    assert first.readiness.startswith("ok: serves version (1, 500), received ")
+    assert first.metric("herd_paramserver_upstream_silence_seconds") > 0.9
+    assert first.metric("herd_weights_age_seconds") > 0.9
+    assert tree.asker(first).get()[1] == b"old"
 
     root = tree.node(port=root.port)
-    tree.until(lambda: middle.readiness.endswith("and has no weights\n"), "the empty root's answer")
-    for node in (middle, leaf):
+    tree.until(lambda: first.readiness.endswith("and has no weights\n"), "the empty root's answer")
+    for node in (first, second):
         assert tree.asker(node).get()[1] == b"old"
     # The learner republishes its current version, and then a newer one.
     tree.publish(publisher, 1, 501, b"new")
-    tree.until(lambda: all_serve([root, middle, leaf], (1, 501)), "the next version", publisher.poll)
-    assert middle.seen == leaf.seen == [(1, 500), (1, 501)]
+    tree.until(lambda: all_serve([root, first, second], (1, 501)), "the next version", publisher.poll)
+    assert first.seen == second.seen == [(1, 500), (1, 501)]
 
 
 def test_replicas_ignore_older_versions_but_take_a_new_lineage(tree: Tree) -> None:
-    root, middle, leaf = tree.chain(3)
+    root, first, second = tree.servers(2)
     tree.publish(tree.publisher(root), 1, 500, b"trained")
-    tree.until(lambda: all_serve([middle, leaf], (1, 500)), "the version everywhere")
+    tree.until(lambda: all_serve([first, second], (1, 500)), "the version everywhere")
     root = tree.restart(root)
     restored = tree.publisher(root)
     tree.publish(restored, 1, 400, b"older")
-    tree.until(lambda: "with version (1, 400), which is older and is ignored" in middle.readiness, "word of the older version")
+    tree.until(lambda: "with version (1, 400), which is older and is ignored" in first.readiness, "word of the older version")
     assert tree.asker(root).get()[1] == b"older"
-    for node in (middle, leaf):
+    for node in (first, second):
         assert node.version == (1, 500)
         assert tree.asker(node).get()[1] == b"trained"
     tree.publish(restored, 2, 400, b"a new lineage")
-    tree.until(lambda: all_serve([root, middle, leaf], (2, 400)), "the new lineage")
-    assert middle.seen == leaf.seen == [(1, 500), (2, 400)]
-    assert middle.metric("herd_weights_lineage") == 2
-
-
-def test_a_leaf_keeps_its_weights_while_its_parent_restarts(tree: Tree) -> None:
-    root, middle, leaf = tree.chain(3)
-    publisher = tree.publisher(root)
-    tree.publish(publisher, 3, 3, b"weights")
-    tree.until(lambda: all_serve([middle, leaf], (3, 3)), "the version everywhere")
-    middle = tree.restart(middle)
-    assert middle.readiness.startswith("not ready")
-    assert tree.asker(leaf).get()[1] == b"weights"
-    tree.until(lambda: middle.version == (3, 3), "the restarted replica's weights")
-    assert middle.readiness.startswith("ok")
-    tree.publish(publisher, 3, 4, b"next")
-    tree.until(lambda: leaf.version == (3, 4), "the next version")
+    tree.until(lambda: all_serve([root, first, second], (2, 400)), "the new lineage")
+    assert first.seen == second.seen == [(1, 500), (2, 400)]
+    assert first.metric("herd_weights_lineage") == 2
 
 
 def leased(asker: Asker, holder: str, index: int | None = None) -> int:
@@ -159,9 +148,9 @@ def leased(asker: Asker, holder: str, index: int | None = None) -> int:
     return answer.place[1]
 
 
-def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
-    root, middle, leaf = tree.chain(3)
-    below, between, above = (tree.asker(node) for node in (leaf, middle, root))
+def test_indices_are_leased_by_the_root_through_every_replica(tree: Tree) -> None:
+    root, first, second = tree.servers(2)
+    below, between, above = (tree.asker(node) for node in (second, first, root))
     assert leased(below, "a") == 0
     assert leased(between, "b") == 1
     assert leased(above, "c") == 2
@@ -176,66 +165,23 @@ def test_indices_are_leased_by_the_root_through_every_level(tree: Tree) -> None:
 
 def test_each_agents_weights_are_followed_independently(tree: Tree) -> None:
     """R30 and R40 of docs/messaging.md."""
-    nodes = tree.chain(3, agents=2)
-    leaf = nodes[-1]
+    nodes = tree.servers(2, agents=2)
+    second = nodes[-1]
     publishers = [tree.publisher(nodes[0], agent) for agent in range(2)]
     tree.publish(publishers[1], 1, 7, b"second")
-    tree.until(lambda: leaf.versions == [None, (1, 7)], "the weights of agent 1")
-    tree.until(lambda: leaf.readiness.startswith("ok"), "readiness: nobody above has weights of agent 0")
-    assert "agent 0: no weights yet" in leaf.readiness
+    tree.until(lambda: second.versions == [None, (1, 7)], "the weights of agent 1")
+    tree.until(lambda: second.readiness.startswith("ok"), "readiness: nobody above has weights of agent 0")
+    assert "agent 0: no weights yet" in second.readiness
     tree.publish(publishers[0], 3, 2, b"first")
     tree.publish(publishers[1], 2, 0, b"second, resumed")
     tree.until(lambda: all(node.versions == [(3, 2), (2, 0)] for node in nodes), "both agents' versions at every node")
     for agent, payload in enumerate((b"first", b"second, resumed")):
-        assert tree.asker(leaf).get(agent=agent)[1] == payload
-    assert leaf.metric('herd_paramserver_agent_lineage{agent="0"}') == 3
-    assert leaf.metric('herd_paramserver_agent_updates{agent="1"}') == 0
-    assert leaf.metric("herd_paramserver_versions_total") == 3
-    refused, _ = tree.asker(leaf).get(agent=2)
+        assert tree.asker(second).get(agent=agent)[1] == payload
+    assert second.metric('herd_paramserver_agent_lineage{agent="0"}') == 3
+    assert second.metric('herd_paramserver_agent_updates{agent="1"}') == 0
+    assert second.metric("herd_paramserver_versions_total") == 3
+    refused, _ = tree.asker(second).get(agent=2)
     assert isinstance(refused, Refused)
-
-
-def test_actors_below_a_replica_move_when_their_learner_ends(tree: Tree) -> None:
-    """R34 and R38 of docs/messaging.md."""
-    root, leaf = tree.chain(2, agents=2)
-    publisher = tree.publisher(root)
-    tree.publish(publisher, 1, 1, b"weights")
-    client = tree.asker(leaf)
-    places = {}
-    for holder in "abc":
-        answer, _ = client.lease(holder)
-        assert isinstance(answer, IndexLeased)
-        places[holder] = answer.place
-    assert places == {"a": (0, 0), "b": (1, 0), "c": (0, 1)}
-    publisher.end(1)
-    tree.until(lambda: publisher.end_is_noted, "the root's word", publisher.poll)
-    for holder, index in (("a", 1), ("c", 2)):
-        answer, _ = client.lease(holder, places[holder][1])
-        assert isinstance(answer, IndexLeased)
-        assert answer.place == (1, index)
-    assert root.metric(LEASED) == 0
-    assert root.metric('herd_paramserver_agent_leased_indices{agent="1"}') == 3
-    assert root.metric("herd_paramserver_moves_total") == 2
-
-
-def test_leases_survive_a_restart_of_the_replica_between(tree: Tree) -> None:
-    root, middle, leaf = tree.chain(3)
-    client = tree.asker(leaf)
-    assert leased(client, "first") == 0
-    assert leased(client, "second") == 1
-    middle = tree.restart(middle)
-    assert leased(client, "second", 1) == 1
-    assert root.metric(LEASED) == 2
-    assert middle.metric(REQUESTS % "lease_index") >= 1
-
-
-def test_a_restarted_root_returns_indices_through_the_tree(tree: Tree) -> None:
-    root, _, leaf = tree.chain(3)
-    client = tree.asker(leaf)
-    assert [leased(client, holder) for holder in ("first", "second")] == [0, 1]
-    root = tree.restart(root)
-    assert leased(client, "second", 1) == 1
-    assert leased(client, "third") == 0
 
 
 def test_a_parent_of_another_contract_is_reported_in_readiness(tree: Tree) -> None:
@@ -275,33 +221,33 @@ def test_damaged_weights_from_a_parent_are_never_served(tree: Tree) -> None:
     tree.until(lambda: replica.version == (1, 1), "sound weights")
 
 
-def test_a_replica_that_is_its_own_parent_is_an_error(tree: Tree) -> None:
+def test_leases_survive_restarts_of_replica_and_root(tree: Tree) -> None:
+    root, replica = tree.servers(1)
+    tree.publish(tree.publisher(root), 3, 3, b"weights")
+    client = tree.asker(replica)
+    assert [leased(client, holder) for holder in ("first", "second")] == [0, 1]
+    replica = tree.restart(replica)
+    assert replica.readiness.startswith("not ready")
+    assert leased(client, "second", 1) == 1
+    assert root.metric(LEASED) == 2
+    tree.until(lambda: replica.version == (3, 3), "the restarted replica's weights")
+    assert replica.readiness.startswith("ok")
+    tree.restart(root)
+    assert leased(client, "second", 1) == 1
+    assert leased(client, "third") == 0
+
+
+def test_a_replica_of_a_replica_says_that_it_needs_the_root(tree: Tree) -> None:
+    """Also the way in which a ring, or a replica that is its own parent, is noticed."""
+    _, replica = tree.servers(1)
+    below = tree.node(replica)
     probe = tree.node()
     tree.kill(probe)
-    replica = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)
-    with pytest.raises(BadInputError, match=r"--paramserver tcp://localhost:\d+ is this parameter server itself"):
-        tree.until(lambda: replica.version is not None, "weights that cannot come")
-
-
-def test_a_ring_of_replicas_refuses_leases_and_stops_relaying(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "RING_SECONDS", 1000.0)  # so that a slow machine does not reach this limit
-    probe = tree.node()
-    tree.kill(probe)
-    first = tree.node(f"tcp://127.0.0.1:{probe.port}")
-    second = tree.node(first, port=probe.port)
-    tree.until(lambda: all(node.readiness.endswith("and has no weights\n") for node in (first, second)), "answers both ways")
-    client = tree.asker(first)
-    refused, num_asked = client.lease("holder")
-    assert isinstance(refused, Refused)
-    assert "ring" in refused.reason
-    client.send(ReleaseIndex(run=RUN, client="another"))
-
-    def quiet() -> bool:
-        """Whether everything that the second node passed on has returned to it, and the first has passed it on no further."""
-        leases, releases = ([node.metric(REQUESTS % kind) for node in (first, second)] for kind in ("lease_index", "release_index"))
-        return 0 < leases[1] <= num_asked and leases[0] == num_asked + leases[1] and releases == [2, 1]
-
-    tree.until(quiet, "all messages to come round")
-    asked = first.metric(REQUESTS % "get_weights")
-    tree.until(lambda: first.metric(REQUESTS % "get_weights") > asked + 5, "more of the usual questions")
-    assert quiet()
+    itself = tree.node(f"tcp://localhost:{probe.port}", port=probe.port)
+    for node, parent in ((below, replica.upstream), (itself, itself.upstream)):
+        tree.until(partial(refuses_replicas, node), "the refusal")
+        assert node.readiness.rstrip().endswith(f"of {parent}: give --paramserver the address of the root")
+    client = tree.asker(itself)
+    client.send(LeaseIndex(id=7, run=RUN, client="holder", place=None))
+    assert isinstance(client.receive()[0], Refused)
+    assert itself.metric('herd_wire_refused_messages_total{reason="other"}') >= 2

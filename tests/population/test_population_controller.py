@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import Any
 
+import msgpack
 import pytest
 
 from herd.protocols.population.journal import Decided, Done, Failed, Lineages, Returned
-from herd.protocols.population.messages import Applied
+from herd.protocols.population.messages import POPULATION, Applied, OwnSetting
+from herd.rpc.codec import MalformedMessage, encode
 from tests.population.reports import SETTINGS, controller_of, play, report_of
 
 
@@ -250,3 +253,13 @@ def test_the_journal_gives_the_lineage_of_members_despite_any_kills(seed: int) -
         found = [(copy.number, copy.receiver, copy.donor, copy.donor_updates) for copy in lineages.ancestry(agent)]
         assert found == list(members.ancestry[agent])
         assert found
+
+
+@pytest.mark.parametrize("value", [1e308, -3.5e38, math.inf])
+def test_a_report_of_numbers_that_no_learner_can_have_cannot_be_read(value: float) -> None:
+    """A forged one would be copied into the order of another member, whose device computes in single precision."""
+    report = report_of(0, settings={"optimizer.learning_rate": 1e-3})
+    forged = report.model_copy(update={"settings": (OwnSetting.model_construct(key="optimizer.learning_rate", value=value),)})
+    assert POPULATION.decode(encode(report)[0]) == report
+    with pytest.raises(MalformedMessage, match="settings"):
+        POPULATION.decode(msgpack.packb(forged.header()))

@@ -16,9 +16,8 @@ from herd.rpc.envelope import Message
 from herd.rpc.serving import Received, Reply, ServedRun
 from herd.service import serving
 from herd.service.identity import Endpoint, Identity
-from herd.service.meters import ServerMeters
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, RequestInbox, serve
+from herd.service.serving import Inbox, RequestInbox, ServerMeters, serve
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.scrape import Samples, scrape, total

@@ -14,7 +14,6 @@ from herd.run.processes import announce_process
 from herd.service import allocator
 from herd.service.identity import Identity
 from herd.service.startup import MOST_DESCRIPTORS, BadInputError, ensure_descriptors, let_go_of_output, parse_command_line
-from tests.failing_disks import read_only
 from tests.patience import patient
 
 
@@ -40,13 +39,6 @@ def test_invalid_settings_give_one_line_and_exit_code_2(arguments: list[str], ca
     assert output.out == ""
     assert output.err.startswith("learner: ")
     assert output.err.count("\n") == 1
-
-
-def test_help_exits_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse_command_line("actor", ["--config", "x.yaml", "--help"])
-    assert ended.value.code == 0
-    assert "python -m herd_actor" in capsys.readouterr().out
 
 
 @pytest.mark.processes
@@ -80,15 +72,6 @@ def test_a_process_that_cannot_announce_itself_continues(tmp_path: Path, caplog:
         announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_100)
     (record,) = caplog.records
     assert record.getMessage().startswith(f"cannot announce this process: {tmp_path / 'processes' / 'actor-3.json'}: ")
-
-
-@pytest.mark.processes
-def test_a_process_on_a_read_only_disk_continues_unannounced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_100)
-    with read_only(tmp_path):
-        announce_process(tmp_path, "actor", 3, metrics_host="*", metrics_port=9_200)
-    assert "Read-only file system" in caplog.text
-    assert json.loads((tmp_path / "processes" / "actor-3.json").read_text())["metrics_port"] == 9_100
 
 
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full, where every write finds a full disk")

@@ -32,7 +32,7 @@ def main(folders: list[Path]) -> None:
     torch.backends.cudnn.allow_tf32 = False
     size = int(os.environ.get("WORLD_SIZE", "1"))
     deadline = time.monotonic() + JOIN_SECONDS
-    group = join_group(size, device=DEVICE, timeout_seconds=JOIN_SECONDS, go_on=lambda: time.monotonic() < deadline)
+    group = join_group(size, device=DEVICE, settings={}, timeout_seconds=JOIN_SECONDS, go_on=lambda: time.monotonic() < deadline)
     for folder in folders:
         train(folder, group, size)
     group.leave()

@@ -44,6 +44,12 @@ def test_values_beyond_a_bound_give_a_warning_and_others_none(beyond: dict[str, 
     assert of(**within) == ()
 
 
+def test_skipped_updates_give_a_warning() -> None:
+    assert health_warnings({"updates_skipped": 0}) == ()
+    assert health_warnings({"updates_skipped": 1}) == ("1 update was skipped: its gradient was not finite",)
+    assert health_warnings({"updates_skipped": 30}) == ("30 updates were skipped: their gradients were not finite",)
+
+
 def test_unknown_values_give_no_warning() -> None:
     assert health_warnings({}) == ()
     assert health_warnings({"learner_updates": 5, "clipped_share": None, "health": None}) == ()

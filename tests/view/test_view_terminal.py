@@ -210,6 +210,9 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     assert "000000000042\n" not in text
     print_summary(Console(file=output), tmp_path / "empty", "nothing to plot", ("actor-1 is given up",))
     assert "warning           actor-1 is given up\n" in output.getvalue()
+    assert "result            none: the run ended before its first update was saved" in output.getvalue()
+    (tmp_path / "report.json").unlink()
+    print_summary(Console(file=output), tmp_path, "nothing to plot")
     assert "none: the learner did not reach its end" in output.getvalue()
     assert "none: nothing to plot" in output.getvalue()
 
@@ -262,3 +265,14 @@ def test_a_closed_pipe_does_not_end_the_program() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, pipe.fileno())
         os.close(nowhere)
+
+
+def test_a_console_escapes_control_characters_of_what_it_shows() -> None:
+    output = StringIO()
+    console = RunConsole(file=output, force_terminal=True, width=100)
+    console.print("\x1b[2Jred\x07", style="red", markup=False, highlight=False)
+    console.print("\x1b]0;owned", markup=False, highlight=False)
+    assert r"\x1b[2Jred" in output.getvalue()
+    assert r"\x1b]0;owned" in output.getvalue()
+    assert "\x1b[31m" in output.getvalue()  # its own colour
+    assert not re.search(r"\x07|\x1b\[2J|\x1b\]", output.getvalue())

@@ -17,8 +17,7 @@ import pytest
 from herd_learner.intake.io_thread import MESSAGES_PER_TURN
 
 from herd.protocols.weights.messages import MAX_SLICES
-from herd.service.meters import ServerMeters
-from herd.service.serving import MAX_BURST, Inbox
+from herd.service.serving import MAX_BURST, Inbox, ServerMeters
 from herd.telemetry import Telemetry
 from herd.transport import Limits, Peer, Server
 from herd.transport import connections as connections_module

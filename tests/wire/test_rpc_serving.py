@@ -12,10 +12,10 @@ from herd.protocols.inference.messages import INFERENCE
 from herd.protocols.population.messages import POPULATION
 from herd.protocols.replay.messages import REPLAY
 from herd.protocols.unrolls.messages import UNROLLS
-from herd.protocols.weights.messages import WEIGHTS, GetWeights, LeaseIndex, NotModified, PublishHeartbeat
+from herd.protocols.weights.messages import WEIGHTS, AgentEnded, GetWeights, LeaseIndex, NotModified, PublishHeartbeat
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import ROLES, Message, Role
-from herd.rpc.serving import AtMostOnce, RequestRefused, ServedRun, read, role_of
+from herd.rpc.serving import AtMostOnce, RequestRefused, ServedRun, agent_of, read, role_of
 from herd.transport import Peer
 
 RUN = ServedRun("actor.paramserver", "pong", "c" * 64, range(2))
@@ -122,6 +122,15 @@ def test_a_viewer_requests_temperatures_for_evaluation_only() -> None:
         received(ExchangeTemperatures(**fields, purpose="training"), key="client-viewer")
 
 
+def test_a_key_of_one_agent_speaks_for_no_other() -> None:
+    names = {"client-learner-agent-1": 1, "client-agent-0": 0, "client-learner-agent-": None, "client-learner-1": None, None: None}
+    assert {name: agent_of(name) for name in names} == names
+    fields: dict[str, Any] = {"id": 1, "run": "pong", "contract": "c" * 64, "lineage": 3}
+    assert received(AgentEnded(**fields, agent=1), key="client-learner-agent-1").agent == 1
+    with pytest.raises(MalformedMessage, match="the key of agent 1 may not send agent_ended for agent 0"):
+        received(AgentEnded(**fields), key="client-learner-agent-1")
+
+
 def test_every_role_has_messages_and_requests_name_their_run() -> None:
     """What follows in a session of the unroll stream, or is about a lease, names less."""
     kinds = {kind for each in CONVERSATIONS for kind in each.types.values()}
@@ -154,3 +163,11 @@ def test_the_client_silent_longest_is_forgotten() -> None:
     once.answered("c", 1)
     assert list(once.all()) == [("b", 4), ("c", 1)]
     assert once.judge("a", 1) == "new"
+    sized: AtMostOnce[str] = AtMostOnce(9, entries_of=lambda reply: len(reply or ""))
+    for client, reply in (("a", "12345"), ("b", "1"), ("a", "1234567"), ("b", "12")):
+        sized.answered(client, 1, reply)
+    assert (len(sized), sized.num_entries) == (2, 9)
+    sized.answered("c", 1, "1")
+    assert (list(sized.all()), sized.num_entries) == ([("b", 1), ("c", 1)], 3)
+    sized.answered("b", 2, "x" * 50)  # a single client may exceed the bound
+    assert (list(sized.all()), sized.num_entries) == ([("b", 2)], 50)

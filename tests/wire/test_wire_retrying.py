@@ -10,7 +10,7 @@ import pytest
 from herd.protocols.weights.messages import WEIGHTS, GetWeights, NotModified
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Message, Refused
-from herd.rpc.request import CONNECTING_SECONDS, RetryingRequest
+from herd.rpc.request import CONNECTING_SECONDS, RetryingRequest, RetryTimer
 from herd.transport import Frame
 
 
@@ -150,3 +150,18 @@ def test_a_request_not_begun_at_once_waits_for_the_delay(line: Line) -> None:
     request.begin(at_once=False)
     assert request.is_pending
     assert 0.5 - 0.02 <= seconds_until_sent(line, request) <= 1.5 + 0.02
+
+
+def test_delays_are_randomized_per_client() -> None:
+    """Each client waits another part of half a second to one and a half; a timer that runs already is not postponed."""
+    line, delays = Line(), set()
+    for seed in range(20):
+        timer, began = RetryTimer(line.clock, Random(seed)), line.now
+        timer.start()
+        assert timer.running
+        while not timer.due:
+            line.now += 0.001
+            timer.start()
+        delays.add(round(line.now - began, 3))
+    assert len(delays) > 15
+    assert max(delays) - min(delays) > 0.5

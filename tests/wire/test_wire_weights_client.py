@@ -204,16 +204,6 @@ def test_weights_that_are_not_newer_are_rejected(server: Serving, client: Weight
     assert not any(found)
 
 
-def test_newer_weights_are_received_from_a_restarted_server(server: Serving, client: WeightsClient) -> None:
-    server.held = ((1, 5), [b"w"])
-    assert pull(client, server, None) is not None
-    server.restart()
-    server.held = ((1, 6), [b"w"])
-    frame = pull(client, server, (1, 5))
-    assert frame is not None
-    assert frame.version == (1, 6)
-
-
 def test_rest_seconds_is_positive_without_a_connection(context: Context) -> None:
     with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1)) as router:
         endpoint = router.endpoint
@@ -242,14 +232,6 @@ def test_rest_seconds_lasts_until_the_next_request_is_due(server: Serving, conte
     assert pull(client, server, (1, 5)) is not None
     assert client.rest_seconds == 0.0  # newer weights may have arrived meanwhile
     client.close()
-
-
-def test_published_weights_are_served(server: Serving, client: WeightsClient, publisher: WeightsPublisher) -> None:
-    publisher.publish(1, 5, 0, 1, b"weights")
-    until(lambda: publisher.confirmed, server, publisher.poll)
-    frame = pull(client, server, None)
-    assert frame is not None
-    assert (frame.version, bytes(frame.slices[0])) == ((1, 5), b"weights")
 
 
 def test_only_the_latest_weights_are_published(server: Serving, publisher: WeightsPublisher) -> None:

@@ -28,4 +28,4 @@ class ActionSettings(PartSettings):
         return None if fits else f"action.kind {self.kind} does not fit these environments, whose actions are {spec.actions}"
 
 
-ACTIONS = Registry("action", __name__, ActionSettings, first=("auto", "categorical"))
+ACTIONS = Registry("action", __name__, ActionSettings, first=("auto", "categorical", "normal", "product"))

@@ -32,7 +32,8 @@ class ActionDistribution(Protocol):
         Args:
             parameters: [..., P] as the network gives them, and as unrolls record them.
             inverse_temperature: 1/tau [...]; None: 1.
-            mask: bool [..., M], what is allowed; None: everything.
+            mask: bool [..., M], what is allowed; None: everything. A row that allows no value of a number, as where no game is played,
+                allows all.
         """
 
     def encode(self, actions: Tensor, has_previous: Tensor) -> Tensor:

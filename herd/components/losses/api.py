@@ -1,6 +1,6 @@
 """What a loss is given and what it returns, and the metrics that off-policy losses share.
 
-Legend: T trained agent steps, B unrolls, P parameters of an action distribution, A actions, F features.
+Legend: T trained agent steps, B unrolls, P parameters of an action distribution, A actions, F features, M entries of a mask.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Forward:
     """What makes policies of parameters."""
     parameters: Tensor
     """float32 [T+1, B, P] of the policy being trained; with the dueling head the advantages A(x, .). With gradient."""
+    action_masks: Tensor | None
+    """bool [T+1, B, M], what is allowed, for policies that a loss makes of parameters itself; None if these actions have no mask."""
     target: Applied
     """The policies being trained, of rows 0..T-1 at the temperatures that their actions were drawn with; with gradient."""
     behaviour: Applied

@@ -1,6 +1,7 @@
 """The interface of all suites: a batch of E environments that are stepped together.
 
-Shapes: E environments, S frames in a stack, H W C one frame, D numbers of a vector, L words of an instruction.
+Shapes: E environments, S frames in a stack, H W C one frame, D numbers of a vector, L words of an instruction, M entries of a
+mask.
 
 Autoreset is gymnasium's NextStep: a step that ends a game returns the game's last observation. The following step ignores its action and
 only starts the next game (``valid`` is False). So the last observation is an ordinary row of an unroll, and a truncated game bootstraps
@@ -10,13 +11,14 @@ from its value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from herd.contract.actions import ActionSpace
     from herd.contract.spaces import EnvSpec
 
 
@@ -33,6 +35,8 @@ class Observation:
     """[E, L] hashed words, 0 = padding; None if the suite has no instructions."""
     vector: NDArray[np.float32] | None = None
     """[E, D], finite; None if the suite's observations have only frames."""
+    action_masks: NDArray[np.bool_] | None = None
+    """[E, M]: what is allowed, at least one value of each number of an action; None if the suite's actions have no mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,8 @@ class BatchedEnvironment(Protocol):
     def reset(self) -> Observation:
         """Start a new game in every environment. The first call seeds; later calls continue the same random streams."""
 
-    def step(self, actions: NDArray[np.int32]) -> Transition:
-        """Take ``actions``, [E], each in 0..A-1; ValueError if an action or their number is wrong."""
+    def step(self, actions: NDArray[Any]) -> Transition:
+        """Take ``actions``, [E, *shape] of ``spec.actions``; ValueError if an action or their number is wrong."""
 
     def close(self) -> None:
         """Release threads and memory; a second call does nothing."""
@@ -99,17 +103,24 @@ class BrokenEnvironmentError(RuntimeError):
     """An environment failed and cannot continue; one line that names its task and its slot."""
 
 
-def checked_actions(actions: NDArray[np.int32], *, num_environments: int, num_actions: int) -> NDArray[np.int32]:
-    """Return ``actions`` as contiguous int32 [E]; ValueError unless all are in 0..num_actions-1.
+def checked_actions(actions: NDArray[Any], *, num_environments: int, space: ActionSpace) -> NDArray[Any]:
+    """Return ``actions`` as contiguous [E, *shape] of the space's dtype; ValueError unless each is one of the space.
 
-    The emulator's own check fails in a worker thread, and the caller would then wait forever.
+    The emulator's own check fails in a worker thread, and the caller would then wait forever. Continuous numbers need only be finite,
+    because environments clip them to their bounds.
     """
-    actions = np.ascontiguousarray(actions, dtype=np.int32)
-    if actions.shape != (num_environments,):
-        raise ValueError(f"actions must have shape ({num_environments},), not {actions.shape}")
-    # As unsigned numbers, negative ones are the largest, so one reduction checks both limits.
-    if actions.view(np.uint32).max() >= num_actions:
-        raise ValueError(f"actions must be in 0..{num_actions - 1}, got {actions.tolist()}")
+    actions = np.ascontiguousarray(actions, dtype=space.dtype)
+    if actions.shape != (num_environments, *space.shape):
+        raise ValueError(f"actions must have shape {(num_environments, *space.shape)}, not {actions.shape}")
+    if space.is_discrete:
+        # As unsigned numbers, negative ones are the largest, so one reduction checks both limits.
+        if actions.view(np.uint32).max() >= space.num_actions:
+            raise ValueError(f"actions must be in 0..{space.num_actions - 1}, got {actions.tolist()}")
+        return actions
+    is_integer = np.array(space.is_integer)
+    integers = actions[:, is_integer]
+    if (integers < 0).any() or (integers > np.array(space.high)[is_integer]).any() or not np.isfinite(actions).all():
+        raise ValueError(f"actions must be {space}, got {actions.tolist()}")
     return actions
 
 

@@ -32,7 +32,7 @@ import numpy as np
 from herd.components.suites import PROCESS_STEP_SECONDS
 from herd.components.suites.api import BrokenEnvironmentError, Observation, Transition, checked_actions, dealt_task_ids
 from herd.components.suites.games import FrameStacks, Games
-from herd.components.suites.reading import FRAME, VECTOR, WORDS
+from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
 from herd.components.suites.solo import PREPARE, RESET, Player, described, make_solo, rows_type
 
 if TYPE_CHECKING:
@@ -76,8 +76,16 @@ class SoloEnvironments:
         self._first_slot, self._seed = first_slot, seed
         self._step_seconds = step_seconds
         self._num_busy = min(num_threads, num_environments)
-        self._sizes = (num_environments, spec.frame_shape, spec.vector_size, spec.instruction_length)
-        layout = rows_type(*self._sizes)
+        self._sizes: dict[str, Any] = {
+            "num_environments": num_environments,
+            "frame_shape": spec.frame_shape,
+            "vector_size": spec.vector_size,
+            "num_words": spec.instruction_length,
+            "action": spec.actions.dtype,
+            "action_shape": spec.actions.shape,
+            "mask_size": spec.actions.mask_size,
+        }
+        layout = rows_type(**self._sizes)
         self._rows = np.zeros(1, layout)
         self._memory = -1
         # Files that killed engines leave behind are removed with it.
@@ -111,10 +119,10 @@ class SoloEnvironments:
         self._games.begin()
         return self._observe(everywhere)
 
-    def step(self, actions: NDArray[np.int32]) -> Transition:
+    def step(self, actions: NDArray[Any]) -> Transition:
         """Step all games and wait for all of them; games that are over are restarted instead. BrokenEnvironmentError: see above."""
         rows = self._rows[0]
-        rows["actions"] = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.actions.num_actions)
+        rows["actions"] = checked_actions(actions, num_environments=self.num_environments, space=self.spec.actions)
         starting = self._games.over
         if failed := self._run(starting):
             starting = starting.copy()
@@ -123,7 +131,7 @@ class SoloEnvironments:
             starting[failed] = True
         valid = ~starting
         rewards = np.where(valid, rows["rewards"], 0.0)
-        self._refuse_non_finite(rewards, "reward")
+        self._refuse_non_finite(rewards, "a reward")
         terminated = rows["terminated"] & valid
         truncated = rows["truncated"] & valid & ~terminated
         finished = self._games.count(starting, rewards, terminated | truncated)
@@ -198,15 +206,15 @@ class SoloEnvironments:
         return failure
 
     def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:
-        frames, vectors, words = (self._rows[name][0, self._buffer] for name in (FRAME, VECTOR, WORDS))
-        self._refuse_non_finite(vectors, "observation")
+        frames, vectors, words, masks = (self._rows[name][0, self._buffer] for name in (FRAME, VECTOR, WORDS, MASK))
+        self._refuse_non_finite(vectors, "an observation")
         stacks = frames if self._stacks is None else self._stacks.add(frames, game_reset)
-        return Observation(stacks, game_reset, words if words.size else None, vectors if vectors.size else None)
+        return Observation(stacks, game_reset, *(each if each.size else None for each in (words, vectors, masks)))
 
     def _refuse_non_finite(self, numbers: NDArray[Any], what: str) -> None:
         if not np.isfinite(numbers).all():
             [first, *_] = np.flatnonzero(~np.isfinite(numbers).reshape(self.num_environments, -1).all(axis=1))
-            raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned a {what} that is not a finite number")
+            raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned {what} that is not a finite number")
 
 
 class Seat:

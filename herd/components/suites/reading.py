@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from herd.contract.spaces import EnvSpec
 
-FRAME, VECTOR, WORDS = "frame", "vector", "words"
+FRAME, VECTOR, WORDS, MASK = "frame", "vector", "words", "mask"
 """Names of the parts."""
 NUM_BUCKETS = 1000
 """Number of ids in an embedding table of words, including padding (IMPALA's language channel)."""
@@ -46,19 +46,30 @@ def hashed_words(text: str) -> NDArray[np.int64]:
 class Reader(Protocol):
     """Reads the observations of a suite's environments."""
 
-    first_action: int
-    """The environment's own number of action 0."""
-
     def rows(self, observations: Any, num_environments: int) -> Sequence[Any]:
         """Return the observations of several environments one by one; ValueError if their number is wrong."""
         ...
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
-        """Return those parts that the network reads: frame uint8 [H, W, C], vector float32 [D], words int64 [L].
+        """Return the parts of an observation: frame uint8 [H, W, C], vector float32 [D], words int64 [L], mask bool [M].
+
+        The mask is missing where observations do not contain it.
 
         Raises:
             ValueError: the observation differs from those of training; one line.
         """
+        ...
+
+    def mask(self, value: Any) -> NDArray[np.bool_]:
+        """Return a mask of one environment, as it gives it, as bool [M]; ValueError if it is not one of its actions."""
+        ...
+
+    def actions(self, actions: NDArray[Any]) -> list[Any]:
+        """Return a policy's actions [E, *shape] as the environments take them."""
+        ...
+
+    def batched(self, actions: Sequence[Any]) -> Any:
+        """Return actions of `actions` as a vector environment takes them."""
         ...
 
 
@@ -69,8 +80,6 @@ class PlainReader:
     ``frame``, ``vector`` and ``words`` (a text, or its hashed words). Of a stack of frames, [S, H, W] or [S, H, W, C], oldest first, the
     newest frame is used.
     """
-
-    first_action = 0
 
     def __init__(self, spec: EnvSpec) -> None:
         self._spec = spec
@@ -94,6 +103,21 @@ class PlainReader:
         if missing := [name for name in self._wanted if name not in observation]:
             raise ValueError(f"the observation has no entry {missing[0]}; it has {', '.join(map(str, observation))}")
         return {name: getattr(self, f"_{name}")(observation[name]) for name in self._wanted}
+
+    def mask(self, value: Any) -> NDArray[np.bool_]:
+        """See `Reader`."""
+        array = np.asarray(value, np.bool_)
+        if array.shape != (self._spec.actions.mask_size,):
+            raise ValueError(f"expected a mask of {self._spec.actions.mask_size} entries, not an array of shape {array.shape}")
+        return array
+
+    def actions(self, actions: NDArray[Any]) -> list[Any]:
+        """See `Reader`: ints, or arrays."""
+        return list(actions) if actions.ndim > 1 else [int(action) for action in actions]
+
+    def batched(self, actions: Sequence[Any]) -> Any:
+        """See `Reader`: int64 [E], or [E, N]."""
+        return np.array(actions)
 
     def _frame(self, value: Any) -> NDArray[np.uint8]:
         array, shape = np.asarray(value), self._spec.frame_shape

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
-from herd.components.suites.reading import FRAME, VECTOR, WORDS
+from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
 from herd.components.user_code import failure
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class SoloEnvironment(Protocol):
     def reset(self, seed: int) -> Mapping[str, NDArray[Any]]:
         """Start a new game with a random ``seed`` in 0..2^31-1."""
 
-    def step(self, action: int) -> Played:
-        """Take one agent step with a valid action in a running game."""
+    def step(self, action: Any) -> Played:
+        """Take one agent step with a valid action in a running game: an int, or the numbers [N] of an action with several."""
 
     def close(self) -> None:
         """Release resources that outlive the process, such as files and child processes."""
@@ -63,8 +63,17 @@ def described(error: Exception) -> str:
     return " ".join((str(error) if one_line else failure(error)).split())
 
 
-def rows_type(num_environments: int, frame_shape: Sequence[int], vector_size: int, num_words: int) -> np.dtype[np.void]:
-    """Return the layout of the memory, the same in every process for the same sizes.
+def rows_type(
+    *,
+    num_environments: int,
+    frame_shape: Sequence[int],
+    vector_size: int,
+    num_words: int,
+    action: str,
+    action_shape: Sequence[int],
+    mask_size: int,
+) -> np.dtype[np.void]:
+    """Return the layout of the memory, the same in every process for the same sizes and the same dtype of an ``action``.
 
     There are two buffers of observations. One is filled while the other is still read: a batch keeps the arrays of its last call unchanged.
     """
@@ -74,9 +83,10 @@ def rows_type(num_environments: int, frame_shape: Sequence[int], vector_size: in
         (WORDS, np.int64, (2, num_environments, num_words)),
         ("rewards", np.float64, each),
         (VECTOR, np.float32, (2, num_environments, vector_size)),
-        ("actions", np.int32, each),
+        ("actions", action, (num_environments, *action_shape)),
         ("terminated", np.bool_, each),
         ("truncated", np.bool_, each),
+        (MASK, np.bool_, (2, num_environments, mask_size)),
         (FRAME, np.uint8, (2, num_environments, channels, height, width)),
         ("complaints", f"S{COMPLAINT_BYTES}", each),  # why a process ended, in UTF-8
     ]
@@ -89,8 +99,9 @@ class Player:
     def __init__(self, environment: SoloEnvironment, rows: NDArray[np.void], index: int, entropy: Sequence[int]) -> None:
         """``rows``: the memory, [1]; ``entropy``: random seed of the seeds of its games."""
         self._environment = environment
-        self._parts = {name: rows[name][0, :, index] for name in (FRAME, VECTOR, WORDS) if rows[name].size}
+        self._parts = {name: rows[name][0, :, index] for name in (FRAME, VECTOR, WORDS, MASK) if rows[name].size}
         self._results = {name: rows[name][0] for name in ("actions", "rewards", "terminated", "truncated")}
+        self._is_single = self._results["actions"].ndim == 1
         self._index = index
         self._random = np.random.default_rng(entropy)
         self._prepared: Mapping[str, NDArray[Any]] | None = None
@@ -105,7 +116,8 @@ class Player:
                 self._show(self._prepared, buffer)
                 self._prepared = None
             return
-        played = self._environment.step(int(results["actions"][index]))
+        action = results["actions"][index]
+        played = self._environment.step(int(action) if self._is_single else action.copy())
         self._show(played.observed, buffer)
         results["rewards"][index] = played.reward
         results["terminated"][index] = played.terminated

@@ -30,7 +30,7 @@ def main(order: dict[str, Any]) -> int:
     # A child process of the game must not keep the socket open, or the end of this process would go unnoticed.
     for descriptor in (order["control"], order["memory"]):
         os.set_inheritable(descriptor, False)
-    rows = np.frombuffer(mmap(order["memory"], 0), rows_type(*order["sizes"]), count=1)
+    rows = np.frombuffer(mmap(order["memory"], 0), rows_type(**order["sizes"]), count=1)
     with socket.socket(fileno=order["control"]) as control:
         try:
             environment = make_solo(order["maker"], order["settings"], order["task"])

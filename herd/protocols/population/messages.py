@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import FailFast, Field
 
+from herd.components.settings import MOST_FLOAT
 from herd.rpc.codec import Conversation
 from herd.rpc.envelope import TO_AGENT, AgentNumber, Count, Fields, Identifier, Message, Number, Reason, Role
 
@@ -13,11 +14,15 @@ MAX_OWN_SETTINGS = 64
 """Maximum number of settings that a member of a population has."""
 
 
+SinglePrecision = Annotated[float, Field(ge=-MOST_FLOAT, le=MOST_FLOAT)]
+"""Another agent's learner computes with it in single precision, in which it must be finite too. MessagePack's integers always are."""
+
+
 class OwnSetting(Fields):
     """A setting with its own value for each agent of the run."""
 
     key: Annotated[str, Field(min_length=1, max_length=128)]
-    value: float | int | bool | Identifier | None
+    value: SinglePrecision | int | bool | Identifier | None
 
 
 OwnSettings = Annotated[tuple[OwnSetting, ...], Field(max_length=MAX_OWN_SETTINGS), FailFast()]

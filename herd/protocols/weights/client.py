@@ -84,11 +84,16 @@ class WeightsClient(RetryingClient):
         random: Random | None = None,
         max_slice_bytes: int = MAX_SLICE_BYTES,
         pause_seconds: float = PAUSE_SECONDS,
+        name: str = "weights",
     ) -> None:
-        """Start connecting; ``random`` is the source of jitter, ``clock`` returns monotonic seconds, ``pause_seconds``: see its default."""
+        """Start connecting.
+
+        ``random`` is the source of jitter, ``clock`` returns monotonic seconds, ``pause_seconds``: see its default. ``name``: what this
+        client is to the server.
+        """
         self.held: Version | None = None
         """The newest version that the server is known to hold."""
-        self.routing_id = f"weights/{secrets.token_hex(8)}"
+        self.routing_id = f"{name}/{secrets.token_hex(8)}"
         """The name of this client at the server."""
         self._asking = partial(GetWeights, run=run_id, agent=agent, contract=contract)
         self._clock = clock

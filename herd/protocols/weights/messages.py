@@ -10,6 +10,9 @@ from herd.rpc.codec import Conversation
 from herd.rpc.envelope import TO_AGENT, TO_RUN, AgentNumber, Count, Message, Role, Version, WithPayload
 
 MAX_SLICES = 256
+MAX_FIRST_LINEAGE = 2**61
+"""Largest lineage that an empty server accepts, and that a learner takes from its run directory. Half of a publisher's limit
+(``herd.protocols.weights.client.MAX_LINEAGE``)."""
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 SliceIndex = Annotated[int, Field(ge=0, lt=MAX_SLICES)]
 SliceCount = Annotated[int, Field(ge=1, le=MAX_SLICES)]

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 import zmq
 from zmq.utils import z85
 
-from herd.config.curve_keys import client_key_files, load_client_keys, load_server_keys, read_key
+from herd.config.curve_keys import (
+    SERVER_PUBLIC_FILE,
+    SERVER_PUBLIC_VARIABLE,
+    SERVER_SECRET_FILE,
+    SERVER_SECRET_VARIABLE,
+    client_key_files,
+    load_client_keys,
+    load_server_keys,
+    read_key,
+)
 from herd.config.errors import SettingsError
 from herd.transport.keys.authenticator import Gate
 
@@ -21,7 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.config.run import SecuritySettings
-    from herd.transport.refusals import OncePerMinute, Refusals
+    from herd.telemetry.logs import LimitedWarnings
+    from herd.transport.refusals import Refusals
 
 MESSAGE_OVERHEAD_BYTES = 64
 """A frame grows by 33 bytes (command name, nonce, flags, authenticator); MAXMSGSIZE counts what arrives."""
@@ -56,10 +66,27 @@ def require_curve() -> None:
         raise SettingsError("this pyzmq was built without CURVE: install its wheel (pip install --force-reinstall pyzmq)")
 
 
+def check_server_key(security: SecuritySettings, environ: Mapping[str, str]) -> None:
+    """Check, where the keys of both sides are, that the servers' public key belongs to their secret key: no client could connect.
+
+    Raises:
+        SettingsError: a key is missing or invalid, or the public key is that of other servers.
+
+    """
+    client, server = load_client_keys(security, environ), load_server_keys(security, environ)
+    if client is None or server is None:
+        return
+    require_curve()
+    if z85.decode(zmq.curve_public(z85.encode(server.secret.get_secret_value()))) != client.server_public:
+        where = SERVER_PUBLIC_VARIABLE if security.curve_keys is None else security.curve_keys / SERVER_PUBLIC_FILE
+        secret = SERVER_SECRET_VARIABLE if security.curve_keys is None else SERVER_SECRET_FILE
+        raise SettingsError(f"{where}: is the public key of other servers, not of {secret} here: copy both from the same folder")
+
+
 class Curve:
     """The keys of one process. They are read when the first socket of a role needs them."""
 
-    def __init__(self, security: SecuritySettings, environ: Mapping[str, str], refusals: Refusals, log: OncePerMinute) -> None:
+    def __init__(self, security: SecuritySettings, environ: Mapping[str, str], refusals: Refusals, log: LimitedWarnings) -> None:
         require_curve()
         self._security = security
         self._environ = environ
@@ -114,7 +141,7 @@ class AuthorisedClients:
     """The public keys that are admitted; keys in a folder are read again when it changes. Thread-safe."""
 
     def __init__(
-        self, clients: Mapping[bytes, str], folder: Path | None, log: OncePerMinute, clock: Callable[[], float] = time.monotonic
+        self, clients: Mapping[bytes, str], folder: Path | None, log: LimitedWarnings, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Start with ``clients`` (public key -> name) read from ``folder``; with None they never change."""
         self._names = _by_text(clients)

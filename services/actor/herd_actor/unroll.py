@@ -121,6 +121,8 @@ class UnrollBuilder:
             arrays["observations"][:, row] = observation.vector
         arrays["game_reset"][:, row] = observation.game_reset
         arrays["core_reset"][:, row] = self._state.core_reset
+        if observation.action_masks is not None:
+            arrays["action_masks"][:, row] = observation.action_masks
         if observation.instructions is not None:
             arrays["instructions"][:, row] = observation.instructions
         if self._burn_in and row == self._length - self._burn_in:

@@ -1,6 +1,7 @@
 """Computes the bandit's answers, without I/O: a message goes in, and the answer and the numbers to count come out.
 
-A repeated request gets the same answer and is counted once. A report is counted once, even if it comes in several requests.
+A repeated request gets the same answer and is counted once. A report is counted once, even if it comes in several requests: the games of
+a client end in order within each environment slot, so only the last counted game of a slot must be remembered.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from herd.protocols.bandit.messages import ExchangeTemperatures, HandedTemperature, Temperatures
 from herd.rpc.codec import MalformedMessage
-from herd.rpc.serving import Received, Reply
+from herd.rpc.serving import AtMostOnce, Received, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,12 +21,53 @@ if TYPE_CHECKING:
 
     from herd.config.services import BanditSettings
     from herd.protocols.bandit.messages import FinishedEpisode
-    from herd_bandit.population import TaskBandits
-    from herd_bandit.task_bandit import TaskBandit
-    from herd_bandit.window import RequestWindow
+    from herd_bandit.task_bandit import TaskBandit, TaskBandits
 
 RequestOutcome = Literal["new", "repeated", "late", "evaluation"]
 ReportOutcome = Literal["accepted", "duplicate", "late", "unknown", "non_finite", "out_of_range"]
+
+MAX_ENTRIES = 500_000
+"""An entry is a client, one of its environment slots, or half a temperature of its newest answer. It takes about 115 bytes, so the window
+takes 58 MB when full. 5,000 actors of 32 environments need 485,000 entries at the start (answers for all games) and 175,000 later."""
+MAX_SLOTS = 4096
+"""Largest number of slots of a client, 128 times those of an actor. The slot without a finished game for the longest time is forgotten
+first. Without this limit a client that invents slots could take unbounded memory, because the last client is never forgotten."""
+Handed = tuple[tuple[int, int, float], ...]
+"""An answer: (environment slot, episode, 1/tau) of each game. Many are stored; as messages they would take four times as much memory."""
+
+
+@dataclass(slots=True)
+class ClientGames:
+    """What is remembered of one client, besides the number of its newest request."""
+
+    episodes: dict[int, int] = field(default_factory=dict)
+    """Environment slot -> number of its last counted game."""
+    handed: Handed | None = None
+    """The answer to its newest request; None after a restart, which does not preserve it."""
+
+    def judge(self, slot: int, episode_id: int) -> Literal["accepted", "duplicate", "late"]:
+        """Return whether a game can be counted: it is later than the last one of its slot, which it replaces then."""
+        last = self.episodes.get(slot, -1)
+        if episode_id <= last:
+            return "duplicate" if episode_id == last else "late"
+        self.episodes.pop(slot, None)  # to the end: heard last
+        self.episodes[slot] = episode_id
+        if len(self.episodes) > MAX_SLOTS:
+            del self.episodes[next(iter(self.episodes))]
+        return "accepted"
+
+
+Window = AtMostOnce[ClientGames]
+"""The newest request of each client, its answer, and the client's counted games."""
+
+
+def new_window(max_entries: int = MAX_ENTRIES) -> Window:
+    """Return an empty window that holds at most ``max_entries``."""
+    return AtMostOnce(max_entries, entries_of=_entries_of)
+
+
+def _entries_of(games: ClientGames | None) -> int:
+    return 1 + (0 if games is None else len(games.episodes) + 2 * len(games.handed or ()))
 
 
 @dataclass(slots=True)
@@ -49,7 +91,7 @@ class ExchangeHandler:
         *,
         action_repeat: int,
         bandits: TaskBandits,
-        window: RequestWindow,
+        window: Window,
         generator: np.random.Generator,
         learns: bool = True,
     ) -> None:
@@ -78,44 +120,42 @@ class ExchangeHandler:
 
     def _train(self, request: ExchangeTemperatures) -> Answer:
         client = request.client or ""
-        novelty = self._window.novelty(client, request.id)
-        answer = Answer(outcome=novelty)
-        if novelty == "late":
-            # Its client has received the answer, because it has sent newer requests since.
-            answer.reports["late"] += len(request.finished)
-            return answer
-        if novelty == "repeated":
-            answer.reports["duplicate"] += len(request.finished)
-            known = self._window.answer(client)
-            if known is not None:
-                answer.message = _temperatures(request, known)
+        games = self._window.reply(client) or ClientGames()
+        answer = Answer(outcome="late")
+        match self._window.judge(client, request.id):
+            case "new":
+                answer.outcome = "new"
+                for episode in request.finished:
+                    answer.reports[self._count(request, episode, games, answer)] += 1
+            case "repeated":
+                answer.outcome = "repeated"
+                answer.reports["duplicate"] += len(request.finished)
+                if games.handed is not None:
+                    answer.message = _temperatures(request, games.handed)
+                    return answer
+            case _:
+                # Its client has received the answer, because it has sent newer requests since.
+                answer.reports["late"] += len(request.finished)
                 return answer
-        else:
-            for episode in request.finished:
-                self._count(request, episode, answer)
         # After a restart, a repeated request gets new temperatures. Reports are still counted once.
-        handed = tuple(self._hand_out(request, answer))
-        self._window.answered(client, request.id, handed)
-        answer.message = _temperatures(request, handed)
+        games.handed = tuple(self._hand_out(request, answer))
+        self._window.answered(client, request.id, games)
+        answer.message = _temperatures(request, games.handed)
         return answer
 
-    def _count(self, request: ExchangeTemperatures, episode: FinishedEpisode, answer: Answer) -> None:
+    def _count(self, request: ExchangeTemperatures, episode: FinishedEpisode, games: ClientGames, answer: Answer) -> ReportOutcome:
         bandit = self._bandits.get((request.agent, episode.task_id))
         if bandit is None:
-            answer.reports["unknown"] += 1
-            return
+            return "unknown"
         fault = bandit.fault(episode.inverse_temperature, episode.episode_return)
         if fault is not None:
-            answer.reports[fault] += 1
-            return
-        novelty = self._window.count_episode(request.client or "", episode.environment_slot, episode.episode_id)
-        if novelty != "new":
-            answer.reports["duplicate" if novelty == "repeated" else "late"] += 1
-            return
-        env_frames = episode.agent_steps * self._action_repeat
-        bandit.count(episode.inverse_temperature, episode.episode_return, env_frames, learn=self._learns, slot=episode.environment_slot)
-        answer.reports["accepted"] += 1
-        answer.num_reused += episode.reused
+            return fault
+        outcome = games.judge(episode.environment_slot, episode.episode_id)
+        if outcome == "accepted":
+            env_frames = episode.agent_steps * self._action_repeat
+            bandit.count(episode.inverse_temperature, episode.episode_return, env_frames, learn=self._learns, slot=episode.environment_slot)
+            answer.num_reused += episode.reused
+        return outcome
 
     def _hand_out(self, request: ExchangeTemperatures, answer: Answer) -> Iterator[tuple[int, int, float]]:
         for episode in request.starting:

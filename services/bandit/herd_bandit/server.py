@@ -9,12 +9,11 @@ from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.service.process import ServiceProcess
 from herd.service.serving import RequestInbox, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
-from herd_bandit.exchange import ExchangeHandler
+from herd_bandit.exchange import ExchangeHandler, new_window
 from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
-from herd_bandit.population import draw_generator, groups_of, new_bandits
 from herd_bandit.snapshot import ForeignSnapshotError
-from herd_bandit.window import RequestWindow
+from herd_bandit.task_bandit import draw_generator, groups_of, new_bandits
 
 if TYPE_CHECKING:
     from herd.config.run import RunSettings
@@ -59,7 +58,7 @@ def _restored(process: ServiceProcess, meters: Meters) -> tuple[ExchangeHandler,
     settings, spec = process.settings, process.spec
     groups = groups_of(settings, len(spec.task_names))
     bandits = new_bandits(settings.bandit, spec.task_names, seed=settings.seed, num_agents=settings.agents, groups=groups)
-    window = RequestWindow()
+    window = new_window()
     keeper = Keeper(settings, bandits=bandits, window=window, meters=meters)
     try:
         keeper.restore(process.log)

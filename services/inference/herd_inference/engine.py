@@ -107,7 +107,8 @@ class Engine:
         parameters = output.parameters[0]
         # In most runs all temperatures are 1.
         applied = None if bool((inverse == 1.0).all()) else torch.from_numpy(inverse).to(self._device)
-        actions = agent.distribution.at(parameters, inverse_temperature=applied).sample(self._generator)
+        mask = fields.row("action_masks")[0] if self._layout.unroll.actions.mask_size else None
+        actions = agent.distribution.at(parameters, inverse_temperature=applied, mask=mask).sample(self._generator)
         arrays = {"actions": actions.to(self._action_dtype), "behaviour_parameters": parameters}
         if self._layout.unroll.state_size:
             self._core[states] = core_state

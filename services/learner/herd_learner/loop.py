@@ -31,7 +31,7 @@ from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner.batches.assembler import BatchAssembler
 from herd_learner.group.collectives import ShardGroup, Turn, join_group
-from herd_learner.group.rendezvous import NotGatheredError
+from herd_learner.group.rendezvous import NotGatheredError, shared_settings
 from herd_learner.intake.io_thread import IoThread
 from herd_learner.intake.ledger import STALE, frames_by_task
 from herd_learner.intake.meters import IntakeMeters
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 BATCH_TIMEOUT_SECONDS = 0.2
 """How long the training thread waits for a batch before it checks signals and clocks again."""
+MAX_SKIPPED_UPDATES = 100
+"""Updates skipped in a row that end the run. A batch that overflows is one or a few; after so many, no batch can be learned from."""
 REPLAY_PENDING_BYTES = 256 << 20
 """Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
@@ -72,7 +74,8 @@ def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[]
     None, actors run elsewhere and the thread waits.
 
     Raises:
-        BadInputError: unknown task, port in use, unusable run directory, no usable checkpoint, or a missing package.
+        BadInputError: unknown task, port in use, unusable run directory, no usable checkpoint, a missing package, or training that has
+            diverged, so that no further update can be made.
         LostAtEndError: the last checkpoint or the report could not be written.
     """
     if stop:
@@ -105,7 +108,13 @@ def _learn(
 
     telemetry.set_ready(False, "waiting for the other shards" if learner.shards > 1 else "starting")
     try:
-        group = join_group(learner.shards, device=device, timeout_seconds=learner.shard_timeout_seconds, go_on=go_on)
+        group = join_group(
+            learner.shards,
+            device=device,
+            settings=shared_settings(process.settings),
+            timeout_seconds=learner.shard_timeout_seconds,
+            go_on=go_on,
+        )
     except NotGatheredError:
         return  # nothing was begun
     try:
@@ -324,7 +333,7 @@ class Learner:
                 raise RuntimeError("the replay thread died") from self._batches.shared.failure
             self._record_episodes()
             self._publication.hand_over()
-            is_over = bool(stop) or self._is_finished()
+            is_over = bool(stop) or self._is_finished() or bool(self._divergence())
             if not unrolls and not is_over:
                 unrolls = self._take(play)
             meters.waited(time.monotonic() - now)
@@ -383,7 +392,10 @@ class Learner:
     def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
         """Write everything to disk, then leave the group. Actors are dismissed first if no other process stops them.
 
+        A session without an update leaves the files as they are: it has nothing to add.
+
         Raises:
+            BadInputError: training has diverged.
             LostAtEndError: writing to disk failed.
         """
         self._telemetry.set_ready(False, "stopping")
@@ -400,19 +412,25 @@ class Learner:
         self._io.close()
         self._record_episodes()
         self._record(self._trainer.arrived(wait=True))
-        now = time.monotonic()
-        self._log_point(now - started)
-        left = {
-            "the last checkpoint": self._checkpoint(now - started),
-            REPORT: self._records.write_report(now - started, now - self._trains_since if self._trains_since else 0.0),
-        }
+        divergence = next(filter(None, self._group.gather(self._divergence())), "")
+        lost: list[str] = []
+        if self._trains_since is None:
+            self._log.info("nothing was trained in this session: the files of the run are as before")
+        else:
+            now = time.monotonic()
+            self._log_point(now - started, is_last=True)
+            if not divergence and not self._checkpoint(now - started):
+                lost.append("the last checkpoint")
+            if not self._records.write_report(now - started, now - self._trains_since):
+                lost.append(REPORT)
         self._group.leave()
         self._files.close()
+        if divergence:
+            raise BadInputError(f"{divergence}: lower optimizer.learning_rate or set optimizer.max_gradient_norm (docs/runbook.md)")
         if is_over and self._settings.stop.wait_for_signal:
             self._wait(stop)
-        if not all(left.values()):
-            lost = " and ".join(what for what, is_written in left.items() if not is_written)
-            raise LostAtEndError(f"{self._run_dir}: {lost} could not be written; the newest checkpoint on disk is older")
+        if lost:
+            raise LostAtEndError(f"{self._run_dir}: {' and '.join(lost)} could not be written; the newest checkpoint on disk is older")
 
     def _wait(self, stop: Stop) -> None:
         """Wait after the end of the run; if this process exited, it would be restarted."""
@@ -571,6 +589,14 @@ class Learner:
         while self._io.episodes:
             self._meters.episode(*self._io.episodes.popleft())
 
+    def _divergence(self) -> str:
+        """Say why no further update can be made; empty if one can."""
+        if self._publication.is_unusable:
+            return f"the weights are not finite after {self._statistics.learner_updates:,} updates"
+        if self._statistics.num_skipped_in_a_row >= MAX_SKIPPED_UPDATES:
+            return f"the gradients of {MAX_SKIPPED_UPDATES} updates in a row were not finite"
+        return ""
+
     def _is_finished(self) -> bool:
         """Whether a stop condition is met; ``stop.wall_seconds`` counts from the session's first update on."""
         stop = self._settings.stop
@@ -604,8 +630,8 @@ class Learner:
     def _open_lineage(self, at_least: int) -> int:
         return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
 
-    def _log_point(self, session_seconds: float) -> None:
-        self._records.log_point(session_seconds, learning_rate=self._rates().learning_rate, lineage=self._lineage)
+    def _log_point(self, session_seconds: float, *, is_last: bool = False) -> None:
+        self._records.log_point(session_seconds, learning_rate=self._rates().learning_rate, lineage=self._lineage, is_last=is_last)
 
     def _checkpoint(
         self, session_seconds: float, *, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from herd.run.tensors import encode_weights
+from herd.run.tensors import encode_weights, is_finite
 from herd.training.readback import Readback
 
 if TYPE_CHECKING:
@@ -41,10 +41,12 @@ class Publication:
         self._waits = settings.actor.credit == "before_unroll"
         num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in trainer.agent.state_dict().items()}
         self._names = deal_tensors(num_bytes, group.size)[group.rank]
-        self._versions: Readback[Version] = Readback()
+        self._versions: Readback[Version | None] = Readback()
         self.lineage = 0
         """The lineage of the version published last; 0 before the first."""
         self.is_due = False
+        self.is_unusable = False
+        """Whether weights were not published because they are not finite. No later update can mend them."""
 
     @property
     def may_follow(self) -> bool:
@@ -52,10 +54,12 @@ class Publication:
         return self._io.is_published and not self._versions.is_under_way
 
     def publish(self, lineage: int, learner_updates: int) -> None:
-        """Begin to publish the weights as they are; on a GPU they are read back later."""
+        """Begin to publish the weights as they are, if they are finite; on a GPU they are read back later."""
         tensors, names, dtype = self._trainer.weights(), self._names, self._dtype
 
-        def encoded(here: list[Tensor]) -> Version:
+        def encoded(here: list[Tensor]) -> Version | None:
+            if not all(map(is_finite, here)):
+                return None
             return Version(lineage, learner_updates, encode_weights(dict(zip(names, here, strict=True)), dtype))
 
         chosen = [tensors[name].detach() for name in names]
@@ -68,6 +72,9 @@ class Publication:
     def hand_over(self, *, wait: bool = False) -> None:
         """Give the I/O thread the versions that have been read back; with ``wait``, all."""
         for version in self._versions.arrived(wait=wait):
+            if version is None:
+                self.is_unusable = True
+                continue
             self._io.publish(*version)
             self._telemetry.set_weights_version(version.lineage, version.learner_updates)
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from herd.protocols.weights import metrics as names
 from herd.protocols.weights.messages import GetWeights, NotModified, StalePublish, Weights
-from herd.service.meters import ServerMeters
+from herd.service.serving import ServerMeters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.rpc.envelope import Message
     from herd.telemetry import Telemetry
-    from herd_paramserver.following import Following
     from herd_paramserver.leases import PlaceLeases
+    from herd_paramserver.replica import Following
     from herd_paramserver.store import Version
 
 

@@ -14,13 +14,10 @@ from herd.service.process import ServiceProcess
 from herd.service.serving import POLL_SECONDS, RequestInbox, open_router, serve
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger
-from herd_paramserver.following import Following, readiness_of_all
-from herd_paramserver.leases import PlaceLeases
-from herd_paramserver.liveness import Liveness
+from herd_paramserver.leases import Liveness, PlaceLeases
 from herd_paramserver.meters import Meters
-from herd_paramserver.relay import RelayTable
-from herd_paramserver.replica import ReplicaHandler
-from herd_paramserver.root import RootHandler
+from herd_paramserver.replica import Following, ReplicaHandler, readiness_of_all
+from herd_paramserver.requests import RootHandler
 from herd_paramserver.store import WeightsStore
 from herd_paramserver.upstream import Upstream
 
@@ -80,12 +77,7 @@ class ParameterServer:
         return (self._router, *(self._upstream.sockets if self._upstream is not None else ()))
 
     def run(self, stop: StopRequest) -> None:
-        """Serve until ``stop``, then answer requests that arrived before it.
-
-        Raises:
-            BadInputError: the process is its own parent.
-
-        """
+        """Serve until ``stop``, then answer requests that arrived before it."""
         serve(stop, self._telemetry, self.sockets, self.turn, self._rest_seconds)
         self._inbox.serve_waiting()
         self._log.info("stopped", versions=[store.visible.version if store.visible is not None else None for store in self._stores])
@@ -104,17 +96,12 @@ class ParameterServer:
         return min(POLL_SECONDS, self._upstream.rest_seconds + 0.0005)
 
     def _answer(self, received: Received) -> Reply | None:
-        upstream, message = self._upstream, received.message
-        if upstream is not None and received.peer.name in upstream.routing_ids and not any(store.visible for store in self._stores):
-            # Only before there are weights, which it cannot get from itself. Later, another client may be using the name.
-            raise BadInputError(
-                f"--paramserver {upstream.endpoint} is this parameter server itself: give its parent's address, or none for the root"
-            )
+        message = received.message
         self._meters.requested(message)
         answer = self._handler.answer(received, self._clock())
         if answer.to_parent is not None:
-            assert upstream is not None
-            upstream.relay(answer.to_parent)
+            assert self._upstream is not None
+            self._upstream.relay(answer.to_parent)
         if answer.message is not None:
             self._meters.answered(message, answer.message)
         if answer.new_version is not None:
@@ -146,7 +133,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     """Serve the run until ``stop``.
 
     Raises:
-        BadInputError: a task is unknown, an address cannot be used, the run directory cannot be written, or the process is its own parent.
+        BadInputError: a task is unknown, an address cannot be used, or the run directory cannot be written.
 
     """
     with ServiceProcess("paramserver", settings, identity) as process, ExitStack() as sockets:
@@ -188,8 +175,7 @@ def assemble(
         root = RootHandler(stores=stores, leases=leases, liveness=liveness)
         return ParameterServer(router, root, served=served, stores=stores, telemetry=telemetry, meters=meters)
     parent = identity.address("paramserver")
-    relay = RelayTable()
-    replica = ReplicaHandler(stores=stores, relay=relay, upstream=parent)
+    replica = ReplicaHandler(stores=stores, upstream=parent)
     followings = [Following(store, parent, now=time.monotonic()) for store in stores]
     meters.watch_parent(followings)
     try:

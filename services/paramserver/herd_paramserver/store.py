@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from herd.protocols.weights.messages import MAX_SLICES
+from herd.protocols.weights.messages import MAX_FIRST_LINEAGE, MAX_SLICES
 
 # Largest size of a version over all slices: 268 M float32 parameters, ten times those of the deep network at width 4.
 MAX_VERSION_BYTES = 2**30
 
-MAX_FIRST_LINEAGE = 2**61
-"""Largest lineage that an empty server accepts. Half of a publisher's limit (``herd.protocols.weights.client.MAX_LINEAGE``)."""
 COUNTED_LINEAGES = 2**53
 """All lineages that a learner opens by itself are below this: they are counted from 1, or milliseconds since 1970 (2**41)."""
 LINEAGE_LEAD = 2**16

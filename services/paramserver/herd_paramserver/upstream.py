@@ -12,6 +12,7 @@ from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.telemetry.logs import warn_limited
 from herd.transport import Client, Limits, Peer
+from herd_paramserver.replica import NAME
 from herd_paramserver.store import InvalidSliceError
 
 if TYPE_CHECKING:
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
     from herd.rpc.envelope import Message
     from herd.transport.context import Context
-    from herd_paramserver.following import Following
     from herd_paramserver.meters import Meters
-    from herd_paramserver.replica import ReplicaHandler
+    from herd_paramserver.replica import Following, ReplicaHandler
     from herd_paramserver.store import Version
 
 RELAY_QUEUE = 1024
@@ -112,6 +112,7 @@ class Upstream:
                     random=random,
                     max_slice_bytes=max_version_bytes,
                     pause_seconds=pause,
+                    name=NAME,
                 ),
                 following,
                 meters,
@@ -120,10 +121,8 @@ class Upstream:
             for agent, following in enumerate(followings)
         ]
         self._clients = [follower.client for follower in self._followers]
-        relay_id = f"relay/{secrets.token_hex(8)}"
-        self._relay = context.client(endpoint, relay_id, Limits(max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=RELAY_QUEUE))
-        self.routing_ids = frozenset({relay_id.encode(), *(client.routing_id.encode() for client in self._clients)})
-        """The name of this replica at the parent."""
+        name = f"{NAME}/{secrets.token_hex(8)}"
+        self._relay = context.client(endpoint, name, Limits(max_frame_bytes=MAX_HEADER_BYTES, high_water_mark=RELAY_QUEUE))
 
     @property
     def sockets(self) -> tuple[Client, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from herd.protocols.population import metrics as names
 from herd.protocols.population.journal import Decided, Failed
-from herd.service.meters import ServerMeters
+from herd.service.serving import ServerMeters
 
 if TYPE_CHECKING:
     from herd.protocols.population.messages import MemberReport

@@ -47,7 +47,7 @@ class Corridor:
         return self._observation(np.ones(self.num_environments, np.bool_))
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
-        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=2)
+        actions = checked_actions(actions, num_environments=self.num_environments, space=self.spec.actions)
         starting = self._over
         moved = np.clip(self._position + 2 * actions - 1, 0, self.spec.vector_size - 1)
         self._position = np.where(starting, 0, moved)

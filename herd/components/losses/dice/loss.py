@@ -21,7 +21,8 @@ def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
     need neither scale nor task. PopArt's rewrite preserves V and the policy; the part of Q that is A follows the scale.
     """
     # The temperature of step t at row t + 1: for a truncated game's final observation, that row may hold the next game's already.
-    next_target = forward.distribution.at(forward.parameters[1:], inverse_temperature=forward.inverse_temperature)
+    next_masks = None if forward.action_masks is None else forward.action_masks[1:]
+    next_target = forward.distribution.at(forward.parameters[1:], inverse_temperature=forward.inverse_temperature, mask=next_masks)
     target, behaviour = forward.target, forward.behaviour
     assert isinstance(target, AppliedCategorical)  # DiceSettings.objection
     assert isinstance(next_target, AppliedCategorical)

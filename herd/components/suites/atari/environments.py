@@ -124,7 +124,7 @@ class AtariEnvironments:
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Repeat each action for ``action_repeat`` frames; games that are over are restarted instead."""
-        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=self.spec.actions.num_actions)
+        actions = checked_actions(actions, num_environments=self.num_environments, space=self.spec.actions)
         raw = self._emulate(actions)
         starting = self._games.over
         valid = ~starting

@@ -92,7 +92,7 @@ class CatchEnvironments:
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Move every board by ``action_repeat`` env frames; boards whose game is over start the next one instead."""
-        actions = checked_actions(actions, num_environments=self.num_environments, num_actions=NUM_CATCH_ACTIONS)
+        actions = checked_actions(actions, num_environments=self.num_environments, space=self.spec.actions)
         starting = self._games.over
         valid = ~starting
         rewards = np.zeros(self.num_environments, np.float32)

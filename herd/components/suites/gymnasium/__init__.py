@@ -1,4 +1,4 @@
-"""Gymnasium: any environment with its interface, discrete actions, and pictures or vectors for observations."""
+"""Gymnasium: any environment with its interface, and pictures or vectors for observations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from herd.components.suites import Suite
 from herd.components.suites.api import UnknownTaskError
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import FRAME, VECTOR, WORDS
-from herd.contract.actions import discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
+    from herd.contract.actions import ActionSpace
 
 
 def _spec(settings: GymnasiumSettings) -> EnvSpec:
@@ -28,21 +28,24 @@ def _spec_of(settings_json: str) -> EnvSpec:
     """Return the spaces. Only environments know them, so each task's is created once in every process that calls this, and closed."""
     settings = GymnasiumSettings.model_validate_json(settings_json)
     try:
-        from herd.components.suites.gymnasium.game import make_game  # noqa: PLC0415  settings alone do without gymnasium
+        from herd.components.suites.gymnasium.game import make_game, mask_is_obeyed  # noqa: PLC0415  settings alone do without gymnasium
     except ModuleNotFoundError as error:
         raise UnknownTaskError(f"env.suite gymnasium needs {error.name}: {_INSTALL}") from error
 
     found, has_bounds = [], True
     for task in dict.fromkeys(settings.tasks):
-        environment = make_game(settings, task)
-        environment.close()
-        found.append((environment.shapes, environment.num_actions))
-        has_bounds &= environment.has_bounds
+        game = make_game(settings, task)
+        try:
+            actions = game.actions.space.masked() if mask_is_obeyed(game, settings) else game.actions.space
+        finally:
+            game.close()
+        found.append((game.shapes, actions))
+        has_bounds &= game.has_bounds
         if found[-1] != found[0]:
             raise UnknownTaskError(
                 f"env.tasks: {settings.tasks[0]} and {task} differ in their spaces: {_told(*found[0])}; {_told(*found[-1])}"
             )
-    shapes, num_actions = found[0]
+    shapes, actions = found[0]
     of_frames = ("frame_stack", "frame_height", "frame_width", "grayscale")
     if FRAME not in shapes and (
         idle := [name for name in of_frames if getattr(settings, name) != GymnasiumSettings.model_fields[name].default]
@@ -53,7 +56,7 @@ def _spec_of(settings_json: str) -> EnvSpec:
         task_names=settings.tasks,
         frame_shape=(height, width, channels),
         frame_stack=settings.frame_stack,
-        actions=discrete(num_actions),
+        actions=actions,
         action_repeat=settings.action_repeat,
         instruction_length=shapes[WORDS][0] if WORDS in shapes else 0,
         vector_size=shapes[VECTOR][0] if VECTOR in shapes else 0,
@@ -61,9 +64,9 @@ def _spec_of(settings_json: str) -> EnvSpec:
     )
 
 
-def _told(shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> str:
+def _told(shapes: Mapping[str, tuple[int, ...]], actions: ActionSpace) -> str:
     parts = ", ".join(f"{part} {'x'.join(map(str, shape))}" for part, shape in shapes.items())
-    return f"{parts} and {num_actions} actions"
+    return f"{parts}, actions {actions}"
 
 
 def _make(
@@ -90,12 +93,6 @@ def _reader(settings: GymnasiumSettings, task: str) -> Reader:
     return GameReader(settings, task)
 
 
-def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
-    from herd.components.suites.gymnasium.game import try_out  # noqa: PLC0415  as in _make
-
-    return [note for task in settings.tasks for note in try_out(settings, task)]
-
-
 def _frames_per_second(settings: GymnasiumSettings, task: str) -> float:
     from herd.components.suites.gymnasium.game import render_fps  # noqa: PLC0415  as in _make
 
@@ -115,7 +112,7 @@ PART = Suite(
     make=_make,
     packages=("gymnasium",),
     install=_INSTALL,
-    try_out=_try_out,
+    check=f"{__name__}.check:check",
     frames_per_second=_frames_per_second,
     on_screen=_on_screen,
     reader=_reader,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from contextlib import closing
 from functools import lru_cache
 from inspect import Parameter, signature
@@ -15,39 +16,44 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from gymnasium.wrappers import AddRenderObservation, TimeLimit
 
 from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
-from herd.components.suites.gymnasium.observations import MASK, read_space, told
-from herd.components.suites.gymnasium.settings import GymnasiumSettings
+from herd.components.suites.gymnasium.actions import Actions
+from herd.components.suites.gymnasium.observations import MASK_KEY, read_space, told
+from herd.components.suites.gymnasium.settings import AUTO, NO_MASK, GymnasiumSettings
+from herd.components.suites.reading import MASK
 from herd.components.suites.solo import Played
 from herd.components.user_code import USER_CODE, UserCodeError, failure, load_user_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
 _DEFAULT_FPS, _MAX_FPS = 30.0, 1000.0
 _UNDRAWN = "cannot be drawn: it must take render_mode, keep it as an attribute, and return a picture from render() (docs/extending.md)"
+MASK_METHOD = "action_masks"
+"""Name of the method by which environments offer a mask."""
+_INFO, _METHOD = f'info["{MASK_KEY}"]', f"{MASK_METHOD}()"
+"""Where masks are that are not part of observations, as users call it."""
 _log = logging.getLogger(__name__)
 
 
 class Game:
-    """A `SoloEnvironment` of a `gymnasium.Env`, with actions 0..A-1 and with repeated actions."""
+    """A `SoloEnvironment` of a `gymnasium.Env`, with the actions of policies and with repeated actions."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], settings: GymnasiumSettings, task: str) -> None:
         self.environment = environment
-        self._task = task
+        self.task = task
         self._action_repeat = settings.action_repeat
-        actions = environment.action_space
-        if not isinstance(actions, spaces.Discrete):
-            raise UnknownTaskError(f"env.tasks {task}: its actions are {actions}; only discrete actions (Discrete) are supported")
-        self.first_action = int(actions.start)
-        """The environment's own number of action 0."""
-        self.num_actions = int(actions.n)
-        self._parts = read_space(environment.observation_space, settings, task)
+        try:
+            self.actions = Actions(environment.action_space)
+        except ValueError as error:
+            raise UnknownTaskError(f"env.tasks {task}: {error}") from error
+        self._mask = _mask_of(environment, self.actions, settings, task)
+        self._parts = read_space(_without_mask(environment.observation_space, self._mask), settings, task)
         self.shapes = {name: part.shape for name, part in self._parts.items()}
         self.has_bounds = all(part.is_bounded for part in self._parts.values())
         self.notes = [f"{task}: {note}" for part in self._parts.values() for note in part.notes]
@@ -62,38 +68,59 @@ class Game:
         Raises:
             BrokenEnvironmentError: the result is not that of an environment with this space.
         """
-        observation, self.info = self._started(None if self._is_seeded else seed)
+        observation, info = self._started(None if self._is_seeded else seed)
         self._is_seeded = True
-        return self._read(observation)
+        if self._mask == AUTO:
+            self._mask = _INFO if self.actions.takes_masks and isinstance(info, Mapping) and MASK_KEY in info else NO_MASK
+        return self._read(observation, info)
 
-    def step(self, action: int) -> Played:
+    @property
+    def awaits_reset(self) -> bool:
+        """Whether only the first `reset` tells if there is a mask."""
+        return self._mask == AUTO
+
+    @property
+    def offered_mask(self) -> str | None:
+        """Where the environment offers the mask that is obeyed; None without one. It is known after the first `reset`."""
+        if self._mask in {AUTO, NO_MASK}:
+            return None
+        return self._mask if self._mask in {_INFO, _METHOD} else f"the entry {self._mask} of its observations"
+
+    def step(self, action: Any) -> Played:
         """Repeat ``action`` until the game ends; return the sum of the rewards and the last observation.
 
         Raises:
             BrokenEnvironmentError: the result is not that of an environment with this space, or the reward is not one number.
         """
-        total = 0.0
+        total, own = 0.0, self.actions.own(action)
         for _ in range(self._action_repeat):
-            result: Any = self.environment.step(self.first_action + action)
+            result: Any = self.environment.step(own)
             if not isinstance(result, tuple) or len(result) != 5:
                 said = "(observation, reward, terminated, truncated, info)"
                 raise self._broken(f"step() returned {told(result)}, not {said}; is it written for gym below 0.26?")
-            observation, reward, terminated, truncated, _ = result
+            observation, reward, terminated, truncated, info = result
             total += self._number(reward)
             if terminated or truncated:
                 break
-        return Played(self._read(observation), total, bool(terminated), bool(truncated))
+        is_over = bool(terminated or truncated)
+        return Played(self._read(observation, info, is_over=is_over), total, bool(terminated), bool(truncated))
 
     def close(self) -> None:
         """Close the environment; an error of its own code is logged, because nothing depends on it."""
         try:
             self.environment.close()
         except Exception as error:
-            _warn_once(f"{self._task}: close() failed: {failure(error)}")
+            _warn_once(f"{self.task}: close() failed: {failure(error)}")
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
-        """Return the parts of one observation of the environment; any error if the observation is not of its space."""
-        return {name: part.convert(observation) for name, part in self._parts.items()}
+        """Return the parts of one observation of the environment; any error if the observation is not of its space.
+
+        The mask is one of them if the observation contains it.
+        """
+        parts = {name: part.convert(observation) for name, part in self._parts.items()}
+        if self._mask not in {AUTO, NO_MASK, _INFO, _METHOD}:
+            parts[MASK] = self.actions.mask(observation[self._mask])
+        return parts
 
     def _started(self, seed: int | None) -> tuple[Any, Any]:
         result: Any = self.environment.reset(seed=seed)
@@ -101,11 +128,30 @@ class Game:
             raise self._broken(f"reset() returned {told(result)}, not (observation, info); is it written for gym below 0.26?")
         return result
 
-    def _read(self, observation: Any) -> dict[str, NDArray[Any]]:
+    def _read(self, observation: Any, info: Any, *, is_over: bool = False) -> dict[str, NDArray[Any]]:
         try:
-            return self.parts(observation)
+            parts = self.parts(observation)
         except Exception as error:  # any error of a space about an invalid observation
             raise self._broken(str(error) if type(error) is ValueError else f"its observation: {type(error).__name__}: {error}") from error
+        if self._mask != NO_MASK:
+            parts[MASK] = self._allowed(parts, info, is_over=is_over)
+        return parts
+
+    def _allowed(self, parts: Mapping[str, NDArray[Any]], info: Any, *, is_over: bool) -> NDArray[np.bool_]:
+        """Return what is allowed, [M]. No action follows the end of a game, so its mask may be missing or empty: then all are allowed."""
+        try:
+            if self._mask == _METHOD:
+                mask = self.actions.mask(self.environment.get_wrapper_attr(MASK_METHOD)())
+            else:
+                mask = self.actions.mask(info[MASK_KEY]) if self._mask == _INFO else parts[MASK]
+            problem = "" if self.actions.leaves_a_choice(mask) else "allows no action in a game that goes on"
+        except Exception as error:  # of the user's code, or about what it returned
+            problem = f"cannot be obeyed (env.mask: none ignores it): {failure(error)}"
+        if not problem:
+            return mask
+        if not is_over:
+            raise self._broken(f"{self.offered_mask} {problem}")
+        return np.ones(sum(self.actions.space.num_choices), np.bool_)
 
     def _number(self, reward: Any) -> float:
         if type(reward) is float:
@@ -120,7 +166,7 @@ class Game:
         raise self._broken(f"returned the reward {reward!r}, not a number{advice}")
 
     def _broken(self, problem: str) -> BrokenEnvironmentError:
-        return BrokenEnvironmentError(" ".join(f"{self._task}: {problem}".split()))
+        return BrokenEnvironmentError(" ".join(f"{self.task}: {problem}".split()))
 
 
 class PlainReset(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -145,7 +191,6 @@ class GameReader:
         self._game = make_game(settings, task)
         self._game.close()
         self._space = self._game.environment.observation_space
-        self.first_action = self._game.first_action
 
     def rows(self, observations: Any, num_environments: int) -> list[Any]:
         """See `Reader`: the result of a vector environment of gymnasium, or a list."""
@@ -162,6 +207,20 @@ class GameReader:
         except Exception as error:  # any error of a space about an invalid observation
             raise ValueError(f"expected an observation of {self._space}: {error}") from error
 
+    def mask(self, value: Any) -> NDArray[np.bool_]:
+        """See `Reader`."""
+        return self._game.actions.mask(value)
+
+    def actions(self, actions: NDArray[Any]) -> list[Any]:
+        """See `Reader`."""
+        return [self._game.actions.own(action) for action in actions]
+
+    def batched(self, actions: Sequence[Any]) -> Any:
+        """See `Reader`: as `gymnasium.vector` batches the space of the actions."""
+        space = self._game.environment.action_space
+        empty: Any = create_empty_array(space, len(actions))
+        return concatenate(space, actions, empty)
+
 
 @lru_cache(maxsize=1024)
 def _warn_once(message: str) -> None:
@@ -169,42 +228,49 @@ def _warn_once(message: str) -> None:
     _log.warning(message)
 
 
-def try_out(settings: GymnasiumSettings, task: str) -> list[str]:
-    """Reset an environment of ``task`` and take one step; return what its user may not expect, one line each.
+def mask_is_obeyed(game: Game, settings: GymnasiumSettings) -> bool:
+    """Return whether the environment offers a mask that is obeyed. Whether ``info`` has one is known after a `reset` only.
 
     Raises:
-        UnknownTaskError: its code raises an error, or what it returns cannot be learned from; one line.
+        UnknownTaskError: the environment failed, or its mask cannot be obeyed; one line.
     """
-    game = make_game(settings, task)
-    notes = list(game.notes)
+    if game.awaits_reset:
+        try:
+            game.reset(seed=0)
+        except BrokenEnvironmentError as error:
+            raise UnknownTaskError(f"env.tasks {error}") from error
+        except Exception as error:
+            raise UnknownTaskError(f"env.tasks {game.task}: {failure(error)}") from error
+    if game.offered_mask is not None and settings.action_repeat > 1:
+        raise UnknownTaskError(f"env.action_repeat must be 1, as {game.offered_mask} of {game.task} may forbid what is repeated")
+    return game.offered_mask is not None
+
+
+def _mask_of(environment: gymnasium.Env[Any, Any], actions: Actions, settings: GymnasiumSettings, task: str) -> str:
+    """Return where the mask is: an entry of the observations, _METHOD, AUTO if only ``info`` can tell, or NO_MASK."""
+    space, chosen = environment.observation_space, settings.mask
+    entries = space.spaces if isinstance(space, spaces.Dict) else {}
+    if chosen not in {AUTO, NO_MASK}:
+        if chosen not in entries:
+            raise UnknownTaskError(f"env.mask: the observations of {task} have no entry {chosen}")
+        if not actions.takes_masks:
+            raise UnknownTaskError(f"env.mask: masks need discrete actions, but {task} has {actions.space}")
+        return chosen
+    if chosen == NO_MASK or not actions.takes_masks:
+        return NO_MASK
+    if MASK_KEY in entries:
+        return MASK_KEY
     try:
-        game.reset(seed=0)
-        action, offered = _allowed_action(game)
-        game.step(action)
-    except BrokenEnvironmentError as error:
-        raise UnknownTaskError(f"env.tasks {error}") from error
-    except Exception as error:
-        raise UnknownTaskError(f"env.tasks {task}: {failure(error)}") from error
-    finally:
-        game.close()
-    if offered is not None:
-        notes.append(f"{task}: {offered} is not obeyed: actions that it forbids are played too")
-    return notes
+        return _METHOD if callable(environment.get_wrapper_attr(MASK_METHOD)) else AUTO
+    except AttributeError:
+        return AUTO
 
 
-def _allowed_action(game: Game) -> tuple[int, str | None]:
-    """Return an action that is allowed now, and where the environment offers a mask of such actions; None if it does not."""
-    mask: Any = ()
-    offered = None
-    space, info = game.environment.observation_space, game.info
-    if isinstance(space, spaces.Dict) and MASK in space.spaces:
-        offered = f"the entry {MASK} of its observations"
-    if isinstance(info, dict) and MASK in info:
-        mask, offered = info[MASK], f'info["{MASK}"]'
-    elif callable(masks := getattr(game.environment.unwrapped, "action_masks", None)):
-        mask, offered = masks(), "action_masks()"
-    allowed = np.flatnonzero(mask) if np.shape(mask) == (game.num_actions,) else np.zeros(1)
-    return int(allowed[0]) if allowed.size else 0, offered
+def _without_mask(space: spaces.Space[Any], mask: str) -> spaces.Space[Any]:
+    """Return a space of observations without the entry that is the mask."""
+    if not isinstance(space, spaces.Dict) or mask not in space.spaces:
+        return space
+    return spaces.Dict([(key, each) for key, each in space.spaces.items() if key != mask])  # a mapping would be sorted
 
 
 def make_solo(settings: str, task: str) -> Game:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from herd.components.suites.gymnasium.settings import GymnasiumSettings
 
-MASK = "action_mask"
+MASK_KEY = "action_mask"
 """Name by which environments offer a mask of allowed actions, in ``info`` or as an entry of their observations."""
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue (ITU-R BT.601), as in the Atari suite's emulator."""
@@ -124,7 +124,7 @@ def _entries(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[_
     """Yield the entries of mappings and tuples, nested ones too, except a mask of actions, which is not an observation of the game."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, inner in space.items() if isinstance(space, spaces.Dict) else enumerate(space):
-            if key != MASK:
+            if key != MASK_KEY:
                 yield from _entries(inner, (*path, key))
     else:
         yield _Entry(path, space)

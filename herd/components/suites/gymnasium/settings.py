@@ -6,12 +6,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from herd.components.settings import PositiveFloat, PositiveInt
+from herd.components.settings import Pixels, PositiveFloat, PositiveInt
 from herd.components.suites import SuiteSettings
+
+AUTO, NO_MASK = "auto", "none"
+"""Values of ``env.mask`` that are not entries of observations."""
 
 
 class GymnasiumSettings(SuiteSettings):
-    """Any environment with gymnasium's interface and discrete actions, your own included."""
+    """Any environment with gymnasium's interface, your own included."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")  # kwargs may hold numbers that are not finite
 
@@ -39,6 +42,10 @@ class GymnasiumSettings(SuiteSettings):
     """The entries of the observations that become the vector, in this order."""
     instruction_key: str | None = None
     """The entry of the observations that is a text. It is read if ``network.language`` is on."""
+    mask: str = AUTO
+    """Source of the mask that says which actions are allowed. ``auto``: ``info["action_mask"]``, the method ``action_masks()`` or the
+    observations' entry ``action_mask``, if the environment has one of them. ``none``: all actions are allowed. Otherwise: the entry of the
+    observations with this name."""
     flatten: bool = False
     """Make everything part of the vector, pictures too."""
     scale_by_bounds: bool = True
@@ -49,9 +56,9 @@ class GymnasiumSettings(SuiteSettings):
     """Observe the picture that the environment renders (``rgb_array``) instead of its observation."""
     frame_stack: PositiveInt = 1
     """Number of newest frames in one observation (S)."""
-    frame_height: PositiveInt | None = None
+    frame_height: Pixels | None = None
     """Size in pixels. Null: the environment's own size."""
-    frame_width: PositiveInt | None = None
+    frame_width: Pixels | None = None
     """Size in pixels. Null: the environment's own size."""
     grayscale: bool = False
     """Observe one luminance plane instead of RGB."""
@@ -61,6 +68,7 @@ class GymnasiumSettings(SuiteSettings):
         "image_key",
         "vector_keys",
         "instruction_key",
+        "mask",
         "flatten",
         "scale_by_bounds",
         "render",

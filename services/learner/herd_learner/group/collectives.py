@@ -172,20 +172,21 @@ def join_group(
     num_shards: int,
     *,
     device: torch.device,
+    settings: Mapping[str, Any],
     timeout_seconds: float,
     go_on: Callable[[], bool],
     environ: Mapping[str, str] = os.environ,
 ) -> ShardGroup:
-    """Meet the other shards; returns at once if there are none.
+    """Meet the other shards; returns at once if there are none. ``settings``: see `shared_settings`.
 
     Raises:
-        BadInputError: see ``place_of``.
+        BadInputError: see `place_of` and `join`.
         NotGatheredError: ``go_on`` became false before all shards had joined.
     """
     place = place_of(num_shards, environ)
     if place.size == 1:
         return ShardGroup(place)
-    membership = join(place, go_on, environ)
+    membership = join(place, go_on, settings, environ)
     backend = _backend(device, environ)
     try:
         heartbeat = _begin_heartbeat(membership, timeout_seconds)

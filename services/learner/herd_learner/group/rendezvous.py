@@ -7,21 +7,25 @@ rank taken, because it restarted before the others noticed the failure, waits fo
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from herd.config.addresses import bare, with_port
+from herd.run.settings import flat_values
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from herd.config.run import RunSettings
 
 CONNECT_SECONDS = 5.0
 """Timeout of one attempt to reach or read the store."""
@@ -31,7 +35,10 @@ TELL_SECONDS = 10.0
 """Interval of log lines while shards are missing."""
 LISTEN_SECONDS = 10.0
 """Longest time that shard 0 tries to listen at its port, which its predecessor may still hold."""
-_GENERATION = "generation"
+_GENERATION, _SETTINGS = "generation", "settings"
+_OF_ONE_PROCESS = ("logging.", "placement.", "security.")
+_OF_ONE_SHARD = frozenset({"run_dir", "resume", "learner.device", "learner.threads"})
+"""Settings that may differ: paths and devices of a machine, and what only shard 0 reads."""
 
 
 class NotGatheredError(Exception):
@@ -88,12 +95,21 @@ def place_of(num_shards: int, environ: Mapping[str, str]) -> Place:
     return Place(rank, size, host, port, environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
 
 
-def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = os.environ) -> Membership:
-    """Wait, while ``go_on``, until every shard has joined one generation.
+def shared_settings(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings that all shards must have alike, by dotted key."""
+    return {
+        key: value
+        for key, value in flat_values(settings.model_dump(mode="json")).items()
+        if not (key.startswith(_OF_ONE_PROCESS) or key in _OF_ONE_SHARD)
+    }
+
+
+def join(place: Place, go_on: Callable[[], bool], settings: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Membership:
+    """Wait, while ``go_on``, until every shard has joined one generation. ``settings``: see `shared_settings`.
 
     Raises:
         NotGatheredError: ``go_on`` became false first.
-        BadInputError: shard 0 cannot listen at its port.
+        BadInputError: shard 0 cannot listen at its port, or has other settings.
     """
     incarnation = secrets.token_hex(8)
     prefix = environ.get("TORCHELASTIC_RUN_ID", "herd")
@@ -104,10 +120,13 @@ def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = o
             serving = serving or _connect(place, serves=place.serves)
             store = PrefixStore(prefix, serving)
             if place.rank == 0:
-                store.set(_GENERATION, secrets.token_hex(8))
+                opened = secrets.token_hex(8)
+                PrefixStore(opened, store).set(_SETTINGS, json.dumps(settings))
+                store.set(_GENERATION, opened)
             generation = _read(store, _GENERATION)
             if generation is not None:
                 members = PrefixStore(generation, store)
+                _compare(settings, json.loads(members.get(_SETTINGS)), place.rank)
                 holder = members.compare_set(f"member/{place.rank}", "", incarnation).decode()
                 if holder == incarnation and _all_joined(store, generation, place, go_on):
                     return Membership(place, prefix, generation, members)
@@ -120,6 +139,14 @@ def join(place: Place, go_on: Callable[[], bool], environ: Mapping[str, str] = o
                 serving = None  # connect again; a process that serves keeps its port
         time.sleep(PAUSE_SECONDS)
     raise NotGatheredError
+
+
+def _compare(settings: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
+    """Check that this shard's settings are those of shard 0. Shards with different ones would train apart."""
+    for key in sorted(settings.keys() | first.keys()):
+        here, there = (json.dumps(side[key]) if key in side else "not set" for side in (settings, first))
+        if here != there:
+            raise BadInputError(f"learner shard {rank}: {key} is {here}, but {there} at shard 0: start all shards with the same settings")
 
 
 def connect_again(membership: Membership) -> Store:

@@ -26,6 +26,7 @@ from herd.protocols.unrolls.messages import (
 from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Refused
 from herd.rpc.serving import RequestRefused, ServedRun, read
+from herd.service.serving import warn_failed
 from herd_learner.intake.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 
@@ -46,6 +47,9 @@ every 5 s. Any client that can send a hello can claim any index."""
 DEPARTURE_SECONDS = 15.0
 """Time after which the session of a closed connection ends. An actor reconnects within 5 s. Otherwise its credit would be missing until it
 expires."""
+
+
+FAILED = "it could not be processed: see the error in the learner's log"
 
 
 class Reply(NamedTuple):
@@ -115,11 +119,20 @@ class Ingest:
         """
         try:
             message = read(UNROLLS, self._run, peer, frames)
-            if isinstance(message, Hello):
-                return self._on_hello(peer, message, now)
+            return self._answer(peer, message, frames[1:], now)
         except RequestRefused as error:
-            self._on_refused(error.label)
-            return [Reply(peer, Refused(id=error.id, reason=error.reason))]
+            refused = error
+        except MalformedMessage:
+            raise
+        except Exception:  # an error of this program in one message must not end the service, nor leave its sender without an answer
+            warn_failed(peer)
+            refused = RequestRefused("other", FAILED, message.id)
+        self._on_refused(refused.label)
+        return [Reply(peer, Refused(id=refused.id, reason=refused.reason))]
+
+    def _answer(self, peer: Peer, message: Message, payload: Sequence[Frame], now: float) -> list[Reply]:
+        if isinstance(message, Hello):
+            return self._on_hello(peer, message, now)
         session = self._sessions.get(peer)
         if session is None or not self._credit.knows(peer):
             return self._hello_required(peer, "session", "no session: the learner restarted, or the actor was silent too long")
@@ -130,7 +143,7 @@ class Ingest:
         if isinstance(message, Goodbye):
             return self._end(peer)
         assert isinstance(message, Unrolls)
-        return self._on_unrolls_message(peer, session, message, frames[1:], now)
+        return self._on_unrolls_message(peer, session, message, payload, now)
 
     def farewell(self) -> list[Reply]:
         """Return messages that tell every actor in a session that the run is over."""
@@ -210,15 +223,19 @@ class Ingest:
         try:
             arrays = receive_arrays(payload, message.num_unrolls, self._layout, message.compression)
             unrolls = self._unrolls(arrays, actor, message)
-        except MalformedMessage as error:
+            frames = frames_by_task(unrolls)
+            temperatures = inverse_temperatures_of(arrays, self._layout.burn_in) if message.episodes else {}
+        except Exception as error:  # as in `on_message`
+            reason = error.reason if isinstance(error, MalformedMessage) else FAILED
+            if reason is FAILED:
+                warn_failed(peer)
             self._ledger.refuse(actor, sequence=sequence, generated=generated, num_frames=num_frames, reason=MALFORMED)
             self._on_unrolls(message.num_unrolls, MALFORMED)
             grants = self._credit.on_consumed(message.num_unrolls)
-            rejection = Rejected(sequence=message.sequence, reason=error.reason, granted_unrolls=self._credit.granted(peer))
+            rejection = Rejected(sequence=message.sequence, reason=reason, granted_unrolls=self._credit.granted(peer))
             return [Reply(peer, rejection), *self._announce(grants)]
         # Record it before queueing it: the training thread may consume it at once.
-        temperatures = inverse_temperatures_of(arrays, self._layout.burn_in) if message.episodes else {}
-        self._ledger.receive(actor, sequence=sequence, generated=generated, frames=frames_by_task(unrolls))
+        self._ledger.receive(actor, sequence=sequence, generated=generated, frames=frames)
         self._queue.put(unrolls)
         self._on_unrolls(message.num_unrolls, None)
         for episode in message.episodes:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.protocols.unrolls import metrics as names
-from herd.service.meters import ServerMeters
+from herd.service.serving import ServerMeters
 
 if TYPE_CHECKING:
     from herd.protocols.unrolls.credit import CreditPool

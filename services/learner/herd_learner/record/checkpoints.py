@@ -12,6 +12,7 @@ from herd.run.checkpoints import CheckpointError, ForeignCheckpointError
 from herd.run.paths import CHECKPOINTS
 from herd.run.tensors import Checkpoint, save_checkpoint
 from herd_learner.intake.ledger import Ledger, LedgerSnapshot
+from herd_learner.record.lineage import checked_lineage
 from herd_learner.record.statistics import RunStatistics
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def restore_counters(
         saved = LedgerSnapshot.from_json(state["ledger"])
         ledger = Ledger(saved if is_first else saved.without_totals())
         statistics = RunStatistics(spec, state["statistics"], tiling, references=references, is_first=is_first)
-        return Restored(statistics, ledger, int(state["lineage"]) + 1)
+        return Restored(statistics, ledger, checked_lineage(state["lineage"]) + 1)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _not_a_learners(checkpoint, error) from error
 

@@ -11,14 +11,13 @@ import time
 from typing import TYPE_CHECKING
 
 from herd.files import read_json, replace_file
+from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 LINEAGE_FILE = "lineage.json"
-MAX_LINEAGE = 2**63 - 1
-"""The next one must fit 63 bits."""
 
 
 class LineageError(Exception):
@@ -80,7 +79,7 @@ def keep_lineage(run_dir: Path, lineage: int) -> None:
 def _read(run_dir: Path) -> int | None:
     path = run_dir / LINEAGE_FILE
     try:
-        return _checked(read_json(path)["lineage"])
+        return checked_lineage(read_json(path)["lineage"])
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -89,9 +88,10 @@ def _read(run_dir: Path) -> int | None:
         raise LineageError(f"{path}: is not a lineage; remove it, and the learner continues after the lineage of its checkpoint") from error
 
 
-def _checked(lineage: object) -> int:
-    if not isinstance(lineage, int) or not 0 <= lineage < MAX_LINEAGE:
-        raise ValueError("no lineage")
+def checked_lineage(lineage: object) -> int:
+    """Return ``lineage`` if the next one can be opened; otherwise raise ``ValueError``."""
+    if type(lineage) is not int or not 0 <= lineage < MAX_FIRST_LINEAGE:
+        raise ValueError("its lineage is impossible")
     return lineage
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 RETURN_WINDOW = 100
 RATE_SECONDS = 5.0
 """Window of the frames per second."""
+MIN_RATE_SECONDS = 1.0
+"""Shortest window, at the start: a few updates may come in a burst, from unrolls that have waited."""
 
 
 class Meters:
@@ -143,12 +145,12 @@ class Meters:
         while len(self._window) > 2 and now - self._window[1][0] > RATE_SECONDS:
             self._window.popleft()
 
-    def frames_per_second(self) -> float:
-        """Env frames consumed per second over the last seconds; 0 before two updates."""
+    def frames_per_second(self) -> float | None:
+        """Env frames consumed per second over the last seconds; None within a second of the first update."""
         if not self._window:
-            return 0.0
+            return None
         (first_at, first), (last_at, last) = self._window[0], self._window[-1]
-        return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
+        return (last - first) / (last_at - first_at) if last_at - first_at >= MIN_RATE_SECONDS else None
 
     def human_normalised(self, mean_capped: float | None) -> None:
         """Set the score over the tasks with human scores; None before each has finished a game."""

@@ -113,6 +113,8 @@ class Records:
         self._files = files
         self._member = member
         self._log = log
+        self._logged_frames: int | None = None
+        """Env frames at the last point of this session."""
 
     def absorb_news(self) -> None:
         """Add the news of the other shards to the statistics of shard 0, which are the run's."""
@@ -120,19 +122,21 @@ class Records:
             if self._group.is_first:
                 self._statistics.absorb(news)
 
-    def log_point(self, session_seconds: float, *, learning_rate: float, lineage: int) -> None:
-        """Add a point to the learning curve."""
+    def log_point(self, session_seconds: float, *, learning_rate: float, lineage: int, is_last: bool = False) -> None:
+        """Add a point to the learning curve. ``is_last``: at the end of the session, unless no frame was consumed since the last one."""
         self.absorb_news()
         self._statistics.logged()
         rates = self._group.gather(self._meters.frames_per_second())
-        if not self._group.is_first:
+        if not self._group.is_first or (is_last and self._statistics.env_frames == self._logged_frames):
             return
+        self._logged_frames = self._statistics.env_frames
         point = self._statistics.point(
             session_seconds=session_seconds,
-            frames_per_second=sum(rates),
+            frames_per_second=None if None in rates else sum(rates),
             learning_rate=learning_rate,
             by_task=self._trainer.values_by_task(),
             clipping_shortens=self._settings.optimizer.kind == "rmsprop",
+            is_last=is_last,
         )
         if self._member is not None:
             point["population"] = self._member.point()

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from herd_learner.population.member import FitnessWindow
     from herd_learner.record.replay_account import ReplayAccount
 
+MIN_WINDOW_UNROLLS, MIN_WINDOW_UPDATES = 100, 10
+"""Fewest unrolls and updates that a point averages. The first unrolls were made before anything was learned, so that their lag is 0, and
+the last window of a run is of any length."""
 RETURN_WINDOW = 100
 """Number of games in a reported mean return, the usual number in the literature."""
 
@@ -78,7 +81,28 @@ class _Mean:
 
     @property
     def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
+        return self.total / self.count
+
+
+@dataclass(slots=True)
+class _Window:
+    """What the points of the curve average. A window continues until it has ``minimum`` values: fewer say little."""
+
+    minimum: int
+    current: _Mean = field(default_factory=_Mean)
+    full: _Mean | None = None
+    """The newest window that had enough."""
+
+    def close(self, *, is_last: bool) -> _Mean | None:
+        """Return the newest full window; None before the first. With ``is_last`` the rest is added to it, or is all there is."""
+        if self.current.count >= self.minimum:
+            self.full, self.current = self.current, _Mean()
+        elif is_last and self.current.count:
+            rest = self.current
+            if self.full is not None:
+                rest.merge(self.full.total, self.full.maximum, self.full.count)
+            self.full, self.current = rest, _Mean()
+        return self.full
 
 
 @dataclass(slots=True)
@@ -126,10 +150,14 @@ class RunStatistics:
         self.learner_updates = 0
         self._wall_seconds_before = 0.0
         self._lag = _Mean()
-        self._lag_window = _Mean()
+        self._lag_window = _Window(MIN_WINDOW_UNROLLS)
         self._last_update: UpdateStatistics | None = None
         self._health: dict[str, Any] | None = None
-        self._clipped_window = _Mean()
+        self._clipped_window = _Window(MIN_WINDOW_UPDATES)
+        self._num_skipped = 0
+        """Since the last point."""
+        self.num_skipped_in_a_row = 0
+        """Updates skipped since the last one that was taken."""
         self._news: _News | None = None if is_first else _News()
         self._session_frames = 0
         self._session_unrolls = 0
@@ -155,7 +183,7 @@ class RunStatistics:
         """Record an unroll that was trained on; ``policy_lag`` is in learner updates."""
         self._count_consumed(task_id, num_frames, 1)
         self._lag.add(policy_lag)
-        self._lag_window.add(policy_lag)
+        self._lag_window.current.add(policy_lag)
         if self._news is not None:
             counts = self._news.consumed.setdefault(task_id, [0, 0])
             counts[0] += num_frames
@@ -172,7 +200,9 @@ class RunStatistics:
         self._last_update = update
         if self.replay is not None:
             self.replay.gated(update)
-        self._clipped_window.add(float(update.is_clipped))
+        self._clipped_window.current.add(float(update.is_clipped))
+        self._num_skipped += not update.is_finite
+        self.num_skipped_in_a_row = 0 if update.is_finite else self.num_skipped_in_a_row + 1
         if update.health is not None:
             self._health = update.health.as_json()
 
@@ -196,7 +226,7 @@ class RunStatistics:
         for task_id, num_frames, num_unrolls in news["consumed"]:
             self._count_consumed(task_id, num_frames, num_unrolls)
         self._lag.merge(*news["lag"])
-        self._lag_window.merge(*news["lag"])
+        self._lag_window.current.merge(*news["lag"])
         if self.replay is not None:
             self.replay.absorb(news["replay"])
 
@@ -241,31 +271,33 @@ class RunStatistics:
         self,
         *,
         session_seconds: float,
-        frames_per_second: float,
+        frames_per_second: float | None,
         learning_rate: float,
         by_task: Mapping[str, Sequence[float]] | None = None,
         clipping_shortens: bool = True,
+        is_last: bool = False,
     ) -> dict[str, Any]:
         """Return one line of metrics.jsonl and start a new window.
 
         ``by_task``: values to add, one for each task, by name. ``clipping_shortens``: a clipped gradient makes a shorter step. Adam's steps
-        do not depend on the gradient's length, so the share of clipped updates is null there.
+        do not depend on the gradient's length, so the share of clipped updates is null there. ``is_last``: the session ends with it.
         """
-        lag, self._lag_window = self._lag_window, _Mean()
-        clipped, self._clipped_window = self._clipped_window, _Mean()
+        lag, clipped = self._lag_window.close(is_last=is_last), self._clipped_window.close(is_last=is_last)
+        num_skipped, self._num_skipped = self._num_skipped, 0
         update = self._last_update
         return {
             "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
             **self._counts(),
-            "frames_per_second": round(frames_per_second, 1),
+            "frames_per_second": None if frames_per_second is None else round(frames_per_second, 1),
             "episode_return_mean_100": self.mean_return,
             "episodes": self.episodes,
-            "policy_lag_mean": lag.mean,
-            "policy_lag_max": lag.maximum,
+            "policy_lag_mean": None if lag is None else lag.mean,
+            "policy_lag_max": None if lag is None else lag.maximum,
             "learning_rate": learning_rate,
             **({} if update is None else {name: _finite(measured.value) for name, measured in update.losses.items()}),
             "gradient_norm": _finite(update.gradient_norm) if update else None,
-            "clipped_share": clipped.mean if clipped.count and clipping_shortens else None,
+            "clipped_share": clipped.mean if clipped is not None and clipping_shortens else None,
+            "updates_skipped": num_skipped,
             "health": self._health,
             **self._scores(),
             "tasks": {
@@ -291,7 +323,7 @@ class RunStatistics:
             **self._counts(),
             "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
             "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
-            "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum},
+            "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum} if self._lag.count else {"mean": None, "max": None},
             "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
             **({} if self.replay is None else {"replay": self.replay.report(training_seconds)}),
             "health": self._health,

@@ -1,10 +1,19 @@
+"""Which tensors each shard publishes, and that nothing unusable is published."""
+
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from herd_learner.group.collectives import share
-from herd_learner.publication import deal_tensors
+import torch
+from herd_learner.group.collectives import ShardGroup, share
+from herd_learner.group.rendezvous import Place
+from herd_learner.publication import Publication, deal_tensors
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.training.small_runs import run_of, trainer_of
 
 
 @pytest.mark.parametrize(("total", "size", "parts"), [(32, 3, [11, 11, 10]), (32, 1, [32]), (2, 3, [1, 1, 0]), (7, 7, [1] * 7)])
@@ -32,3 +41,19 @@ def test_tensors_are_dealt_once_in_slices_of_similar_size(num_bytes: dict[str, i
 def test_dealing_does_not_depend_on_the_order_of_tensors() -> None:
     num_bytes = {"a": 3, "b": 3, "c": 3, "d": 1}
     assert deal_tensors(num_bytes, 2) == deal_tensors(dict(reversed(num_bytes.items())), 2) == [["a", "c"], ["b", "d"]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("poison", [float("inf"), float("nan")])
+def test_weights_that_are_not_finite_are_not_published(poison: float, dtype: str) -> None:
+    settings = run_of(learner={"batch_size": 4, "weights_dtype": dtype})
+    trainer, published = trainer_of(settings), list[tuple[int, int]]()
+    io: Any = SimpleNamespace(publish=lambda lineage, updates, _payload: published.append((lineage, updates)), is_published=True)
+    telemetry: Any = SimpleNamespace(set_weights_version=lambda *_: None)
+    publication = Publication(settings, trainer, ShardGroup(Place(0, 1)), io, telemetry)
+    publication.publish(1, 0)
+    assert (published, publication.is_unusable) == ([(1, 0)], False)
+    with torch.no_grad():
+        trainer.agent.value_head.bias[0] = poison
+    publication.publish(1, 1)
+    assert (published, publication.is_unusable) == ([(1, 0)], True)

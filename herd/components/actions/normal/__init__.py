@@ -1,0 +1,58 @@
+"""Continuous actions, of a normal distribution for each number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import field_validator
+
+from herd.components.actions import ActionSettings
+from herd.components.registry import Part
+from herd.components.settings import PositiveFloat
+
+if TYPE_CHECKING:
+    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import EnvSpec
+
+
+class ContinuousSettings(ActionSettings):
+    """How continuous numbers are drawn."""
+
+    bounds: Literal["clip", "tanh"] = "clip"
+    """What keeps continuous numbers in their bounds. ``clip``: the environment receives the nearest action in the bounds, and learning uses
+    the one that was drawn. ``tanh``: actions are the tanh of what is drawn, which needs two finite bounds for each number."""
+    deviation: Literal["parameter", "network"] = "parameter"
+    """Standard deviation of what is drawn. ``parameter``: learned, and equal in all observations. ``network``: an output of the network."""
+    initial_deviation: PositiveFloat = 1.0
+    """Standard deviation at the start, from 0.01 to 7. The bounds of an action are 2 apart."""
+
+    @field_validator("initial_deviation")
+    @classmethod
+    def _is_within_the_limits(cls, value: float) -> float:
+        if not 0.01 <= value <= 7.0:
+            raise ValueError("should be from 0.01 to 7")
+        return value
+
+    def objection(self, spec: EnvSpec) -> str | None:
+        """See `PartSettings`."""
+        if (objection := super().objection(spec)) is None and self.bounds == "tanh" and not spec.actions.is_bounded:
+            return f"action.bounds tanh needs two finite bounds for each number, but these environments have actions of {spec.actions}"
+        return objection
+
+
+class NormalSettings(ContinuousSettings):
+    """Continuous actions, of a normal distribution for each number."""
+
+    kind: Literal["normal"] = "normal"
+    """Continuous actions (``Box``): independent normal distributions, whose means the network gives."""
+
+    def fits(self, space: ActionSpace) -> bool:
+        """See `ActionSettings`."""
+        return not any(space.is_integer)
+
+    def num_parameters(self, space: ActionSpace) -> int:
+        """Return 2 N: the means, then the logarithms of the deviations."""
+        return 2 * len(space.low)
+
+
+PART = Part("normal", NormalSettings, f"{__name__}.normal:Normal")
