@@ -105,8 +105,12 @@ def test_an_agent_whose_learning_diverges_is_given_up_alone(tmp_path: Path, monk
                 fifo.write_text("")  # the other learner may end
 
     programs = ("import sys; print('learner: the weights are not finite'); sys.exit(2)", f"open({str(fifo)!r}).read()")
+
+    def command(program: str, _start: Start) -> list[str]:
+        return [sys.executable, "-c", program]
+
     plans = [
-        ChildPlan("learner", number, lambda _, program=program: [sys.executable, "-c", program], os.environ, agent=number, spare=1)
+        ChildPlan("learner", number, partial(command, program), os.environ, agent=number, spare=1)
         for number, program in enumerate(programs)
     ]
     directories = [tmp_path / "0", tmp_path / "1"]
