@@ -119,21 +119,6 @@ class Suite(Part[SuiteSettings]):
     that the network reads (`herd.components.suites.reading.PlainReader`)."""
 
 
-def _as_they_are(settings: Any) -> Mapping[str, Any]:  # noqa: ARG001
-    return {}
-
-
-def made_alone(maker: str, options: Callable[[Any], Mapping[str, Any]] = _as_they_are) -> Callable[..., BatchedEnvironment]:
-    """Return the ``make`` of a suite whose environments are created one by one: ``maker`` and ``options`` of `SoloEnvironments`."""
-
-    def make(settings: SuiteSettings, spec: EnvSpec, **where: Any) -> BatchedEnvironment:
-        from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
-
-        return SoloEnvironments(settings, spec, maker, **where, **options(settings))
-
-    return make
-
-
 SUITES = Registry("suite", __name__, SuiteSettings, first=(DEFAULT_SUITE,), discriminator="suite")
 
 

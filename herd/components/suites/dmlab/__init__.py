@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.components.suites import Suite, made_alone, require_known
+from herd.components.suites import Suite, require_known
 from herd.components.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
 from herd.components.suites.dmlab.settings import DMLabSettings
 from herd.components.suites.reading import MAX_WORDS
@@ -15,6 +15,8 @@ from herd.contract.spaces import EnvSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
+
+    from herd.components.suites.api import BatchedEnvironment
 
 
 def _spec(settings: DMLabSettings) -> EnvSpec:
@@ -27,6 +29,24 @@ def _spec(settings: DMLabSettings) -> EnvSpec:
         actions=discrete(len(ACTIONS[settings.action_set])),
         action_repeat=settings.action_repeat,
         instruction_length=MAX_WORDS,
+    )
+
+
+def _make(
+    settings: DMLabSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+) -> BatchedEnvironment:
+    from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
+
+    maker = f"{__name__}.level:make_level"
+    return SoloEnvironments(
+        settings,
+        spec,
+        maker,
+        num_environments=num_environments,
+        first_slot=first_slot,
+        seed=seed,
+        num_threads=num_threads,
+        standby=settings.prepare_games,
     )
 
 
@@ -58,7 +78,7 @@ PART = Suite(
     kind="dmlab",
     settings=DMLabSettings,
     spec=_spec,
-    make=made_alone(f"{__name__}.level:make_level", lambda settings: {"standby": settings.prepare_games}),
+    make=_make,
     packages=("deepmind_lab",),
     install="no wheel of it exists; build it, or the actor's image with it (docs/suites.md)",
     lacks=_lacks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from herd.components.suites import Suite, made_alone
+from herd.components.suites import Suite
 from herd.components.suites.api import UnknownTaskError
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import FRAME, VECTOR, WORDS
@@ -13,8 +13,8 @@ from herd.contract.spaces import NO_FRAMES, EnvSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
+    from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
     from herd.contract.actions import ActionSpace
 
@@ -69,8 +69,22 @@ def _told(shapes: Mapping[str, tuple[int, ...]], actions: ActionSpace) -> str:
     return f"{parts}, actions {actions}"
 
 
-def _how(settings: GymnasiumSettings) -> Mapping[str, Any]:
-    return {"processes": settings.vectorization == "async", "step_seconds": settings.step_timeout_seconds}
+def _make(
+    settings: GymnasiumSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+) -> BatchedEnvironment:
+    from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
+
+    return SoloEnvironments(
+        settings,
+        spec,
+        f"{__name__}.game:make_solo",
+        num_environments=num_environments,
+        first_slot=first_slot,
+        seed=seed,
+        num_threads=num_threads,
+        processes=settings.vectorization == "async",
+        step_seconds=settings.step_timeout_seconds,
+    )
 
 
 def _reader(settings: GymnasiumSettings, task: str) -> Reader:
@@ -95,7 +109,7 @@ PART = Suite(
     kind="gymnasium",
     settings=GymnasiumSettings,
     spec=_spec,
-    make=made_alone(f"{__name__}.game:make_solo", _how),
+    make=_make,
     packages=("gymnasium",),
     install=_INSTALL,
     check=f"{__name__}.check:check",

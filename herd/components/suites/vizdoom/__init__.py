@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.components.suites import Suite, made_alone, require_known
+from herd.components.suites import Suite, require_known
 from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.components.suites.vizdoom.settings import ViZDoomSettings
 from herd.contract.actions import discrete
@@ -12,6 +12,8 @@ from herd.contract.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from herd.components.suites.api import BatchedEnvironment
 
 
 def _spec(settings: ViZDoomSettings) -> EnvSpec:
@@ -23,6 +25,17 @@ def _spec(settings: ViZDoomSettings) -> EnvSpec:
         actions=discrete(len(actions_of(settings.tasks))),
         action_repeat=settings.action_repeat,
         instruction_length=0,
+    )
+
+
+def _make(
+    settings: ViZDoomSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+) -> BatchedEnvironment:
+    from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
+
+    maker = f"{__name__}.game:make_game"
+    return SoloEnvironments(
+        settings, spec, maker, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
     )
 
 
@@ -38,7 +51,7 @@ PART = Suite(
     kind="vizdoom",
     settings=ViZDoomSettings,
     spec=_spec,
-    make=made_alone(f"{__name__}.game:make_game"),
+    make=_make,
     packages=("vizdoom", "cv2"),
     install="pip install 'herd-rl[vizdoom]'",
     frames_per_second=lambda *_: 35.0,
