@@ -26,6 +26,8 @@ TEMPORARY = ".tmp"
 """Suffix of files that are being written; readers ignore them."""
 _LOOK_BACK_BYTES = 1 << 16
 """Longest incomplete line: a point of the curve with 57 tasks takes 6 kB."""
+_MAX_DIGITS = 40
+"""Longest integer in JSON: the state of numpy's random generator has 128 bits, 39 digits."""
 MAX_JSON_BYTES = 256 << 20
 """Size limit of a state in JSON: 65,536 accounts of a learner take 4 MB, 500,000 entries of a bandit 20 MB."""
 
@@ -77,13 +79,20 @@ def parse_json(text: str | bytes | bytearray) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: the text is not JSON or not UTF-8, is nested too deeply, or holds an integer of thousands of digits.
+        ValueError: the text is not JSON or not UTF-8, is nested too deeply, or holds an integer of more than 40 digits.
 
     """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def _integer(digits: str) -> int:
+    """Longer integers may not fit into a float, and those of thousands of digits cannot be printed; no program of Herd writes them."""
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
 
 
 def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:

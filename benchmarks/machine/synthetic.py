@@ -12,6 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from herd.contract.actions import ActionSpace
     from herd.contract.unroll import UnrollLayout
 
 # In Atari, rewards are rare and games last some hundreds of steps.
@@ -29,8 +30,11 @@ def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> d
             _draw(arrays[name], random)
     if "observations" in arrays:
         arrays["observations"][...] = random.standard_normal(arrays["observations"].shape)
-    steps = arrays["actions"].shape
-    arrays["actions"][...] = random.integers(0, layout.actions.num_actions, steps)
+    steps = arrays["rewards"].shape
+    for name in ("actions", "last_action"):
+        arrays[name][...] = _actions(layout.actions, arrays[name].shape[: arrays[name].ndim - len(layout.actions.shape)], random)
+    if "action_masks" in arrays:
+        arrays["action_masks"][...] = True
     arrays["rewards"][...] = random.random(steps) < REWARD_PROBABILITY
     arrays["terminated"][...] = random.random(steps) < TERMINATION_PROBABILITY
     arrays["core_reset"][:, 1:] = arrays["terminated"]
@@ -38,8 +42,13 @@ def synthetic_unrolls(layout: UnrollLayout, num_unrolls: int, *, seed: int) -> d
     arrays["behaviour_parameters"][...] = random.standard_normal(arrays["behaviour_parameters"].shape)
     arrays["inverse_temperature"][...] = 1.0
     arrays["environment_slot"][...] = np.arange(num_unrolls)
-    arrays["last_action"][...] = random.integers(0, layout.actions.num_actions, num_unrolls)
     return arrays
+
+
+def _actions(space: ActionSpace, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.generic]:
+    """Return actions [*shape, ...] of ``space``: integers uniformly, continuous numbers of a standard normal."""
+    drawn = [random.integers(0, count, shape) if count else random.standard_normal(shape) for count in space.num_choices]
+    return np.stack(drawn, axis=-1).astype(space.dtype) if space.shape else drawn[0]
 
 
 def _draw(frames: NDArray[np.generic], random: np.random.Generator) -> None:

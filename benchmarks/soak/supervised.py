@@ -42,7 +42,8 @@ def main(argv: Sequence[str]) -> int:
     settings = read_settings(words, os.environ)
     check_installed(settings)
     console = Console()
-    with placed_here(settings) as placed, hold_run_directory(settings := claim_run_directory(settings)) as run_dir:
+    with placed_here(settings) as placed, hold_run_directory(settings := claim_run_directory(settings)) as held:
+        run_dir = held.path
         plans = plan_children(settings, run_dir, placed, os.environ)
         wiring = read_wiring(plans)
         links = {"links": [asdict(link) for link in wiring.links], "ports": wiring.ports}

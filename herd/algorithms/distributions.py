@@ -7,6 +7,7 @@ numbers in an action.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
@@ -23,8 +24,6 @@ _LARGEST_TANH = 1.0 - 2.0**-24
 """The largest float32 below 1: squashed actions stay inside the bounds, where their density is finite."""
 _LOG_2PI = math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
-_NODES, _WEIGHTS = (torch.from_numpy(each) for each in np.polynomial.hermite_e.hermegauss(32))
-"""Gauss-Hermite quadrature: ``E f(z)`` of a standard normal z is ``sum w f(node) / sum w``."""
 
 
 class Applied(Protocol):
@@ -150,7 +149,7 @@ class AppliedNormal:
         """
         entropy = self._log_deviation + 0.5 * (1.0 + _LOG_2PI)
         if self._is_squashed:
-            nodes, weights = (each.to(self._mean) for each in (_NODES, _WEIGHTS / _WEIGHTS.sum()))
+            nodes, weights = _quadrature(self._mean.dtype, self._mean.device)
             points = self._mean.unsqueeze(-1) + self._log_deviation.exp().unsqueeze(-1) * nodes
             entropy = entropy + (_log_slope_of_tanh(points) * weights).sum(dim=-1)
         return entropy.sum(dim=-1)
@@ -185,18 +184,17 @@ class AppliedProduct:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """See `Applied`."""
-        total = None
+        # No index of a tensor here or below: on a GPU it would be copied there each time.
+        numbers, log_probs = actions.unbind(dim=-1), []
         for part, places in zip(self._parts, self._places, strict=True):
-            if isinstance(part, AppliedCategorical):
-                # Beside continuous numbers an integer is a float, which was not checked on its way.
-                last = part.log_policy.shape[-1] - 1
-                numbers = actions[..., places[0]]
-                log_prob = part.log_prob(numbers.clamp(0, last) if numbers.is_floating_point() else numbers)
-            else:
-                log_prob = part.log_prob(actions[..., list(places)])
-            total = log_prob if total is None else total + log_prob
-        assert total is not None
-        return total
+            if isinstance(part, AppliedNormal):
+                log_probs.append(part.log_prob(torch.stack([numbers[place] for place in places], dim=-1)))
+                continue
+            (number,) = (numbers[place] for place in places)
+            # Beside continuous numbers an integer is a float, which was not checked on its way.
+            last = part.log_policy.shape[-1] - 1
+            log_probs.append(part.log_prob(number.clamp(0, last) if number.is_floating_point() else number))
+        return torch.stack(log_probs).sum(dim=0)
 
     def entropy(self) -> Tensor:
         """See `Applied`."""
@@ -208,13 +206,19 @@ class AppliedProduct:
         return torch.stack([one.kl(another) for one, another in pairs]).sum(dim=0)  # type: ignore[arg-type]  # of one kind
 
     def _joined(self, drawn: Sequence[Tensor]) -> Tensor:
-        order = [place for places in self._places for place in places]
-        columns = [
-            each.unsqueeze(-1) if isinstance(part, AppliedCategorical) else each for part, each in zip(self._parts, drawn, strict=True)
-        ]
-        is_integer = all(isinstance(part, AppliedCategorical) for part in self._parts)
-        joined = torch.cat([each if is_integer else each.float() for each in columns], dim=-1)
-        return joined if order == sorted(order) else joined[..., [order.index(place) for place in range(len(order))]]
+        numbers: dict[int, Tensor] = {}
+        for part, places, each in zip(self._parts, self._places, drawn, strict=True):
+            numbers |= zip(places, each.unbind(dim=-1) if isinstance(part, AppliedNormal) else [each], strict=True)
+        is_integer = not any(isinstance(part, AppliedNormal) for part in self._parts)
+        return torch.stack([numbers[place] if is_integer else numbers[place].float() for place in range(len(numbers))], dim=-1)
+
+
+@lru_cache(maxsize=8)
+def _quadrature(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return 32 nodes and weights: ``E f(z)`` of a standard normal z is about ``sum w f(node)`` (Gauss-Hermite)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(32)
+    with torch.inference_mode(mode=False):  # they are kept, and other callers may need gradients
+        return torch.from_numpy(nodes).to(device, dtype), torch.from_numpy(weights / weights.sum()).to(device, dtype)
 
 
 def _log_slope_of_tanh(x: Tensor) -> Tensor:

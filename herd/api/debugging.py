@@ -71,7 +71,7 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
         with ExitStack() as running:
             placed = running.enter_context(placed_here(resolved))
             resolved = claim_run_directory(resolved)
-            run_dir = running.enter_context(hold_run_directory(resolved))
+            run_dir = running.enter_context(hold_run_directory(resolved)).path
             environ = dict(os.environ)
             if not resolved.security.curve:
                 environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)

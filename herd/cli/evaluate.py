@@ -31,7 +31,9 @@ def _parser() -> argparse.ArgumentParser:
         "and, for several tasks, .png. Several runs make one table: one run for each task, or several (seeds) for each. Settings of the "
         "environments are those of training unless options (such as --env.noop_max 30) or a protocol change them.",
     )
-    parser.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train")
+    parser.add_argument(
+        "run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train, or a run file: its newest run"
+    )
     parser.add_argument(
         "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"
     )
@@ -72,8 +74,9 @@ def run(argv: Sequence[str]) -> int:
     try:
         of_training = options.protocol is not None and protocol_named(options.protocol).training is not None
         _check_options(options, overrides, of_training=of_training)
+        find = existing_run if of_training else run_with_checkpoint
+        options.run_dirs = [find(directory) for directory in options.run_dirs]
         for directory in options.run_dirs:
-            existing_run(directory) if of_training else run_with_checkpoint(directory)
             check_checkpoint(options.checkpoint, directory)
         require("torch")
         report = _scored(options, overrides, Console(stderr=True), of_training=of_training)

@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     if options.seed < 0:
         raise CommandError(f"--seed must be at least 0, not {options.seed}")
-    run_with_checkpoint(options.run_dir)
+    options.run_dir = run_with_checkpoint(options.run_dir)
     require("torch", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
     from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
     from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415

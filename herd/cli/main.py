@@ -15,6 +15,7 @@ COMMANDS = {
     "train": ("herd.cli.train", "train on this machine: start, show and supervise all processes of a run"),
     "place": ("herd.cli.place", "print the processes of a run on several hosts, for a Slurm job"),
     "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare the runs"),
+    "check": ("herd.cli.check", "try out an environment, and list what it finds"),
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),
     "export": ("herd.cli.export", "write the policy of a run for torch or as ONNX"),
@@ -68,6 +69,8 @@ def _answer(words: list[str]) -> int:
     from herd.config.errors import close_match  # noqa: PLC0415
     from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
 
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [words[1], "--help"]
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())
         return 0 if words else EXIT_BAD_INPUT

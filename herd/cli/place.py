@@ -36,11 +36,11 @@ def run(argv: Sequence[str]) -> int:
     if settings.resume:
         check_resumable(settings)
     try:
-        with hold_run_directory(settings := claim_run_directory(settings)) as run_dir:
+        with hold_run_directory(settings := claim_run_directory(settings)) as held:
             for placed in placement(settings, on_hosts(settings, hosts)):
-                program = ["python", "-m", placed.place.component.service.module, "--config", str((run_dir / CONFIG).absolute())]
+                program = ["python", "-m", placed.place.component.service.module, "--config", str((held.path / CONFIG).absolute())]
                 variables = [f"{name}={value}" for name, value in placed.environment.items()]
-                command = [*(["env", *variables] if variables else []), *program, "--run_dir", str(run_dir.absolute()), *placed.words()]
+                command = [*(["env", *variables] if variables else []), *program, "--run_dir", str(held.path.absolute()), *placed.words()]
                 print(placed.spot.host, placed.place.name, shlex.join(command), sep="\t")
     except RunDirectoryError as error:
         raise CommandError(str(error)) from error

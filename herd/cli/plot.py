@@ -23,7 +23,11 @@ def _parser() -> argparse.ArgumentParser:
         "With --population: scores and settings of the members, the family tree, and the curve of the best member through its ancestors.",
     )
     parser.add_argument(
-        "run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train; the run may still be going on"
+        "run_dirs",
+        type=Path,
+        nargs="+",
+        metavar="RUN_DIR",
+        help="run directory of herd train, or a run file: its newest run; it may still be going on",
     )
     parser.add_argument(
         "--output",
@@ -58,8 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Plot; returns the exit code."""
     options = _parser().parse_args(argv)
-    for directory in options.run_dirs:
-        existing_run(directory)
+    options.run_dirs = [existing_run(directory) for directory in options.run_dirs]
     if (problem := _objection(options)) is not None:
         raise CommandError(problem)
     require("matplotlib")

@@ -12,8 +12,6 @@ from herd.components.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from herd.config.run import RunSettings
 
 MAX_PROCESSES_PER_CPU = 64
@@ -83,19 +81,24 @@ def check_installed(settings: RunSettings) -> None:
         raise CommandError(missing)
 
 
-def check_tasks(settings: RunSettings) -> Sequence[str]:
-    """Check that a user's own environments can be played; returns what the user may not expect of them.
+def check_tasks(settings: RunSettings) -> list[str]:
+    """Check that a user's own environments can be played; returns a line about each, and what the user may not expect of them.
 
     Raises:
         CommandError: one of them raises an error, or returns something that cannot be learned from.
 
     """
     from herd.components.suites import suite_of  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites.checking import NOTE, PROBLEM, QUICK, SUMMARY, check_task  # noqa: PLC0415
 
-    try:
-        return suite_of(settings.env).try_out(settings.env)
-    except ValueError as error:  # UnknownTaskError is one
-        raise CommandError(str(error)) from error
+    told = []
+    for task in settings.env.tasks if suite_of(settings.env).check else ():
+        for finding in check_task(settings.env, task, QUICK):
+            if finding.level == PROBLEM:
+                raise CommandError(f"env.tasks {finding.what}")
+            if finding.level in {NOTE, SUMMARY}:
+                told.append(finding.what)
+    return told
 
 
 def check_descriptors() -> None:

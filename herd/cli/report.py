@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Write the page; returns the exit code."""
     options = _parser().parse_args(argv)
-    existing_run(options.run_dir)
+    options.run_dir = existing_run(options.run_dir)
     from herd.components.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.files import JournalError  # noqa: PLC0415  as above
     from herd.view.report.page import PAGE, write_page  # noqa: PLC0415  as above

@@ -19,12 +19,15 @@ RUNS = Path("runs")
 
 
 def existing_run(directory: Path) -> Path:
-    """Check that ``directory`` holds a run.
+    """Check that ``directory`` holds a run; returns it. For a run file, returns the newest run of its name.
 
     Raises:
-        CommandError: the directory does not exist or contains no run.
+        CommandError: the directory does not exist or contains no run, or the run file has not been trained.
+        SettingsError: the run file cannot be read.
 
     """
+    if directory.is_file():
+        return _newest_run_of(directory)
     if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()] if directory.parent.is_dir() else []
         raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")
@@ -33,14 +36,26 @@ def existing_run(directory: Path) -> Path:
     return directory
 
 
+def _newest_run_of(file: Path) -> Path:
+    """Return the run directory that ``herd train FILE`` used last."""
+    from herd.config.loading import load_settings  # noqa: PLC0415  not needed for directories
+
+    first = load_settings([file], [], {}).directory
+    numbered = [path for path in first.parent.glob(f"{first.name}-*") if path.name.removeprefix(f"{first.name}-").isdecimal()]
+    runs = [path for path in (first, *numbered) if config_file(path).is_file()]
+    if not runs:
+        raise CommandError(f"{file}: has not been trained yet: there is no {first}")
+    return max(runs, key=lambda path: config_file(path).stat().st_mtime)
+
+
 def run_with_checkpoint(directory: Path) -> Path:
-    """Check that ``directory`` holds a run with at least one checkpoint.
+    """Check that ``directory`` holds a run with at least one checkpoint; returns it, as ``existing_run``.
 
     Raises:
         CommandError: as ``existing_run``, or no checkpoint yet.
 
     """
-    existing_run(directory)
+    directory = existing_run(directory)
     agents = agent_directories(directory)
     if len(agents) > 1:
         raise CommandError(f"{directory}: this run has {len(agents)} agents; name one of them: {directory / AGENTS / '0'}")

@@ -15,9 +15,13 @@ from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable, finished
 from herd.components.settings import TRUE_WORDS
 from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
+from herd.config.experiments import shipped_experiments
 from herd.config.loading import load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import read_arguments, split_arguments
+from herd.run.journals import METRICS
+from herd.run.paths import CONFIG, checkpoint_folders
+from herd.service.exit_codes import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,10 +40,11 @@ kills it.
 
   herd train breakout --stop.wall_seconds 120
   herd train pong --run_dir runs/mine --stop.env_frames 2e6
-  herd train --resume --run_dir runs/mine
+  herd train runs/mine --stop.env_frames 4e6
   herd train mine.yaml --debug
 
-FILE is a run file or the name of a shipped experiment (herd experiments lists them).
+FILE is a run file or the name of a shipped experiment (herd experiments lists them). The directory of a run continues
+the run from its newest checkpoint, as --resume --run_dir DIRECTORY does.
 --debug trains with one actor and one learner that take turns in this process and thread, so that breakpoints work
 (docs/python-api.md).
 
@@ -48,7 +53,9 @@ Later sources of settings win: defaults, files in the order given, environment (
 _DEBUG = "--debug"
 MOST_NAMES = 4
 """Largest number of tasks that are named in the title of the live view."""
-_MISSING_FILE = "train needs a run file or the name of an experiment, such as breakout, or --resume with --run_dir (see herd train --help)"
+_MISSING_FILE = (
+    "train needs a run file or the name of an experiment, such as breakout, or the directory of a run to continue (see herd train --help)"
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -103,17 +110,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         CommandError: there is nothing to train, a task does not exist, or the observations do not allow the auxiliary loss.
 
     """
-    files, overrides = split_arguments(argv)
-    if not files:
-        if not overrides:
-            raise CommandError(_MISSING_FILE)
-        given = {path[-1]: value for path, (value, _) in read_arguments(overrides).items() if len(path) == 1}
-        if str(given.get("resume")).lower() in TRUE_WORDS:  # the run's own file
-            if "run_dir" not in given:
-                raise CommandError(_MISSING_FILE)
-            files = [Path(given["run_dir"]) / "config.yaml"]
-            if not files[0].is_file():
-                raise CommandError(f"{given['run_dir']}: no such run to resume")
+    files, overrides = _run_files(argv)
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
     if settings.security.curve:
@@ -135,6 +132,35 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         if (objection := PROTOCOLS[settings.evaluation.protocol].objection(settings.env)) is not None:
             raise CommandError(f"evaluation.protocol: {objection}")
     return settings
+
+
+def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the run files and the settings on the command line; a run that is continued has the settings of its config.yaml.
+
+    Raises:
+        CommandError: no file is given, or the run does not exist.
+
+    """
+    files, overrides = split_arguments(argv)
+    if (directory := next((file for file in files if _is_run(file)), None)) is not None:
+        if len(files) > 1:
+            raise CommandError(f"{directory}: a run is continued by itself, without other run files")
+        return [directory / CONFIG], ["--resume", "--run_dir", str(directory), *overrides]
+    given = {path[-1]: value for path, (value, _) in read_arguments(overrides).items() if len(path) == 1}
+    resumes = str(given.get("resume")).lower() in TRUE_WORDS
+    if files or (overrides and not resumes):
+        return files, overrides
+    if "run_dir" not in given:
+        raise CommandError(_MISSING_FILE)
+    config = Path(given["run_dir"]) / CONFIG
+    if not config.is_file():
+        raise CommandError(f"{given['run_dir']}: no such run to resume")
+    return [config], overrides
+
+
+def _is_run(file: Path) -> bool:
+    """Whether a word on the command line is the directory of a run. A bare word is a shipped experiment first."""
+    return (file / CONFIG).is_file() and str(file) not in shipped_experiments()
 
 
 def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
@@ -172,7 +198,8 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         return Outcome(0, "")
     settings = claim_run_directory(settings)
     changes = changed_settings(settings.directory, settings)
-    with hold_run_directory(settings) as run_dir:
+    with hold_run_directory(settings) as held:
+        run_dir = held.path
         changed = [f"changed since the last start: {change}" for change in changes]
         for line in (f"run directory: {run_dir}", _inputs(settings), *changed):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -183,10 +210,14 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         plans = plan_children(settings, run_dir, placed, environ)
         agents = planned_agent_directories(settings)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}", settings.stop, plans, agents)
+        before = _results(agents)
         try:
             outcome = Supervisor(plans, run_dir, settings.stop, view, agent_directories=agents, started=started).run(inbox)
         finally:
             view.close()
+        if outcome.exit_code == EXIT_BAD_INPUT and settings.resume and _results(agents) == before:
+            with suppress(OSError):  # a process has refused the new settings: the run keeps those of its last start
+                held.take_back_settings()
         end_session(run_dir, exit_code=outcome.exit_code, was_asked=inbox.asked, message=outcome.message, warnings=outcome.given_up)
         if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
             evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
@@ -194,6 +225,11 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         with suppress(OSError):
             print_summary(console, run_dir, curve_problem, outcome.given_up)
     return outcome
+
+
+def _results(agents: Sequence[Path]) -> list[tuple[list[Path], int]]:
+    """Return what changes when a run trains: the checkpoints, and the bytes of the learning curve."""
+    return [(checkpoint_folders(agent), curve.stat().st_size if (curve := agent / METRICS).exists() else 0) for agent in agents]
 
 
 def _inputs(settings: RunSettings) -> str:

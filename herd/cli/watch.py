@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Record; returns the exit code."""
     options = _parser().parse_args(argv)
-    run_with_checkpoint(options.run_dir)
+    options.run_dir = run_with_checkpoint(options.run_dir)
     check_checkpoint(options.checkpoint, options.run_dir)
     output = options.output if options.output is not None else options.run_dir / "episode.gif"
     if output.suffix.lower() not in {".gif", ".mp4"}:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
+Pixels = Annotated[int, Field(gt=0, le=4096)]
+"""Height or width of a picture. The bound is that of a large screen; a larger picture is a mistake that would fill memory."""
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 MOST_INTEGER = 1 << 63

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import SecretBytes
 
 from herd.config.errors import SettingsError
+from herd.files import MAX_JSON_BYTES, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -167,7 +168,7 @@ def read_key(file: Path, advice: str) -> bytes:
 
     """
     try:
-        with file.open("rb") as stream:
+        with open_file(file, MAX_JSON_BYTES) as stream:
             mode = os.fstat(stream.fileno()).st_mode
             text = stream.read(_MOST_BYTES)
     except FileNotFoundError:

@@ -6,14 +6,14 @@ import fcntl
 import os
 import secrets
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
 from herd.run.paths import LOCK, LOGS, PROCESSES
 from herd.run.settings import keep_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from herd.config.run import RunSettings
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 TOKEN = "token"  # noqa: S105  a file's name
 _MOST_NAMES = 10_000
 """Largest number of runs with one name; more are probably a mistake in a script."""
+
+
+class HeldDirectory(NamedTuple):
+    """A run directory that this process has locked."""
+
+    path: Path
+    take_back_settings: Callable[[], None]
+    """Restores config.yaml and starts.jsonl, if a process refuses to start with the new settings; raises ``OSError``."""
 
 
 class RunDirectoryError(ValueError):
@@ -45,8 +53,8 @@ def claim_run_directory(settings: RunSettings) -> RunSettings:
 
 
 @contextmanager
-def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
-    """Lock ``settings.run_dir`` for this process; yields its path.
+def hold_run_directory(settings: RunSettings) -> Iterator[HeldDirectory]:
+    """Lock ``settings.run_dir`` for this process.
 
     Writes config.yaml, adds a line to starts.jsonl, and removes announcements of an earlier session.
 
@@ -66,10 +74,10 @@ def hold_run_directory(settings: RunSettings) -> Iterator[Path]:
         except OSError:
             raise RunDirectoryError(f"{directory}: in use by another herd train") from None
         try:
-            _prepare(directory, settings)
+            take_back = _prepare(directory, settings)
         except OSError as error:
             raise RunDirectoryError(f"{directory}: cannot be written: {error.strerror or error}") from None
-        yield directory
+        yield HeldDirectory(directory, take_back)
     finally:
         os.close(lock)
 
@@ -89,12 +97,13 @@ def leave_token(directory: Path, environ: Mapping[str, str]) -> str:
     return token
 
 
-def _prepare(directory: Path, settings: RunSettings) -> None:
+def _prepare(directory: Path, settings: RunSettings) -> Callable[[], None]:
     for name in (LOGS, PROCESSES):
         (directory / name).mkdir(exist_ok=True)
-    keep_settings(directory, settings)
+    take_back = keep_settings(directory, settings)
     for announcement in (directory / PROCESSES).glob("*.json"):
         announcement.unlink()
+    return take_back
 
 
 def _resumed(settings: RunSettings) -> Path:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herd.files import JournalError, append_line, parse_json, read_json, read_lines, replace_file
+from herd.files import MAX_JOURNAL_BYTES, JournalError, append_line, open_file, parse_json, read_json, read_lines, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -103,7 +103,7 @@ def stream_points(directory: Path) -> Iterator[dict[str, Any]]:
 def newest_point(directory: Path) -> dict[str, Any]:
     """Return the newest point of a learning curve; empty if there is none, or if it cannot be read."""
     try:
-        with (directory / METRICS).open("rb") as stream:
+        with open_file(directory / METRICS, MAX_JOURNAL_BYTES) as stream:
             size = stream.seek(0, 2)
             stream.seek(max(0, size - _TAIL_BYTES))
             lines = stream.read().splitlines()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,11 +13,11 @@ import yaml
 
 from herd.config.loading import dump_settings
 from herd.config.loading.sources import MAX_BYTES, parse_yaml
-from herd.files import append_line, read_file, replace_file
+from herd.files import JournalError, append_line, read_file, replace_file
 from herd.run.paths import CONFIG, STARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from herd.config.run import RunSettings
@@ -46,8 +48,8 @@ def changed_settings(directory: Path, settings: RunSettings) -> list[Change]:
     return [Change(key, before[key], now[key]) for key in now if key in before and before[key] != now[key] and key not in OF_ONE_START]
 
 
-def keep_settings(directory: Path, settings: RunSettings) -> None:
-    """Replace config.yaml, and add a line to starts.jsonl.
+def keep_settings(directory: Path, settings: RunSettings) -> Callable[[], None]:
+    """Replace config.yaml, and add a line to starts.jsonl. Returns a function that takes both back, for a start that is refused.
 
     The line: ``started`` (UTC), ``version`` of Herd, ``changed`` (key -> [before, now]) and all ``settings``.
 
@@ -55,9 +57,13 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
         OSError: the directory cannot be written; config.yaml is either unchanged or the new one.
 
     """
-    changed, history = changed_settings(directory, settings), directory / STARTS
+    changed, config, history = changed_settings(directory, settings), directory / CONFIG, directory / STARTS
+    before = None
+    with suppress(OSError):
+        before = [bytes(read_file(config, MAX_BYTES))]
+    num_bytes = history.stat().st_size if history.exists() else 0
     # `resume` concerns only this start, not later readers (evaluate, watch).
-    replace_file(directory / CONFIG, dump_settings(settings.model_copy(update={"resume": False})))
+    replace_file(config, dump_settings(settings.model_copy(update={"resume": False})))
     record = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": version("herd-rl"),
@@ -68,18 +74,48 @@ def keep_settings(directory: Path, settings: RunSettings) -> None:
     if history.stat().st_size > MAX_STARTS_BYTES:
         lines = history.read_bytes().splitlines(keepends=True)
         replace_file(history, lines[:1] + lines[len(lines) // 2 :])
+        num_bytes = history.stat().st_size  # a line too many is harmless
+
+    def take_back() -> None:
+        if before is None:
+            config.unlink()
+        else:
+            replace_file(config, before)
+        os.truncate(history, num_bytes)
+
+    return take_back
 
 
 def _as_kept(settings: RunSettings) -> dict[str, Any]:
     return settings.model_copy(update={"resume": False}).model_dump(mode="json")
 
 
+def read_config(file: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a run's config.yaml, and its settings without checking them, so that runs of other versions can be shown.
+
+    Raises:
+        JournalError: the file cannot be read, is not UTF-8 text, not YAML, or not a mapping; one line.
+
+    """
+    try:
+        text = read_file(file, MAX_BYTES).decode()
+        found = parse_yaml(text)
+    except OSError as error:
+        raise JournalError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise JournalError(f"{file}: cannot be read: not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        raise JournalError(f"{file}: not valid YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(found, dict):
+        raise JournalError(f"{file}: holds no settings")
+    return text, found
+
+
 def _read(directory: Path) -> dict[str, Any]:
     try:
-        found = parse_yaml(read_file(directory / CONFIG, MAX_BYTES).decode())
-    except (OSError, ValueError, yaml.YAMLError):
+        return read_config(directory / CONFIG)[1]
+    except JournalError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def flat_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -112,7 +112,9 @@ def parse_command_line(service: str, argv: Sequence[str]) -> tuple[RunSettings, 
         without = {"placement", *(other.section for other in SERVICES if other is not own)}
         options = "\n".join(f"  --{name:<12} {text}" for name, text in identity_options(own).items())
         settings_text = settings_help(shutil.get_terminal_size().columns, without=without)
-        print(f"{USAGE.format(service=service)}\n{options}\n{settings_text}")
+        with suppress(BrokenPipeError):  # the reader (head, less) has exited
+            print(f"{USAGE.format(service=service)}\n{options}\n{settings_text}")
+        let_go_of_output(sys.stdout)
         raise SystemExit(0)
     try:
         settings, identity = read_command_line(own, argv, os.environ)

@@ -27,6 +27,7 @@ from herd.networks.centering import RunningMoments
 from herd.networks.frame_stack import restack
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
+from tests.acting.mixed import assert_masks_of_dials
 from tests.acting.playing import Unroll, make_group, play_unroll
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -177,6 +178,11 @@ def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Playe
             valid += int(arguments["row_valid"].sum())
         assert valid == int(unroll["row_valid"].sum())
         assert losses["mean_rho"].value == pytest.approx(1.0, abs=1e-4)
+
+
+def test_each_row_has_the_mask_of_its_observation(played: dict[str, Played]) -> None:
+    for unroll in played["several integers, masked"].unrolls:
+        assert_masks_of_dials(unroll)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in {"vectors", "missions", *ACTION_CASES}])

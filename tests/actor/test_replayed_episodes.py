@@ -24,6 +24,7 @@ from herd.protocols.replay.records import Episode
 from herd.protocols.replay.samples import SampledEpisode
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
+from tests.acting.mixed import assert_masks_of_dials
 from tests.acting.playing import Unroll, make_group, play_unroll
 from tests.replay.test_replay_pieces import part_of
 
@@ -33,6 +34,7 @@ NUM_SLOTS, NUM_UNROLLS = 3, 40
 CORE = {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True}
 # Games end, lives are lost and time limits are reached inside unrolls and at their borders.
 CATCH = {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 3, "action_repeat": 1}
+DIALS = "herd.components.suites.gymnasium.examples:Dials"
 CASES: dict[str, dict[str, Any]] = {
     "catch": {"env": CATCH},
     "catch, burn-in": {"env": CATCH, "algorithm": {"unroll_length": 7, "burn_in": 4}},
@@ -41,6 +43,8 @@ CASES: dict[str, dict[str, Any]] = {
         "env": {"suite": "atari", "tasks": ("breakout",), "fire_on_reset": True, "noop_max": 4, "max_episode_frames": 300},
         "network": {"torso": "shallow", **CORE},
     },
+    "masked, burn-in": {"env": {"suite": "gymnasium", "tasks": (DIALS,)}, "algorithm": {"unroll_length": 7, "burn_in": 4}},
+    "continuous": {"env": {"suite": "gymnasium", "tasks": ("tests.acting.mixed:Mixed",)}},
 }
 
 
@@ -82,6 +86,8 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
             if unroll is None:
                 return torch.cat(ratios)
             unroll.write_into(buffer.arrays, 1 + place)
+        if settings.env.tasks == (DIALS,):
+            assert_masks_of_dials({name: array[1:] for name, array in buffer.arrays.items()})
         buffer.set_counts(1, NUM_SLOTS)
         with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
             trainer.begin(buffer.batch, NUM_SLOTS if with_states else 0)

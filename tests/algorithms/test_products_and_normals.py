@@ -242,7 +242,9 @@ def test_normals_start_at_the_initial_deviation_within_limits_that_keep_a_gradie
     np.testing.assert_allclose(widest.detach().numpy(), 2 * (2.0 + 0.5 * math.log(2 * math.pi * math.e)), rtol=1e-5)
     hot = distribution.at(parameters, inverse_temperature=torch.full((6,), 0.25)).entropy() - distribution.at(parameters).entropy()
     np.testing.assert_allclose(hot.detach().numpy(), 2 * math.log(2.0), rtol=1e-4)  # twice the deviation of each of two numbers
-    assert distribution.encode(torch.tensor([[3.0, 3.0]]), torch.tensor([True])).tolist() == [[1.0, 3.0]]
+    assert distribution.encode(torch.tensor([[3.0, 3.0]]), torch.tensor([True])).tolist() == [[3.0, 3.0]]
+    bounded: Any = ACTIONS.make(settings, continuous([-4.0, 0.0], [4.0, 1.0]))
+    assert bounded.encode(torch.tensor([[3.0, -0.5]]), torch.tensor([True])).tolist() == [[1.0, -0.5]]  # bounds are mapped to [-1, 1]
 
 
 def test_a_product_of_one_part_is_that_part() -> None:

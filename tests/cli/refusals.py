@@ -34,6 +34,7 @@ FILES = {
     "wrong_type.yaml": "learner: {batch_size: many}\n",
     "section.yaml": "learner: 3\n",
     "recursive.yaml": "env: &env\n  kwargs: *env\n",
+    "hexadecimal.yaml": f"seed: 0x{'f' * 5000}\n",
     "own_code.py": "def Broken(spec):\n    raise RuntimeError('not done yet')\n",
 }
 
@@ -47,6 +48,11 @@ def furnish(folder: Path) -> None:
     for name, text in FILES.items():
         (folder / name).write_text(text)
     (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (folder / "latin.yaml").write_bytes("name: Zoë".encode("latin-1"))
+    (folder / "latin").mkdir()
+    (folder / "latin" / "config.yaml").write_bytes("name: Zoë".encode("latin-1"))
+    (folder / "pipe").mkdir()
+    os.mkfifo(folder / "pipe" / "server.secret")
     (folder / "folder.yaml").mkdir()
     (folder / "empty").mkdir()
     for name in ("run", "finished", "population"):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def make_run(folder: Path, *, checkpoint: bool = False) -> Path:
     return run_dir
 
 
-@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
+@pytest.mark.parametrize("words", [["--help"], ["help", "train"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
 def test_help_is_printed_before_heavy_imports(words: list[str]) -> None:
     code, output, errors, seconds = herd(*words)
     assert (code, errors) == (0, "")
@@ -248,8 +249,9 @@ def test_the_version_option_prints_the_version(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.startswith("herd 0.")
 
 
-def test_a_closed_output_is_not_an_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "herd.cli.main", "train", "--help"]
+@pytest.mark.parametrize("words", [("herd.cli.main", "train", "--help"), ("herd_actor", "--help")], ids=" ".join)
+def test_a_closed_output_is_not_an_error(words: Sequence[str]) -> None:
+    command = [sys.executable, "-m", *words]
     environ = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
         assert process.stdout is not None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from herd.cli.options import CommandError
-from herd.cli.run_paths import check_resumable, finished
-from herd.cli.train import run
+from herd.cli.run_paths import check_resumable, existing_run, finished
+from herd.cli.train import read_settings, run
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run import RunSettings
 from herd.run.provenance import Origin
+from herd.run.settings import keep_settings
 
 
 def settings_of(run_dir: Path, *words: str) -> RunSettings:
@@ -37,6 +39,25 @@ def test_runs_without_or_with_own_checkpoints_are_resumable(tmp_path: Path) -> N
     assert check_resumable(settings) == f"resumes from {newest} (1,234 updates)"
     with pytest.raises(CommandError, match="nowhere: no such run to resume"):
         check_resumable(settings_of(tmp_path / "nowhere"))
+
+
+def test_a_run_file_stands_for_its_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("mine.yaml")
+    file.write_text("name: mine\n")
+    for age, name in enumerate(("mine", "mine-2", "mine-2-other", "mine-copy")):
+        (Path("runs") / name).mkdir(parents=True)
+        (Path("runs") / name / "config.yaml").write_text("name: mine\n")
+        os.utime(Path("runs") / name / "config.yaml", (1000 + age, 1000 + age))
+    assert existing_run(file) == Path("runs/mine-2")
+
+
+def test_the_directory_of_a_run_continues_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    keep_settings(tmp_path, settings_of(tmp_path, "--seed", "7"))
+    for words in ([str(tmp_path)], ["--resume", str(tmp_path)], ["--resume", "--run_dir", str(tmp_path)]):
+        settings = read_settings([*words, "--optimizer.learning_rate", "1e-3"], {})
+        assert (settings.resume, settings.directory, settings.seed, settings.optimizer.learning_rate) == (True, tmp_path, 7, 1e-3)
 
 
 @pytest.mark.parametrize("words", [("--network.core", "lstm"), ("--name", "other")])

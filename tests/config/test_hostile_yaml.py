@@ -19,6 +19,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: &a {b: *a}\n", "a value contains itself"),
         (BOMB + "name: *i\n", "more than 100000 values"),
         ("name: " + "9" * 5000, "a value cannot be read"),
+        ("seed: 0x" + "f" * 5000, "an integer of 5002 characters"),
+        ("seed: 1" + ":0" * 2000, "an integer of 4001 characters"),
         ("name: 2026-99-99\n", "a value cannot be read"),
         ("name: !!timestamp x\n", "a value cannot be read"),
         ("name: !!bool x\n", "a value cannot be read"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from herd.components.suites import environment_spec, make_environments
+from herd.components.suites import checking, environment_spec, make_environments
 from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, Observation, UnknownTaskError
-from herd.components.suites.gymnasium import PART
+from herd.components.suites.checking import FINE, NOTE, PROBLEM, QUICK, SUMMARY, Effort, Finding, Level
+from herd.components.suites.gymnasium.check import check
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
@@ -21,6 +23,7 @@ from herd.config.run_contract import objection_of_parts
 from herd.contract.actions import continuous, discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 from herd.networks.frame_stack import restack
+from tests.patience import patient
 
 DIALS = "herd.components.suites.gymnasium.examples:Dials"
 MINIGRID = "minigrid:MiniGrid-Empty-5x5-v0"
@@ -58,7 +61,7 @@ class Counting(gymnasium.Env):
                 eye=spaces.Box(0, 1, (4, 8, 3), np.float32),
                 body=spaces.Dict(angle=spaces.Box(-180, 180, (1,), np.float64), flags=spaces.MultiBinary(2)),
                 parts=spaces.Tuple([spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,), np.float64)]),
-                said=spaces.Text(20),
+                said=spaces.Text(20, charset="gohme "),
                 action_mask=spaces.MultiBinary(3),
             ),
             "of any length": spaces.Dict(x=spaces.Box(0, 1, (1,)), tail=spaces.Sequence(spaces.Discrete(3))),
@@ -134,6 +137,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     return name
+
+
+def found(env: GymnasiumSettings, effort: Effort) -> dict[Level, list[str]]:
+    """What a check finds, by level."""
+    [task] = env.tasks
+    findings = [each for each in check(env.model_dump_json(), task, effort) if isinstance(each, Finding)]
+    levels: tuple[Level, ...] = (SUMMARY, FINE, NOTE, PROBLEM)
+    return {level: [each.what.removeprefix(f"{task}: ") for each in findings if each.level == level] for level in levels}
 
 
 def make(settings: GymnasiumSettings, num_environments: int = 1, first_slot: int = 0, seed: int = 3) -> BatchedEnvironment:
@@ -332,10 +343,10 @@ def test_without_keys_every_entry_is_read(folder: str) -> None:
     assert observation.instructions[0].tolist() == hash_instruction("go home")
     assert not environments.spec.vector_is_bounded
     environments.close()
-    assert PART.try_out(settings)[:3] == [
-        f"{folder}:Counting: the pictures map, eye become one with all of their channels",
-        f"{folder}:Counting: pictures of eye in [0, 1] are rounded to 256 levels",
-        f"{folder}:Counting: numbers (1 of 6) are scaled by their bounds to [0, 1] or [-1, 1] (env.scale_by_bounds)",
+    assert found(settings, QUICK)[NOTE] == [
+        "the pictures map, eye become one with all of their channels",
+        "pictures of eye in [0, 1] are rounded to 256 levels",
+        "numbers (1 of 6) are scaled by their bounds to [0, 1] or [-1, 1] (env.scale_by_bounds)",
     ]
     assert environment_spec(settings.model_copy(update={"flatten": True})).vector_size == 8 + 96 + 1 + 2 + 2 + 1 + 20
 
@@ -416,7 +427,7 @@ def test_unsupported_environments_are_refused_in_one_line(folder: str, settings:
 
 
 ODD = """
-import gymnasium, numpy as np
+import gymnasium, logging, numpy as np, os, signal
 from decimal import Decimal
 from gymnasium import spaces
 
@@ -434,6 +445,68 @@ class Odd(gymnasium.Env):
 
     def step(self, action):
         return self.step_result or (self.observation, self.reward, np.array([False]), np.array([False]), {})
+
+
+class Forgetful(Odd):
+    def step(self, action):
+        return np.random.default_rng().uniform(size=2).astype(np.float32), 1.0, False, False, {}
+
+
+class Shared(Odd):
+    count = 0
+
+    def step(self, action):
+        Shared.count += 1
+        return np.full(2, Shared.count / 1e6, np.float32), 1.0, False, False, {}
+
+    def reset(self, *, seed=None, options=None):
+        Shared.count = 0 if seed is not None else Shared.count
+        return super().reset(seed=seed)
+
+
+class Wide(Odd):
+    def step(self, action):
+        return np.full(2, 1.5, np.float32), 1.0, False, False, {}
+
+
+class Double(Odd):
+    def step(self, action):
+        return np.ones(2), 1.0, False, False, {}
+
+
+class Loud(Odd):
+    def step(self, action):
+        logging.root.setLevel(logging.DEBUG if logging.root.level != logging.DEBUG else logging.INFO)
+        return self.observation, 1.0, False, False, {}
+
+
+class Meddling(Odd):
+    def step(self, action):
+        os.environ["MEDDLED"] = str(os.getpid())
+        signal.signal(signal.SIGTERM, print)
+        return self.observation, 1.0, False, False, {}
+
+
+class Killed(Odd):
+    def step(self, action):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Stuck(Odd):
+    def step(self, action):
+        signal.pause()
+
+
+class Chatty(Odd):
+    def step(self, action):
+        print("step" * 3, flush=True)
+        print("step")
+        return self.observation, 1.0, False, False, {}
+
+
+def leaves():
+    print("bye", flush=True)
+    os._exit(7)
 
 
 class Doors(Odd):
@@ -496,6 +569,7 @@ class Blind(Odd):
         return self.nothing
 
 
+Rich, Poor = (lambda: Odd(reward=5000.0)), (lambda: Odd(reward=0.0))
 one = lambda: Odd(reward=np.array([0.5]))
 zero_d = lambda: Odd(reward=np.float64(0.5))
 decimal = lambda: Odd(reward=Decimal("0.5"))
@@ -525,26 +599,32 @@ def odd(tmp_path: Path, folder: str) -> str:
 @pytest.mark.parametrize(
     ("task", "settings", "notes"),
     [
-        ("one", {}, []),
-        ("zero_d", {}, []),
-        ("decimal", {}, []),
-        ("flag", {}, []),
-        ("numbers", {}, []),
-        ("SeedOnly", {}, []),
+        *((task, {}, []) for task in ("one", "zero_d", "decimal", "flag", "numbers", "SeedOnly")),
         ("SeedOnly", {"max_episode_steps": 5}, []),
         ("Seedless", {"max_episode_steps": 5}, ["its reset() takes no seed, so its games cannot be repeated"]),
-        ("Torn", {}, []),
+        ("Torn", {}, ["close() failed: AttributeError: 'Torn' object has no attribute 'window' (MINE.py, line LINE)"]),
+        ("Forgetful", {}, ["two games from reset(seed=1) with the same actions differ, first in row 1"]),
+        ("Wide", {}, ["its observation leaves its declared bounds"]),
+        ("Double", {}, ["its observation is float64, but its space declares float32"]),
+        ("Rich", {}, ["rewards from 5000 to 5000"]),
+        ("Poor", {}, ["all rewards of 100 random steps are 0"]),
+        ("Loud", {}, ["it sets up logging for the whole process"]),
+        ("Meddling", {}, ["it sets environment variables: MEDDLED", "it handles SIGTERM itself"]),
     ],
 )
-def test_a_trial_before_the_start_says_what_a_user_may_not_expect(
-    odd: str, task: str, settings: dict[str, Any], notes: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_check_says_what_a_user_may_not_expect(odd: str, task: str, settings: dict[str, Any], notes: list[str]) -> None:
     env = GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings)
-    assert [note.removeprefix(f"{odd}:{task}: ") for note in PART.try_out(env)] == notes
-    assert ("close() failed: AttributeError: 'Torn' object has no attribute 'window'" in caplog.text) == (task == "Torn")
+    told = found(env, QUICK)
+    assert not told[PROBLEM]
+    never_ends = [note for note in told[NOTE] if note == "no game ended in 100 random steps"]
+    assert len(never_ends) == (0 if settings else 1)
+    said = [re.sub(r"line \d+", "line LINE", note.replace(odd, "MINE")) for note in told[NOTE] if note not in never_ends]
+    assert said == notes
+    [summary] = told[SUMMARY]
+    assert summary.startswith("100 random steps in ")
     environments = make(env)
     environments.reset()
-    assert environments.step(np.zeros(1, np.int32)).rewards[0] in (0.5, 1.0)
+    assert environments.step(np.zeros(1, np.int32)).valid.all()
     environments.close()
 
 
@@ -561,7 +641,7 @@ def test_a_mask_is_obeyed_wherever_an_environment_offers_it(odd: str, offer: str
     env = GymnasiumSettings(tasks=(f"{odd}:Doors",), kwargs={"offer": offer, "start": 2}, **settings)
     spec = environment_spec(env)
     assert (str(spec.actions), spec.actions.mask_size, spec.vector_size) == ("3 discrete, masked", 3, 1)
-    assert PART.try_out(env) == []
+    assert found(env, QUICK)[PROBLEM] == []
     environments = make(env, num_environments=2)
     masks = environments.reset().action_masks
     for step in range(14):
@@ -591,10 +671,9 @@ def test_a_mask_is_obeyed_wherever_an_environment_offers_it(odd: str, offer: str
     ],
 )  # fmt: skip
 def test_a_mask_that_cannot_be_obeyed_is_refused_before_the_start(odd: str, task: str, said: str) -> None:
-    with pytest.raises(UnknownTaskError) as raised:
-        PART.try_out(GymnasiumSettings(tasks=(f"{odd}:{task}",)))
-    assert said in str(raised.value)
-    assert "\n" not in str(raised.value)
+    [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",)), QUICK)[PROBLEM]
+    assert said.removeprefix(f"{task}: ") in problem
+    assert "\n" not in problem
 
 
 def test_a_row_that_allows_nothing_is_an_error_that_names_the_task(odd: str) -> None:
@@ -661,7 +740,7 @@ def test_actions_of_every_kind_are_the_environments(tmp_path: Path, folder: str,
     env = GymnasiumSettings(tasks=(f"kinds_{folder}:Taker",), kwargs={"kind": kind})
     space = environment_spec(env).actions
     assert (str(space), space.shape) == (said, np.shape(action))
-    assert PART.try_out(env) == []
+    assert found(env, QUICK)[PROBLEM] == []
     environments = make(env)
     environments.reset()
     environments.step(np.array([action], space.dtype))
@@ -712,14 +791,40 @@ def _plain(action: Any) -> Any:
         ("Blind", {}, "Blind: AttributeError: 'Blind' object has no attribute 'nothing'"),
     ],
 )
-def test_a_trial_before_the_start_refuses_in_one_line_what_cannot_be_learned_from(
-    odd: str, task: str, settings: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UnknownTaskError) as raised:
-        PART.try_out(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings))
-    assert said in str(raised.value)
-    assert f"env.tasks {odd}:{task}: " in str(raised.value)
-    assert "\n" not in str(raised.value)
+def test_a_check_says_in_one_line_what_cannot_be_learned_from(odd: str, task: str, settings: dict[str, Any], said: str) -> None:
+    [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings), QUICK)[PROBLEM]
+    assert said.removeprefix(f"{task}: ") in problem
+    assert "\n" not in problem
+
+
+def test_a_thorough_check_compares_two_environments_and_draws(odd: str) -> None:
+    told = found(GymnasiumSettings(tasks=("CartPole-v1",)), Effort(50, 5.0, is_full=True))
+    assert told[PROBLEM] == []
+    assert "reset(seed=1) repeats its games" in told[FINE]
+    assert "render() returns a picture of 400x600x3" in told[FINE]
+    shared = found(GymnasiumSettings(tasks=(f"{odd}:Shared",)), Effort(50, 5.0, is_full=True))
+    assert "its games change while another environment plays in the same process" in shared[NOTE]
+    assert any(note.startswith("cannot be drawn") for note in shared[NOTE])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("leaves", r"creating the environment: its process ended itself with code 7, at last 'bye'"),
+        ("Killed", r"the first game: its process was ended by SIGKILL"),
+        ("Stuck", r"the first game: no answer within \d+ s"),
+        ("Chatty", r"it prints, [\d,]+ bytes so far, at last 'step'"),
+        ("one", ""),
+    ],
+)
+def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if task == "Stuck":
+        monkeypatch.setattr(checking, "START_SECONDS", 0.0)
+    env = GymnasiumSettings(tasks=(f"{odd}:{task}",), step_timeout_seconds=patient(4) if task == "Stuck" else 120)
+    findings = checking.check_task(env, env.tasks[0], QUICK)
+    wrong = [each for each in findings if (each.level == PROBLEM or "prints" in each.what)]
+    assert re.fullmatch(f"{odd}:{task}: {said}", wrong[0].what) if said else not wrong, findings
 
 
 @pytest.mark.parametrize(("kwargs", "what"), [({"reward": float("nan")}, "reward"), ({"space": "floats", "reward": 0.0}, "observation")])

@@ -11,6 +11,7 @@ import pytest
 
 from herd.files import append_line, parse_json, read_file, read_json, replace_file
 from herd.run.checkpoints import CheckpointError, TornCheckpointError, newest_checkpoint
+from herd.run.journals import newest_point
 from herd.run.tensors import load_checkpoint
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
 
@@ -39,6 +40,14 @@ def test_files_that_are_not_regular_are_refused_without_waiting(tmp_path: Path) 
         read_file(tmp_path, 1000)
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "none", 1000)
+    (tmp_path / "metrics.jsonl").symlink_to(pipe)
+    assert newest_point(tmp_path) == {}
+
+
+def test_integers_in_json_are_of_limited_length() -> None:
+    assert parse_json(f"[{2**127}, -3, 1e400]") == [2**127, -3, float("inf")]
+    with pytest.raises(ValueError, match="an integer of 400 digits"):
+        parse_json('{"env_frames": ' + "9" * 400 + "}")
 
 
 def test_a_huge_sparse_file_is_refused_without_reading(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def test_holding_writes_the_settings_and_removes_old_process_files(tmp_path: Pat
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run", seed=7))
     (tmp_path / "run" / "processes").mkdir()
     (tmp_path / "run" / "processes" / "actor-9.json").write_text("{}")
-    with hold_run_directory(settings.model_copy(update={"resume": True})) as directory:
+    with hold_run_directory(settings.model_copy(update={"resume": True})) as held:
+        directory = held.path
         assert load_settings([directory / "config.yaml"], [], {}) == settings
         assert list((directory / "processes").iterdir()) == []
         assert (directory / "logs").is_dir()
@@ -61,7 +62,8 @@ def test_a_run_directory_is_held_by_one_supervisor(tmp_path: Path) -> None:
 def test_a_full_disk_refuses_the_start_and_keeps_config_yaml(tmp_path: Path) -> None:
     """An empty config.yaml would make the run unusable, because every later command reads it."""
     settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
-    with hold_run_directory(settings) as directory:
+    with hold_run_directory(settings) as held:
+        directory = held.path
         before = (directory / "config.yaml").read_text()
     (directory / "processes" / "actor-9.json").write_text("{}")
     again = settings.model_copy(update={"seed": 8})

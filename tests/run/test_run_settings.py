@@ -58,6 +58,16 @@ def test_the_history_of_starts_is_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     assert kept == [0, *range(41 - len(kept), 40)]
 
 
+def test_a_refused_start_takes_its_settings_back(tmp_path: Path) -> None:
+    keep_settings(tmp_path, settings_of(tmp_path))()
+    assert not (tmp_path / "config.yaml").exists()
+    assert starts(tmp_path) == []
+    keep_settings(tmp_path, settings_of(tmp_path, "--seed", "3"))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    keep_settings(tmp_path, settings_of(tmp_path, "--seed", "4"))()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_config_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("a: [")
     keep_settings(tmp_path, settings_of(tmp_path))

@@ -35,6 +35,17 @@ RUNS: dict[str, dict[str, Any]] = {
         "loss": {"advantage_normalization": "batch"},
         "optimizer": {"kind": "adam"},
     },
+    "several masked integers, trust region of the behaviour": {
+        "env": {"suite": "gymnasium", "tasks": ["herd.components.suites.gymnasium.examples:Dials"]},
+        "value_scaling": {"kind": "popart"},
+        "loss": {"trust_region": "behaviour"},
+        "replay": REPLAYED,
+    },
+    "squashed numbers beside an integer": {
+        "env": {"suite": "gymnasium", "tasks": ["tests.acting.mixed:Bounded"]},
+        "action": {"kind": "product", "bounds": "tanh"},
+        "algorithm": {"unroll_length": 4, "burn_in": 2},
+    },
 }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from structlog.testing import capture_logs
 from zmq.utils import z85
 
 from herd.cli.keys import make_keys
@@ -21,12 +22,12 @@ from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABL
 from herd.config.errors import SettingsError
 from herd.config.run import SecuritySettings
 from herd.telemetry import metrics
+from herd.telemetry.logs import LimitedWarnings, get_logger
 from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
-from herd.transport.context import Context, Poller
+from herd.transport.context import REASONS, Context, Poller, Refusals
 from herd.transport.keys.curve import AuthorisedClients, check_server_key, new_key_pair
-from herd.transport.refusals import REASONS, OncePerMinute, Refusals
 from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0
@@ -307,17 +308,17 @@ def test_unknown_clients_are_logged_once_a_minute_with_instructions(
     (tmp_path / "stranger" / "server.public").write_text((keys / "server.public").read_text())
     server = serve(contexts, with_keys(keys))
     dealer = dial(contexts, server, with_keys(tmp_path / "stranger"))
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG), capture_logs() as logged:
         assert_refused(server, dealer, "unknown_key", times=3)
     public = (tmp_path / "stranger" / "client-default.public").read_text().strip()
-    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    lines = [line["event"] for line in logged]
     (refused,) = [line for line in lines if line.startswith("refused")]
     assert "from 127.0.0.1" in refused
     assert public[:16] in refused
     assert len([line for line in lines if "does not know this client's key" in line]) == 1
     for folder in (keys, tmp_path / "stranger"):
         for file in folder.glob("*.secret"):
-            assert file.read_text().strip() not in caplog.text
+            assert file.read_text().strip() not in caplog.text + str(logged)
 
 
 def test_a_context_can_be_destroyed_with_open_sockets(keys: Path) -> None:
@@ -347,7 +348,7 @@ def as_zeromq_writes(public: bytes) -> str:
 def test_a_key_rewritten_in_place_takes_effect_within_a_second(keys: Path) -> None:
     clock = Clock()
     old = bytes.fromhex((keys / "client-default.public").read_text())
-    clients = AuthorisedClients({old: "client-default"}, keys, OncePerMinute(), clock)
+    clients = AuthorisedClients({old: "client-default"}, keys, LimitedWarnings(get_logger()), clock)
     clients.refresh()
     new, _ = new_key_pair()
     folder_time = keys.stat()
@@ -359,32 +360,35 @@ def test_a_key_rewritten_in_place_takes_effect_within_a_second(keys: Path) -> No
     assert (clients.admits(as_zeromq_writes(old)), clients.admits(as_zeromq_writes(new))) == (False, True)
 
 
-def test_a_damaged_key_refuses_its_client_and_a_lost_folder_none(keys: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_key_refuses_its_client_and_a_lost_folder_none(keys: Path) -> None:
     clock = Clock()
     make_keys(keys, client="other")
     public = {name: bytes.fromhex((keys / f"client-{name}.public").read_text()) for name in ("default", "other")}
-    clients = AuthorisedClients({key: name for name, key in public.items()}, keys, OncePerMinute(), clock)
+    clients = AuthorisedClients({key: name for name, key in public.items()}, keys, LimitedWarnings(get_logger()), clock)
     (keys / "client-default.public").write_text("torn")
-    clients.refresh()
+    with capture_logs() as lines:
+        clients.refresh()
+        assert [clients.admits(as_zeromq_writes(public[name])) for name in ("default", "other")] == [False, True]
+        keys.rename(keys.with_name("moved"))
+        clock.now += 10.0
+        clients.refresh()
     assert [clients.admits(as_zeromq_writes(public[name])) for name in ("default", "other")] == [False, True]
-    keys.rename(keys.with_name("moved"))
-    clock.now += 10.0
-    clients.refresh()
-    assert [clients.admits(as_zeromq_writes(public[name])) for name in ("default", "other")] == [False, True]
-    assert "client-default.public: not a key" in caplog.text
-    assert "accepted clients keep their access" in caplog.text
+    damaged, lost = (line["event"] for line in lines)
+    assert "client-default.public: not a key" in damaged
+    assert "accepted clients keep their access" in lost
 
 
-def test_refusals_are_all_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_are_all_counted_and_logged_once_a_minute() -> None:
     clock = Clock()
-    refusals = Refusals(OncePerMinute(clock))
-    for _ in range(5):
+    refusals = Refusals(LimitedWarnings(get_logger(), clock=clock))
+    with capture_logs() as lines:
+        for _ in range(5):
+            refusals.add("mechanism", "no keys")
+        refusals.add("incomplete")
+        clock.now += 60.0
         refusals.add("mechanism", "no keys")
-    refusals.add("incomplete")
-    clock.now += 60.0
-    refusals.add("mechanism", "no keys")
     assert (refusals.count("mechanism"), refusals.count("incomplete"), refusals.count("revoked")) == (6, 1, 0)
-    assert [record.getMessage() for record in caplog.records] == ["no keys", "no keys (4 more since the last such line)"]
+    assert [(line["event"], line.get("suppressed")) for line in lines] == [("no keys", None), ("no keys", 4)]
 
 
 def test_every_refusal_reason_is_a_metric_label() -> None:

@@ -96,9 +96,8 @@ class Suite(Part[SuiteSettings]):
     """The command that installs ``packages``."""
     lacks: Callable[[Any], str | None] = _lacks_nothing
     """Returns one line about missing data, such as a data set, that these settings need; the line names the setting."""
-    try_out: Callable[[Any], Sequence[str]] = _says_nothing
-    """Plays a step of every task before a run starts, for suites that play code of the user's. Returns one line for each thing that the
-    user may not expect; UnknownTaskError if a task cannot be learned from."""
+    check: str = ""
+    """``module:function`` that checks a task, for suites that play code of the user's (`herd.components.suites.checking.Check`)."""
     inspect: Callable[[], tuple[bool, str]] | None = None
     """For ``herd doctor``: returns whether the contents of ``packages`` are complete, and a phrase about what was found."""
     presets: Path | None = None

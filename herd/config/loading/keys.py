@@ -117,11 +117,17 @@ def is_section(path: tuple[str, ...]) -> bool:
 def close_setting(dotted: str, *, prefix: str = "") -> str:
     """As `close_match`, for a dotted key whose section may be missing or wrong. ``prefix`` is put before the suggestion."""
     known = [key.dotted for key in setting_keys()]
-    own = dotted.rpartition(".")[2]
+    section, _, own = dotted.rpartition(".")
+    of_name = [name for name in known if name.rpartition(".")[2] == own]
+    of_initials = [name for name in known if _initials(name) == own and name.startswith(section)]  # lr: learning_rate
     matches = [name for name in (f"placement.{own}", f"placement.{own}s") if name in known]  # where one expects the port of a service
-    matches = matches or difflib.get_close_matches(dotted, known, n=1, cutoff=0.75)
-    matches = matches or [name for name in known if name.rpartition(".")[2] == own][:1]
+    matches = matches or (of_name if len(of_name) == 1 else sorted(of_initials, key=lambda name: len(name.rpartition(".")[2])))
+    matches = matches or difflib.get_close_matches(dotted, known, n=1, cutoff=0.75) or of_name
     return f"; did you mean {prefix}{matches[0]}?" if matches else ""
+
+
+def _initials(dotted: str) -> str:
+    return "".join(word[:1] for word in dotted.rpartition(".")[2].split("_"))
 
 
 @cache
@@ -166,7 +172,7 @@ def _section_of(field: FieldInfo) -> type[BaseModel] | Variants | None:
 
 
 def _either(one: SettingKey, other: SettingKey) -> SettingKey:
-    text = one.type_text if other.type_text == one.type_text else f"{one.type_text} or {other.type_text}"
+    text = " or ".join(dict.fromkeys([*one.type_text.split(" or "), *other.type_text.split(" or ")]))
     return replace(one, kinds=one.kinds | other.kinds, type_text=text, variants=(*one.variants, *other.variants))
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 20
 MAX_VALUES = 100_000
 """Aliases are counted each time they are used: nine lines of nine aliases each would be a billion values. A resolved run has 300."""
+_MAX_INTEGER_CHARACTERS = 400
+"""Longest integer in YAML; 2^64 in binary has 66 characters, the largest float 309."""
 _COMMAND_LINE = "command line"
 _INTEGER_IN_SCIENTIFIC_NOTATION = re.compile(r"\d+(\.\d+)?[eE]\+?\d+")
 
@@ -283,7 +285,14 @@ def parse_yaml(text: str) -> Any:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """The safe loader, but a duplicate key is an error instead of a silent replacement."""
+    """The safe loader, but a duplicate key is an error instead of a silent replacement, and integers are of limited length."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        # Python limits decimal digits only, but not those of 0x..., 0b... and 1:59:59, and then fails to print the number.
+        if len(node.value) > _MAX_INTEGER_CHARACTERS:
+            raise ValueError(f"an integer of {len(node.value)} characters")
+        value: int = super().construct_yaml_int(node)
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -294,6 +303,9 @@ class _StrictLoader(yaml.SafeLoader):
             seen.add(name)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_yaml_int)
 
 
 def _num_values(node: yaml.Node, known: dict[int, int | None]) -> int:

@@ -23,14 +23,15 @@ from herd.config.curve_keys import (
     read_key,
 )
 from herd.config.errors import SettingsError
-from herd.transport.keys.authenticator import Gate
+from herd.transport.keys import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from herd.config.run import SecuritySettings
-    from herd.transport.refusals import OncePerMinute, Refusals
+    from herd.telemetry.logs import LimitedWarnings
+    from herd.transport.context import Refusals
 
 MESSAGE_OVERHEAD_BYTES = 64
 """A frame grows by 33 bytes (command name, nonce, flags, authenticator); MAXMSGSIZE counts what arrives."""
@@ -85,7 +86,7 @@ def check_server_key(security: SecuritySettings, environ: Mapping[str, str]) -> 
 class Curve:
     """The keys of one process. They are read when the first socket of a role needs them."""
 
-    def __init__(self, security: SecuritySettings, environ: Mapping[str, str], refusals: Refusals, log: OncePerMinute) -> None:
+    def __init__(self, security: SecuritySettings, environ: Mapping[str, str], refusals: Refusals, log: LimitedWarnings) -> None:
         require_curve()
         self._security = security
         self._environ = environ
@@ -140,7 +141,7 @@ class AuthorisedClients:
     """The public keys that are admitted; keys in a folder are read again when it changes. Thread-safe."""
 
     def __init__(
-        self, clients: Mapping[bytes, str], folder: Path | None, log: OncePerMinute, clock: Callable[[], float] = time.monotonic
+        self, clients: Mapping[bytes, str], folder: Path | None, log: LimitedWarnings, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Start with ``clients`` (public key -> name) read from ``folder``; with None they never change."""
         self._names = _by_text(clients)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
-from herd.config.loading.sources import parse_yaml
 from herd.config.sweep import parse_sweep, swept_values
 from herd.run.journals import read_points
 from herd.run.paths import AGENTS, agent_number, config_file
+from herd.run.settings import read_config
 from herd.view.plots.figure import PlotError
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def read_run(directory: Path) -> RunHistory:
     """Read one run directory; raises ``JournalError``."""
     if not directory.is_dir():
         raise PlotError(f"no such run directory: {directory}")
-    config = _read_config(config_file(directory))
+    config = read_config(file)[1] if (file := config_file(directory)).exists() else {}  # raw: runs with older settings can be drawn
     points = read_points(directory)
     name = config.get("name")
     env = config.get("env")
@@ -150,17 +149,6 @@ def _sweep_label(swept: Mapping[str, Any]) -> str:
         f"{key.rpartition('.')[2]} {value:g}" if isinstance(value, float) else f"{key.rpartition('.')[2]} {value}"
         for key, value in swept.items()
     )
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """Load the raw mapping, so that runs with older settings can still be drawn; empty if there is no file."""
-    try:
-        config = parse_yaml(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PlotError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
-    return config if isinstance(config, dict) else {}
 
 
 def _task_names(points: list[dict[str, Any]], env: dict[str, Any]) -> list[str]:

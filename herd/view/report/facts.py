@@ -6,14 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
-from herd.config.loading.sources import parse_yaml
 from herd.files import MAX_JSON_BYTES, parse_json, read_file, read_json
 from herd.run.journals import mapping_in, number_in, read_points
 from herd.run.paths import REPORT, STARTS, agent_directories, config_file, whole_run
+from herd.run.settings import read_config
 from herd.view.snapshot import snapshot_of
 from herd.view.status import read_status
 from herd.view.terminal import clock, count, number
@@ -99,12 +97,10 @@ def read_facts(run_dir: Path) -> RunFacts:
     """Read a run.
 
     Raises:
-        JournalError: an agent has no learning curve yet, or it cannot be read.
-        OSError: config.yaml cannot be read.
+        JournalError: an agent has no learning curve yet, or it or config.yaml cannot be read.
 
     """
-    text = config_file(run_dir).read_text(encoding="utf-8")
-    config = _mapping(_parsed(text))
+    text, config = read_config(config_file(run_dir))
     status = read_status(whole_run(run_dir))
     agents = agent_directories(run_dir)
     curves = [read_points(agent) for agent in agents]
@@ -256,13 +252,6 @@ def _report(agent: Path) -> dict[str, Any]:
     try:
         return dict(_mapping(read_json(agent / REPORT)))
     except (OSError, ValueError):
-        return {}
-
-
-def _parsed(text: str) -> object:
-    try:
-        return parse_yaml(text)
-    except yaml.YAMLError:
         return {}
 
 

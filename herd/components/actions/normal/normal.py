@@ -31,9 +31,6 @@ class Normal:
         self.space = space
         self.num_features = len(space.low)
         self.num_parameters = 2 * self.num_features
-        self._is_bounded = torch.tensor(
-            [math.isfinite(low) and math.isfinite(high) for low, high in zip(space.low, space.high, strict=True)]
-        )
 
     def at(self, parameters: Tensor, *, inverse_temperature: Tensor | None = None, mask: Tensor | None = None) -> AppliedNormal:  # noqa: ARG002
         """See `ActionDistribution`. A temperature multiplies variances, as the density to the power of 1/tau is the one of that normal."""
@@ -45,8 +42,8 @@ class Normal:
         return AppliedNormal(mean, log_deviation, is_squashed=self._settings.bounds == "tanh")
 
     def encode(self, actions: Tensor, has_previous: Tensor) -> Tensor:
-        """See `ActionDistribution`: the numbers, those with bounds as the environment clips them."""
-        clipped = torch.where(self._is_bounded.to(actions.device), actions.clamp(-1.0, 1.0), actions)
+        """See `ActionDistribution`: the numbers, as the environment clips them if all have bounds."""
+        clipped = actions.clamp(-1.0, 1.0) if self.space.is_bounded else actions
         return clipped.masked_fill(~has_previous.unsqueeze(-1), 0.0)
 
     def head(self, num_features: int, initialization: Initialization) -> Dense:

@@ -49,10 +49,10 @@ class Product:
 
     def encode(self, actions: Tensor, has_previous: Tensor) -> Tensor:
         """See `ActionDistribution`: integers one-hot, then the continuous numbers."""
-        features = []
+        numbers, features = actions.unbind(dim=-1), []
         for part, places in zip(self._parts, self._places, strict=True):
-            numbers = actions[..., places[0]] if isinstance(part, Categorical) else actions[..., places]
-            features.append(part.encode(numbers, has_previous))
+            chosen = [numbers[place] for place in places]
+            features.append(part.encode(chosen[0] if isinstance(part, Categorical) else torch.stack(chosen, dim=-1), has_previous))
         return torch.cat(features, dim=-1)
 
     def head(self, num_features: int, initialization: Initialization) -> Dense:

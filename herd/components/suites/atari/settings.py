@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from herd.components.settings import Fraction, NonNegativeInt, PositiveInt
+from herd.components.settings import Fraction, NonNegativeInt, Pixels, PositiveInt
 from herd.components.suites import SuiteSettings
 from herd.components.suites.scores import ReferenceScores, read_reference_scores
 
@@ -41,9 +41,9 @@ class AtariSettings(SuiteSettings):
     """Pixel-wise maximum over the last two emulator frames of a step."""
     frame_stack: PositiveInt = 4
     """Number of newest frames in one observation (S)."""
-    frame_height: PositiveInt = 84
+    frame_height: Pixels = 84
     """Size in pixels."""
-    frame_width: PositiveInt = 84
+    frame_width: Pixels = 84
     """Size in pixels."""
     grayscale: bool = True
     """Observe one luminance plane instead of RGB."""
@@ -74,5 +74,7 @@ class AtariSettings(SuiteSettings):
     @model_validator(mode="after")
     def _one_policy_head_serves_all(self) -> Self:
         if len(self.tasks) > 1 and self.action_set == "minimal":
-            raise ValueError("action_set must be full if tasks has several games, because one policy head plays all of them")
+            raise ValueError(
+                "action_set must be full if tasks has several games, because one policy head plays all of them: set env.action_set full"
+            )
         return self

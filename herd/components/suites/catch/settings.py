@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from herd.components.settings import PositiveFloat, PositiveInt
+from herd.components.settings import Pixels, PositiveFloat, PositiveInt
 from herd.components.suites import SuiteSettings
 
 
@@ -24,9 +24,9 @@ class CatchSettings(SuiteSettings):
     """Rows that the ball falls per agent step."""
     frame_stack: PositiveInt = 1
     """Newest boards that make up one observation (S)."""
-    frame_height: Annotated[int, Field(ge=2)] = 10
+    frame_height: Annotated[int, Field(ge=2, le=4096)] = 10
     """Rows of the board: the ball falls from the first to the last."""
-    frame_width: PositiveInt = 5
+    frame_width: Pixels = 5
     """Columns of the board."""
     max_episode_frames: PositiveInt = 108_000
     """A game is truncated after this many frames."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from herd.components.settings import TRUE_WORDS, PositiveInt
+from herd.components.settings import TRUE_WORDS, Pixels, PositiveInt
 from herd.components.suites import PROCESS_STEP_SECONDS, SuiteSettings
 from herd.components.suites.dmlab.levels import ALL_LEVELS, dmlab30, spelled_out
 
@@ -24,9 +24,9 @@ class DMLabSettings(SuiteSettings):
     """``impala``: the 9 actions of IMPALA's Table D.2. ``popart``: the 15 actions of PopArt's Table 2."""
     action_repeat: PositiveInt = 4
     """Frames of the Lab (60 per second) per agent step."""
-    frame_height: PositiveInt = 72
+    frame_height: Pixels = 72
     """Size in pixels."""
-    frame_width: PositiveInt = 96
+    frame_width: Pixels = 96
     """Size in pixels."""
     hold_out: bool = False
     """Play held-out levels, for an evaluation: the ``_test`` variants of the two levels that have one, and other mazes and objects in all

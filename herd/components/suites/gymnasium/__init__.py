@@ -12,7 +12,7 @@ from herd.components.suites.reading import FRAME, VECTOR, WORDS
 from herd.contract.spaces import NO_FRAMES, EnvSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
@@ -93,12 +93,6 @@ def _reader(settings: GymnasiumSettings, task: str) -> Reader:
     return GameReader(settings, task)
 
 
-def _try_out(settings: GymnasiumSettings) -> Sequence[str]:
-    from herd.components.suites.gymnasium.game import try_out  # noqa: PLC0415  as in _make
-
-    return [note for task in settings.tasks for note in try_out(settings, task)]
-
-
 def _frames_per_second(settings: GymnasiumSettings, task: str) -> float:
     from herd.components.suites.gymnasium.game import render_fps  # noqa: PLC0415  as in _make
 
@@ -118,7 +112,7 @@ PART = Suite(
     make=_make,
     packages=("gymnasium",),
     install=_INSTALL,
-    try_out=_try_out,
+    check=f"{__name__}.check:check",
     frames_per_second=_frames_per_second,
     on_screen=_on_screen,
     reader=_reader,

@@ -228,25 +228,6 @@ def _warn_once(message: str) -> None:
     _log.warning(message)
 
 
-def try_out(settings: GymnasiumSettings, task: str) -> list[str]:
-    """Reset an environment of ``task`` and take one step; return what its user may not expect, one line each.
-
-    Raises:
-        UnknownTaskError: its code raises an error, or what it returns cannot be learned from; one line.
-    """
-    game = make_game(settings, task)
-    notes = list(game.notes)
-    try:
-        game.step(game.actions.first_allowed(game.reset(seed=0).get(MASK)))
-    except BrokenEnvironmentError as error:
-        raise UnknownTaskError(f"env.tasks {error}") from error
-    except Exception as error:
-        raise UnknownTaskError(f"env.tasks {task}: {failure(error)}") from error
-    finally:
-        game.close()
-    return notes
-
-
 def mask_is_obeyed(game: Game, settings: GymnasiumSettings) -> bool:
     """Return whether the environment offers a mask that is obeyed. Whether ``info`` has one is known after a `reset` only.
 

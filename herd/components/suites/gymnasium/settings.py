@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from herd.components.settings import PositiveFloat, PositiveInt
+from herd.components.settings import Pixels, PositiveFloat, PositiveInt
 from herd.components.suites import SuiteSettings
 
 AUTO, NO_MASK = "auto", "none"
@@ -56,9 +56,9 @@ class GymnasiumSettings(SuiteSettings):
     """Observe the picture that the environment renders (``rgb_array``) instead of its observation."""
     frame_stack: PositiveInt = 1
     """Number of newest frames in one observation (S)."""
-    frame_height: PositiveInt | None = None
+    frame_height: Pixels | None = None
     """Size in pixels. Null: the environment's own size."""
-    frame_width: PositiveInt | None = None
+    frame_width: Pixels | None = None
     """Size in pixels. Null: the environment's own size."""
     grayscale: bool = False
     """Observe one luminance plane instead of RGB."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from herd.components.settings import PositiveInt
+from herd.components.settings import Pixels, PositiveInt
 from herd.components.suites import PROCESS_STEP_SECONDS, SuiteSettings
 
 
@@ -22,9 +22,9 @@ class ViZDoomSettings(SuiteSettings):
     """Game tics (35 per second) per agent step."""
     frame_stack: PositiveInt = 1
     """Number of newest frames in one observation (S)."""
-    frame_height: PositiveInt = 72
+    frame_height: Pixels = 72
     """Size in pixels."""
-    frame_width: PositiveInt = 96
+    frame_width: Pixels = 96
     """Size in pixels."""
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
