@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from herd.components.torsos import TorsoSettings
     from herd.components.trackers import LoggingSettings
     from herd.components.value_scaling import ValueScalingSettings
-    from herd.config.draws import Value
+    from herd.config.sweep import Value
     from herd.contract.spaces import EnvSpec
 
     EnvSettings = SuiteSettings

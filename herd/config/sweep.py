@@ -1,26 +1,97 @@
-"""A sweep: the initial values of the swept settings of each agent of a run. In a population they change during the run."""
+"""A sweep: the initial values of the swept settings of each agent of a run. In a population they change during the run.
+
+An agent gets a combination of listed values, and draws the others by rules (IMPALA, Table D.1; PopArt, Table 9).
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator
 
-from herd.config.draws import Draw, Value
+from herd.components.settings import PositiveFloat, Section
 from herd.config.errors import close_match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.components.settings import Section
-
 SECTIONS = ("loss", "optimizer")
 """Sections whose settings may differ between agents, because only the agent's learner reads them."""
 SHARED = frozenset({"loss.kind", "loss.ablation", "loss.function", "loss.head", "loss.options", "optimizer.kind"})
 """Settings of these sections that must be the same for all agents, because actors, bandit and network depend on them."""
+
+
+_EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
+
+
+def _number_without_a_point(value: object) -> object:
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
+Value = Annotated[float | int | bool | str | None, BeforeValidator(_number_without_a_point)]
+"""The value of a setting. YAML 1.1 reads ``1e-7`` as a text, because it has no decimal point; here it is converted to a number."""
+
+
+class _Range(Section):
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _low_is_below_high(self) -> Self:
+        if not -math.inf < self.low < self.high < math.inf:
+            raise ValueError(f"low {self.low:g} must be below high {self.high:g}")
+        return self
+
+
+class LogUniform(_Range):
+    """Log-uniform between ``low`` and ``high``."""
+
+    draw: Literal["log_uniform"] = "log_uniform"
+    """The value's logarithm is uniform."""
+    low: PositiveFloat
+    """Least value."""
+    high: PositiveFloat
+    """Greatest value."""
+
+    def drawn(self, random: Random) -> float:
+        """One value."""
+        exponent = random.uniform(math.log(self.low), math.log(self.high))
+        return min(max(math.exp(exponent), self.low), self.high)
+
+
+class Uniform(_Range):
+    """Uniform between ``low`` and ``high``."""
+
+    draw: Literal["uniform"] = "uniform"
+    """The value is uniform."""
+    low: float
+    """Least value."""
+    high: float
+    """Greatest value."""
+
+    def drawn(self, random: Random) -> float:
+        """One value."""
+        return random.uniform(self.low, self.high)
+
+
+class Choice(Section):
+    """One of several values with equal probability."""
+
+    draw: Literal["choice"] = "choice"
+    """One of ``values``, with equal probability."""
+    values: tuple[Value, ...] = Field(min_length=1)
+    """The values to draw from."""
+
+    def drawn(self, random: Random) -> Value:
+        """One value."""
+        return random.choice(self.values)
+
+
+Draw = Annotated[LogUniform | Uniform | Choice, Field(discriminator="draw")]
 
 
 def _list_or_draw(values: object) -> str:

@@ -78,6 +78,8 @@ class Readings:
     """Newest lines of the other agents; empty before anything was read."""
     other_programs: str = ""
     """A line about other programs that keep the machine busy; empty if they do not."""
+    pids: Mapping[str, int] = field(default_factory=dict)
+    """Process id by name, of the children that answered: a child may have been replaced since."""
 
     def of_agent(self, agent: int) -> Readings:
         """Return the readings with the point of another agent."""
@@ -115,7 +117,7 @@ def read(
         except ScrapeError:
             continue  # it is starting, busy or gone: the view shows the other children
     point, *others = (newest_point(directory) for directory in agent_directories or [run_dir])
-    return Readings(time.monotonic(), samples, point, tuple(others))
+    return Readings(time.monotonic(), samples, point, tuple(others), pids={name: pids[name] for name in samples})
 
 
 def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:

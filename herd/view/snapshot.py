@@ -256,7 +256,7 @@ class SnapshotMaker:
         """Return why a running child does not work; None if it does, or if it is still loading."""
         if child.state != "running" or child.pid is None:
             return None
-        if child.name not in readings.samples:
+        if child.name not in readings.samples or readings.pids.get(child.name, child.pid) != child.pid:
             silent = readings.at - self._answered.get((child.name, child.pid), math.inf)
             return f"has not answered for {silent:.0f} s" if silent > _LONGEST_SILENCE_SECONDS else None
         self._answered[child.name, child.pid] = readings.at

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from herd.components.suites import environment_spec
-from herd.config.draws import Choice, LogUniform
 from herd.config.loading import SettingsError, dump_settings, load_settings
 from herd.config.run import RunSettings
+from herd.config.sweep import Choice, LogUniform
 
 SUITES = Path(__file__).parents[2] / "herd" / "components" / "suites"
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))

@@ -1,14 +1,16 @@
-"""Every mode that the settings offer, each as a short run of real processes on Catch."""
+"""Every mode that the settings offer, each as a short run of real processes on Catch: lockstep, credit, compression, replay, evaluation."""
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
-from tests.system.whole_runs import train
+from tests.system.whole_runs import CATCH, herd, read_report, train
 
 REPLAY = ("--replay.kind", "uniform", "--replay.minimum_fill_unrolls", "16")
 SHORT = ("--stop.env_frames", "20000")
@@ -53,3 +55,57 @@ def test_an_instruction_is_learned_with_zstd_and_bfloat16_weights(tmp_path: Path
     model = load_checkpoint(checkpoint).tensors["model"]
     # weights are published in bfloat16, but trained in float32
     assert {str(tensor.dtype) for tensor in model.values()} == {"torch.float32"}
+
+
+SHARED_REPLAY = (
+    *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "2000"),
+    *("--learner.queue_batches", "9", "--learner.threads", "1", "--loss.trust_region", "implied"),
+)
+RECURRENT = ("--network.core", "lstm", "--network.core.size", "16")
+
+
+def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
+    sweep = json.dumps({"optimizer.learning_rate": [2e-3, 1e-3]})
+    words = ("--agents", "2", "--sweep", sweep, "--actor.count", "2", "--stop.env_frames", "20000")
+    run_dir = tmp_path / "run"
+    done = herd("train", CATCH, "--run_dir", run_dir, *SHARED_REPLAY, *RECURRENT, *words)
+    assert done.returncode == 0, done.stderr + done.stdout
+    reports = [read_report(run_dir / "agents" / str(agent)) for agent in (0, 1)]
+    assert [report["sweep"] for report in reports] == [{"optimizer.learning_rate": 2e-3}, {"optimizer.learning_rate": 1e-3}]
+    for agent, report in enumerate(reports):
+        replay = report["replay"]
+        assert 0.1 < replay["fraction"] <= 0.5
+        assert 0.0 <= replay["rejected_share"] <= 1.0
+        points = (run_dir / "agents" / str(agent) / "metrics.jsonl").read_text().splitlines()
+        last = json.loads(points[-1])
+        assert {"kl_online", "kl_replayed", "mean_rho_online", "mean_rho_replayed", "rejected_share_replayed"} <= set(last)
+        assert last["learning_rate"] <= reports[agent]["sweep"]["optimizer.learning_rate"]
+
+
+def test_two_shards_replay_from_two_replicas(tmp_path: Path) -> None:
+    words = ("--learner.shards", "2", "--replay_service.replicas", "2", "--stop.env_frames", "30000")
+    report = train(tmp_path / "run", *SHARED_REPLAY, *words)
+    assert 0.1 < report["replay"]["fraction"] <= 0.5
+    assert report["replay"]["staleness"]["max"] > 0
+    assert report["accounting"]["dropped"] == {}
+
+
+def test_a_run_is_evaluated_during_training_and_at_the_end(tmp_path: Path) -> None:
+    run_dir = tmp_path / "catch"
+    # The evaluator may start late on a busy machine: the last version is evaluated in any case.
+    words = ("--evaluation.interval_seconds", "0.5", "--evaluation.episodes", "10", "--evaluation.final", "true")
+    report = train(run_dir, "--stop.env_frames", "60000", *words)
+    points = [json.loads(line) for line in (run_dir / "evaluation.jsonl").read_text().splitlines()]
+    updates = [point["learner_updates"] for point in points]
+    assert updates == sorted(set(updates))  # no version is evaluated twice
+    last = points[-1]
+    assert (last["learner_updates"], last["env_frames"], last["lineage"]) == (report["learner_updates"], report["env_frames"], 1)
+    assert last["tasks"]["catch"]["episodes"] == 10
+    assert "Traceback" not in (run_dir / "logs" / "evaluator-final.log").read_text()
+    assert "Traceback" not in (run_dir / "logs" / "evaluator-0.log").read_text()
+    data = tmp_path / "curve.csv"
+    assert herd("plot", run_dir, "--data", data).returncode == 0
+    with data.open() as lines:
+        drawn = [row for row in csv.DictReader(lines) if row["curve"].endswith(": evaluation")]
+    assert float(drawn[-1]["env_frames"]) == report["env_frames"]
+    assert len(drawn) == len(points)

@@ -23,7 +23,7 @@ def pids(run_dir: Path) -> tuple[int | None, ...]:
 
 def test_two_shards_learn_and_their_checkpoint_resumes_with_another_number(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    report = train(run_dir, *SHARDS, "--stop.env_frames", "150000")
+    report = train(run_dir, *SHARDS, "--stop.env_frames", "120000")
     assert report["episode_return"]["mean_last_100"] > RANDOM_CATCH
     # The global batch equals that of one learner: 32 unrolls of 20 rows, nine in ten of which are steps.
     assert report["env_frames"] / report["learner_updates"] == pytest.approx(32 * 20 * 0.9, rel=0.02)

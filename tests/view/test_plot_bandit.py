@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -142,34 +140,3 @@ def test_the_command_writes_a_plot_and_its_data(tmp_path: Path, capsys: pytest.C
     }
     plot_bandit(run, tmp_path / "games.svg", x="episodes")
     assert "<!-- games -->" in (tmp_path / "games.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--bandit", "RUN", "RUN"], "takes one run"),
-        (["--bandit", "RUN", "--x", "wall_seconds"], "--x env_frames or episodes"),
-        (["RUN", "--x", "episodes"], "need --bandit"),
-        (["RUN", "--task", "pong"], "need --bandit"),
-        (["--bandit", "RUN", "--output", "x.bmp"], "must end in .png"),
-    ],
-)
-def test_incompatible_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
-    run = make_run(tmp_path, record(1))
-    assert main(["plot", *(str(run) if word == "RUN" else word for word in words)]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_run_without_a_bandit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "config.yaml").write_text("name: run\n")
-    assert main(["plot", "--bandit", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert "loss.kind dice" in error
-    assert error.count("\n") == 1
-
-
-@pytest.mark.processes
-def test_importing_the_module_loads_neither_torch_nor_matplotlib() -> None:
-    script = "import sys, herd.view.plots.bandit; print({'torch', 'matplotlib'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "set()"

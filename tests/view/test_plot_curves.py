@@ -177,8 +177,9 @@ def test_invalid_outputs_are_refused_in_one_line(tmp_path: Path, output: str, sm
 
 
 @pytest.mark.processes
-def test_importing_the_module_loads_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
-    script = "import sys, herd.view.plots.curves; print({'torch', 'matplotlib'} & set(sys.modules))"
+def test_importing_the_modules_loads_neither_torch_nor_matplotlib() -> None:
+    modules = ", ".join(f"herd.view.plots.{name}" for name in ("curves", "bandit", "population", "scores"))
+    script = f"import sys, {modules}; print({{'torch', 'matplotlib'}} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
 

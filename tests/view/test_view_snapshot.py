@@ -248,6 +248,10 @@ def test_a_hanging_process_and_a_busy_machine_are_named() -> None:
     assert look(56.0, "learner-0") == ((), ["running"] * 3)
     assert look(57.0, *names[::2]) == (("actor-0 has not answered for 16 s",), ["running", "hanging", "running"])
     assert look(91.0, *names) == (("other programs use 1.9 of 2 cores",), ["running"] * 3)
+    old = Readings(92.0, {name: {} for name in names}, pids={"actor-0": 2})  # read before it was replaced by process 9
+    again = [CHILDREN[0], ChildState("actor-0", "running", 9, 2), CHILDREN[2]]
+    maker.make(old, again, 92.0)
+    assert maker.make(Readings(120.0, {"learner-0": {}, "actor-1": {}}), again, 120.0).troubles == ()  # it is loading
     replaced = [CHILDREN[0], ChildState("actor-0", "running", 9, 2), ChildState("actor-1", "given up", None, 4)]
     assert maker.make(Readings(200.0, {"learner-0": {}}), replaced, 1.0).troubles == ("actor-1 was given up: it kept failing",)
     assert maker.make(Readings(201.0, {"learner-0": samples(herd_learner_write_failures_total=2.0)}), [CHILDREN[0]], 1.0).troubles == (

@@ -131,7 +131,7 @@ class SoloEnvironments:
             starting[failed] = True
         valid = ~starting
         rewards = np.where(valid, rows["rewards"], 0.0)
-        self._refuse_non_finite(rewards, "reward")
+        self._refuse_non_finite(rewards, "a reward")
         terminated = rows["terminated"] & valid
         truncated = rows["truncated"] & valid & ~terminated
         finished = self._games.count(starting, rewards, terminated | truncated)
@@ -207,14 +207,14 @@ class SoloEnvironments:
 
     def _observe(self, game_reset: NDArray[np.bool_]) -> Observation:
         frames, vectors, words, masks = (self._rows[name][0, self._buffer] for name in (FRAME, VECTOR, WORDS, MASK))
-        self._refuse_non_finite(vectors, "observation")
+        self._refuse_non_finite(vectors, "an observation")
         stacks = frames if self._stacks is None else self._stacks.add(frames, game_reset)
         return Observation(stacks, game_reset, *(each if each.size else None for each in (words, vectors, masks)))
 
     def _refuse_non_finite(self, numbers: NDArray[Any], what: str) -> None:
         if not np.isfinite(numbers).all():
             [first, *_] = np.flatnonzero(~np.isfinite(numbers).reshape(self.num_environments, -1).all(axis=1))
-            raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned a {what} that is not a finite number")
+            raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned {what} that is not a finite number")
 
 
 class Seat:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from herd.config.draws import Value
+from herd.config.sweep import Value
 from herd.files import read_lines
 
 if TYPE_CHECKING:

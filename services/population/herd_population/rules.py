@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from random import Random
 
-    from herd.config.draws import Value
+    from herd.config.sweep import Value
     from herd.protocols.population.journal import Settings
 
 
