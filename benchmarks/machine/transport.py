@@ -13,7 +13,7 @@ from benchmarks.machine.measurement import Measurement, measure
 from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest, run_layout
-from herd.protocols.unrolls.arrays import read_arrays
+from herd.protocols.unrolls.arrays import receive_arrays
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.messages import UNROLLS, Ack, Credit, CreditRequest, Hello, Unrolls, Welcome
@@ -77,7 +77,8 @@ class LearnerEnd:
                 return Credit(granted_unrolls=self._credit.granted(peer))
             case Unrolls():
                 self._credit.on_message_received(peer, message.num_unrolls, 0.0)
-                read_arrays(payload, message.num_unrolls, self._layout, self._arrays, message.compression)
+                for name, array in receive_arrays(payload, message.num_unrolls, self._layout, message.compression).items():
+                    self._arrays[name][...] = array
                 self._credit.on_consumed(message.num_unrolls)
                 return Ack(sequence=message.sequence, granted_unrolls=self._credit.granted(peer))
             case _:

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.transport import Client
-    from herd.transport.context import Context
-    from herd.transport.refusals import Refusals
+    from herd.transport.context import Context, Refusals
 
 POLL_SECONDS = 0.2
 """How late a signal, or something that is due, may be noticed; idle, it costs five wake-ups a second."""

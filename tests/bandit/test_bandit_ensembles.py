@@ -14,10 +14,10 @@ from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit, TaskBandits, dr
 
 from herd.config.run import RunSettings
 from herd.config.services import BanditSettings
-from herd.protocols.bandit.messages import ExchangeTemperatures, FinishedEpisode, StartingEpisode
 from herd.protocols.bandit.tiling import tiling_of, x_of
 from herd.rpc.serving import Received
 from tests.asking import CLIENT
+from tests.bandit.test_bandit_exchange import finished, request, starting
 
 SETTINGS = BanditSettings()
 TILING = tiling_of(SETTINGS)
@@ -115,15 +115,6 @@ def test_a_state_of_other_groups_is_refused(tmp_path: Path) -> None:
             snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=groups)
 
 
-def test_a_state_without_groups_loads_as_one_ensemble(tmp_path: Path) -> None:
-    snapshot.save(tmp_path, run="run", tiling=TILING, bandits=[played(CENTRAL)], window=new_window())
-    state = json.loads((tmp_path / "state.json").read_text())["state"]
-    del state["groups"], state["bandits"][0]["others"]
-    (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state, separators=(",", ":"))))
-    restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits)
-    assert (damaged, restored is not None) == ([], True)
-
-
 def test_groups_beyond_the_maximum_are_reported_as_damage(tmp_path: Path) -> None:
     snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], window=new_window())
     state = json.loads((tmp_path / "state.json").read_text())["state"]
@@ -143,31 +134,8 @@ def test_an_exchange_uses_the_ensemble_of_its_environment() -> None:
         window=new_window(),
         generator=draw_generator(bandits, seed=1),
     )
-    reports = [
-        {
-            "task_id": 0,
-            "environment_slot": slot,
-            "episode_id": 0,
-            "inverse_temperature": 5.0,
-            "episode_return": 1.0,
-            "agent_steps": 9,
-            "reused": False,
-        }
-        for slot in (0, 2, 3, 7)
-    ]
-    asked = [{"task_id": 0, "environment_slot": slot, "episode_id": 1} for slot in (0, 5)]
-    message = ExchangeTemperatures.model_validate(
-        {
-            "id": 1,
-            "run": "run",
-            "contract": "contract",
-            "agent": 0,
-            "client": "7",
-            "purpose": "training",
-            "finished": tuple(FinishedEpisode.model_validate(report) for report in reports),
-            "starting": tuple(StartingEpisode(**start) for start in asked),
-        }
-    )
+    reports = (finished(0, slot=slot, inverse=5.0) for slot in (0, 2, 3, 7))
+    message = request(1, *reports, ask=(starting(1, slot=0), starting(1, slot=5)))
     answer = handler.answer(Received(CLIENT, message))
     assert dict(answer.reports) == {"accepted": 4}
     bandit = bandits[0, 0]

@@ -31,7 +31,7 @@ from herd.config.run import NetworkSettings, RunSettings
 from herd.config.services import ActorSettings, LearnerSettings
 from herd.contract.actions import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.protocols.unrolls.arrays import pack_arrays, read_arrays
+from herd.protocols.unrolls.arrays import pack_arrays, receive_arrays
 from herd.telemetry.training import PHASES
 from herd.training.batch import TrainBatch
 from herd.training.trainer import Launched, Trainer
@@ -217,9 +217,8 @@ def test_synthetic_unrolls_are_valid_messages(frame_stack: int) -> None:
         num_tasks=1,
     )
     arrays = synthetic_unrolls(layout, 3, seed=1)
-    received = layout.allocate(3)
     frames = pack_arrays(arrays, "lz4")
-    read_arrays(frames, 3, layout, received, "lz4")
+    received = receive_arrays(frames, 3, layout, "lz4")
     for name, array in arrays.items():
         np.testing.assert_array_equal(received[name], array, err_msg=name)
     # No two unrolls are equal, and the frames compress about as well as a game's.

@@ -113,3 +113,14 @@ def test_keys_are_not_written_through_a_symlink(tmp_path: Path) -> None:
     make_keys(folder, force=True)
     assert not outside.exists()
     assert not (folder / "server.secret").is_symlink()
+
+
+def test_keys_of_two_folders_are_refused_before_a_run_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("keys", "other"):
+        make_keys(tmp_path / name)
+    (tmp_path / "keys" / "server.public").write_text((tmp_path / "other" / "server.public").read_text())
+    run = tmp_path / "run"
+    words = ("train", "catch", "--run_dir", run, "--security.curve_keys", tmp_path / "keys")
+    assert herd(*words) == 2
+    assert "server.public: is the public key of other servers" in capsys.readouterr().err
+    assert not run.exists()

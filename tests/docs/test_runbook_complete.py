@@ -19,7 +19,7 @@ LIMITED = frozenset({"warn", "warn_limited"})
 PASSED_THROUGH = {
     "herd/components/suites/gymnasium/game.py": 1,  # close() failed, with the error
     "herd/telemetry/logs.py": 2,  # the limited warnings themselves
-    "herd/transport/refusals.py": 1,  # lines by reason, which the runbook lists
+    "herd/transport/context.py": 1,  # lines by reason, which the runbook lists
     "herd/transport/tcp.py": 1,  # events about a client's connection, defined in herd/transport/handshakes.py
 }
 """Number of calls per file whose event is built elsewhere. Check for each new one whether the runbook can list its lines."""

@@ -122,32 +122,6 @@ def make(num_agents: int = 1) -> tuple[PlaceLeases, Liveness]:
     return PlaceLeases(liveness, now=0.0, lease_seconds=10.0), liveness
 
 
-def test_the_lowest_free_index_is_leased_next() -> None:
-    leases, _ = make()
-    assert [leases.lease(holder, now=0.0) for holder in "abcd"] == [(0, 0), (0, 1), (0, 2), (0, 3)]
-    leases.release("c")
-    leases.release("b")
-    assert leases.lease("e", now=1.0, wanted=(0, 1)) == (0, 1)  # a returned index that is taken by number is not free
-    assert [leases.lease(holder, now=1.0) for holder in "fg"] == [(0, 2), (0, 4)]
-
-
-def test_a_holder_keeps_its_index_only_while_it_renews() -> None:
-    leases, _ = make()
-    leases.lease("quiet", now=0.0)
-    leases.lease("busy", now=0.0)
-    assert leases.lease("busy", now=9.0) == (0, 1)
-    assert leases.lease("new", now=10.0) == (0, 0)
-    assert leases.lease("busy", now=18.9) == (0, 1)
-    assert leases.lease("quiet", now=18.9) == (0, 2)
-
-
-def test_a_restarted_server_grants_a_holder_its_previous_place() -> None:
-    leases, _ = make(2)
-    assert leases.lease("survivor", now=0.0, wanted=(1, 5)) == (1, 5)
-    assert leases.lease("late", now=0.0, wanted=(1, 5)) == (0, 0)
-    assert leases.num_moved == 1
-
-
 def test_holders_are_not_moved_until_all_could_renew_after_a_restart() -> None:
     leases, _ = make(2)
     first = {f"first {index}": (0, index) for index in range(4)}
@@ -158,15 +132,6 @@ def test_holders_are_not_moved_until_all_could_renew_after_a_restart() -> None:
     for index in range(4):
         assert leases.lease(f"second {index}", now=9.5, wanted=(1, index)) == (1, index)
     assert leases.lease("first 3", now=10.0) == (0, 3)
-
-
-def test_a_renewed_lease_does_not_extend_others() -> None:
-    leases, _ = make()
-    leases.lease("busy", now=0.0)
-    leases.lease("quiet", now=0.0)
-    leases.lease("busy", now=5.0)
-    assert leases.expire(12.0) == 1
-    assert leases.holders() == {"busy": (0, 0)}
 
 
 def test_actors_of_an_ended_agent_move_until_a_new_lineage_begins() -> None:

@@ -26,9 +26,8 @@ from herd.telemetry.logs import LimitedWarnings, get_logger
 from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
-from herd.transport.context import Context, Poller
+from herd.transport.context import REASONS, Context, Poller, Refusals
 from herd.transport.keys.curve import AuthorisedClients, check_server_key, new_key_pair
-from herd.transport.refusals import REASONS, Refusals
 from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0

@@ -11,7 +11,7 @@ import pytest
 
 from herd.contract.actions import discrete
 from herd.contract.unroll import Array, UnrollLayout
-from herd.protocols.unrolls.arrays import read_arrays
+from herd.protocols.unrolls.arrays import receive_arrays
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool, Grant
 from herd.protocols.unrolls.messages import (
@@ -130,8 +130,7 @@ class Learner:
             self.announce(self.pool.on_consumed(message.num_unrolls))
             self.send(peer, Rejected(sequence=message.sequence, reason="unlucky", granted_unrolls=granted))
             return
-        out = LAYOUT.allocate(message.num_unrolls)
-        read_arrays(payload, message.num_unrolls, LAYOUT, out, message.compression)
+        out = receive_arrays(payload, message.num_unrolls, LAYOUT, message.compression)
         value = int(out["episode_id"][0])
         assert np.all(out["frames"] == value % 256)
         assert np.all(out["episode_id"] == value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from herd.contract.unroll import DTYPES, FieldSpec
-from herd.protocols.unrolls.arrays import values_fit
+from herd.protocols.unrolls.arrays import unpack_fields
 from herd.rpc.codec import MalformedMessage
 
 if TYPE_CHECKING:
@@ -105,26 +105,6 @@ def pack_fields(fields: Sequence[FieldSpec], arrays: Mapping[str, Array]) -> byt
     return b"".join([np.asarray(arrays[field.name], field.dtype).tobytes() for field in fields])
 
 
-def unpack_fields(fields: Sequence[FieldSpec], num_environments: int, frame: Frame) -> dict[str, Array]:
-    """Return views [E, ...] of one payload frame, by name.
-
-    Raises:
-        MalformedMessage: its length or a value does not match these fields.
-    """
-    if len(frame) != num_environments * sum(field.bytes_per_unroll for field in fields):
-        raise MalformedMessage(f"{len(frame)} bytes of fields do not fit {num_environments} environments", "size")
-    arrays: dict[str, Array] = {}
-    offset = 0
-    for field in fields:
-        count = num_environments * math.prod(field.shape)
-        array = np.frombuffer(frame, field.dtype, count, offset).reshape(num_environments, *field.shape)
-        if not values_fit(field, array):
-            raise MalformedMessage(f"field {field.name} contains a value out of range", "array")
-        arrays[field.name] = array
-        offset += array.nbytes
-    return arrays
-
-
 def read_request(message: Act, payloads: Sequence[Frame], layout: ActingLayout) -> ActingRows:
     """Return the row of a request, as views of its ``payloads``.
 
@@ -135,7 +115,7 @@ def read_request(message: Act, payloads: Sequence[Frame], layout: ActingLayout) 
     shape = layout.planes_shape(has_state=message.has_state)
     if len(payloads) != 1 + (shape is not None):
         raise MalformedMessage(f"act with {len(payloads)} payload frames", "array")
-    fields = unpack_fields(layout.state_fields if message.has_state else layout.row_fields, count, payloads[0])
+    fields = _unpack(payloads[0], layout.state_fields if message.has_state else layout.row_fields, count)
     if shape is None:
         return ActingRows(fields, None)
     if len(payloads[1]) != count * math.prod(shape):
@@ -151,6 +131,10 @@ def read_answer(payloads: Sequence[Frame], num_environments: int, layout: Acting
     """
     if len(payloads) != 1:
         raise MalformedMessage(f"acted with {len(payloads)} payload frames", "array")
-    fields = unpack_fields(layout.answer_fields, num_environments, payloads[0])
+    fields = _unpack(payloads[0], layout.answer_fields, num_environments)
     core_state = fields.get("core_state", np.zeros((num_environments, 0), np.float32))
     return ActedRows(fields["actions"], fields["behaviour_parameters"], core_state)
+
+
+def _unpack(frame: Frame, fields: Sequence[FieldSpec], num_environments: int) -> dict[str, Array]:
+    return unpack_fields(frame, [(field, num_environments) for field in fields])

@@ -17,7 +17,7 @@ import numpy as np
 from herd.contract.unroll import LINK_BITS
 from herd.protocols.compression import compress, decompress
 from herd.protocols.replay.records import MAX_EPISODE_STEPS, Episode, EpisodeKey, Piece
-from herd.protocols.unrolls.arrays import values_fit
+from herd.protocols.unrolls.arrays import unpack_fields
 from herd.rpc.codec import MalformedMessage
 
 if TYPE_CHECKING:
@@ -118,14 +118,4 @@ class PieceLayout:
 
         """
         raw = decompress("piece", "zstd", packed, self.num_bytes(num_rows, num_steps))
-        arrays: dict[str, Array] = {}
-        offset = 0
-        for fields, count in ((self.rows, num_rows), (self.steps, num_steps)):
-            for field in fields:
-                size = count * self._entry_bytes[field.name]
-                array = np.frombuffer(raw, field.dtype, size // field.dtype.itemsize, offset).reshape(count, *field.entry_shape)
-                if not values_fit(field, array):
-                    raise MalformedMessage(f"a piece whose {field.name} contains a value out of range", "array")
-                arrays[field.name] = array
-                offset += size
-        return arrays
+        return unpack_fields(raw, [*((field, num_rows) for field in self.rows), *((field, num_steps) for field in self.steps)])

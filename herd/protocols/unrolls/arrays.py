@@ -204,6 +204,27 @@ def _bounds(field: FieldSpec) -> tuple[Array | None, Array | None]:
     return lowest.astype(field.dtype).reshape(shape), (highest - lowest).astype(f"<u{field.dtype.itemsize}").reshape(shape)
 
 
+def unpack_fields(frame: Frame, fields: Sequence[tuple[FieldSpec, int]]) -> dict[str, Array]:
+    """Return views [count, *entry] of fields that follow each other in one frame, by name.
+
+    Raises:
+        MalformedMessage: the frame's length or a value does not match ``fields``, each with its count of entries.
+
+    """
+    sizes = [count * math.prod(field.entry_shape) for field, count in fields]
+    if len(frame) != sum(size * field.dtype.itemsize for size, (field, _) in zip(sizes, fields, strict=True)):
+        raise MalformedMessage(f"{len(frame)} bytes of fields do not have the expected length", "size")
+    arrays: dict[str, Array] = {}
+    offset = 0
+    for size, (field, count) in zip(sizes, fields, strict=True):
+        array = np.frombuffer(frame, field.dtype, size, offset).reshape(count, *field.entry_shape)
+        if not values_fit(field, array):
+            raise MalformedMessage(f"field {field.name} contains a value out of range", "array")
+        arrays[field.name] = array
+        offset += array.nbytes
+    return arrays
+
+
 def pack_arrays(arrays: Arrays, compression: Compression = "none") -> list[Frame]:
     """Return one frame per array in the order given, compressed where that makes it shorter.
 
@@ -234,32 +255,6 @@ def receive_arrays(frames: Sequence[Frame], num_unrolls: int, layout: UnrollLayo
     if (name_of_misfit := plan.first_misfit(arrays)) is not None:
         raise MalformedMessage(f"array {name_of_misfit} contains a value out of range", "array")
     return arrays
-
-
-def read_arrays(
-    frames: Sequence[Frame], num_unrolls: int, layout: UnrollLayout, out: Mapping[str, Array], compression: Compression = "none"
-) -> None:
-    """Copy what `receive_arrays` returns into ``out``, one memcpy per field.
-
-    Args:
-        frames: one per field.
-        num_unrolls: U.
-        layout: what the receiver expects.
-        out: by field name, writable views [U, *shape]; they may be strided.
-        compression: of frames that are shorter than their array.
-
-    Raises:
-        MalformedMessage: as in `receive_arrays`; ``out`` is unchanged.
-        ValueError: ``out`` does not fit the layout.
-
-    """
-    arrays = dict(receive_arrays(frames, num_unrolls, layout, compression))
-    for name, array in arrays.items():
-        target = out[name]
-        if target.shape != array.shape or target.dtype != array.dtype:
-            raise ValueError(f"out[{name!r}] is {target.dtype} {target.shape}, expected {array.dtype} {array.shape}")
-    for name, array in arrays.items():
-        out[name][...] = array
 
 
 def _pack(array: Array, compression: Compression) -> Frame:

@@ -23,7 +23,7 @@ from herd.config.curve_keys import (
     read_key,
 )
 from herd.config.errors import SettingsError
-from herd.transport.keys.authenticator import Gate
+from herd.transport.keys import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from herd.config.run import SecuritySettings
     from herd.telemetry.logs import LimitedWarnings
-    from herd.transport.refusals import Refusals
+    from herd.transport.context import Refusals
 
 MESSAGE_OVERHEAD_BYTES = 64
 """A frame grows by 33 bytes (command name, nonce, flags, authenticator); MAXMSGSIZE counts what arrives."""

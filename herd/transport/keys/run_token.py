@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import zmq
 
 from herd.config.curve_keys import RUN_TOKEN_VARIABLE
-from herd.transport.keys.authenticator import Gate
+from herd.transport.keys import Gate
 
 if TYPE_CHECKING:
-    from herd.transport.refusals import Refusals
+    from herd.transport.context import Refusals
 
 WELCOME_BYTES = 68
 """Bytes that a server sends before it has received the token: a greeting of 64. WELCOME (10 bytes) and READY follow."""

@@ -76,7 +76,7 @@ class SavedBandit(SavedEnsemble):
 
     agent: Count
     task: str
-    others: tuple[SavedGroup, ...] = ()
+    others: tuple[SavedGroup, ...]
     votes: tuple[Count, ...]
     handed_out: tuple[Count, ...]
     reports: tuple[Count, ...]
@@ -123,7 +123,7 @@ class SavedState(_Model):
     run: str
     """Name of the run, for readers of the file; a run may be resumed under another name."""
     tiling: Tiling
-    groups: Groups = CENTRAL
+    groups: Groups
     bandits: tuple[SavedBandit, ...]
     clients: tuple[SavedClient, ...]
 

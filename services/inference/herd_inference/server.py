@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from herd.service.signals import StopRequest
     from herd.telemetry import Telemetry
     from herd.transport import Client, Server
-    from herd.transport.refusals import Refusals
+    from herd.transport.context import Refusals
     from herd_inference.engine import Acting
     from herd_inference.exchange import Decision
     from herd_inference.sessions import Request
