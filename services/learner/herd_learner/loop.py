@@ -641,7 +641,7 @@ class Learner:
     def _carry_out(self, order: Order | None, session_seconds: float) -> None:
         """Carry out an order of the population completely or not at all, on all shards together. ``order``: on shard 0 only."""
         assert self._population is not None
-        self._records.absorb_news()
+        self._records.merge_deltas()
         done = self._population.carry_out(order, lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
         member = self._population.member
         if done is None:
