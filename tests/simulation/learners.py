@@ -412,7 +412,7 @@ class Learner:
     def _report(self) -> None:
         client = self.shards[0].population
         assert client is not None
-        client.standing = self.member.standing(
+        client.standing = self.member.member_report(
             run_id=RUN,
             agent=self.agent,
             contract=CONTRACT,
