@@ -264,7 +264,8 @@ class Supervisor:
         if isinstance(decision, Restart) and record is not None and is_final:
             self._give_up(slot, 1, f"failed twice in the same way shortly after its start: {record.line or describe_exit(code)}")
         elif isinstance(decision, GiveUp):
-            self._give_up(slot, decision.exit_code, f"ended ({describe_exit(code)}): {decision.reason}")
+            said = record.line if record is not None and code == EXIT_BAD_INPUT else ""
+            self._give_up(slot, decision.exit_code, f"ended ({describe_exit(code)}): {said or decision.reason}")
         else:
             slot.start_at = time.monotonic() + decision.delay_seconds
             said = f"{describe_exit(code)}: {record.line}" if record is not None and record.line and code > 0 else describe_exit(code)
@@ -273,9 +274,12 @@ class Supervisor:
                 self._end_other_shards(name)
 
     def _give_up(self, slot: _Slot, exit_code: int, reason: str) -> None:
-        """Go on without a child that keeps failing, or without its agent; end the run if the others need it."""
+        """Go on without a child that keeps failing, or without its agent; end the run if the others need it.
+
+        Bad input that a child finds before it has worked is that of all others too; later it is its own, such as infinite weights.
+        """
         name, agent = slot.plan.name, self._agents.get(slot.plan.name)
-        if exit_code == EXIT_BAD_INPUT or not self._can_spare(slot):
+        if (exit_code == EXIT_BAD_INPUT and not slot.most_work) or not self._can_spare(slot):
             self._fail(name, exit_code, f"{name} {reason}")
             self._request_stop()
             return

@@ -9,49 +9,24 @@ time-major, [T, B, ...], as views without copies.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from herd.contract.unroll import DTYPES, FieldSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from herd.contract.unroll import UnrollLayout
+
 ALIGNMENT = 64
 """Alignment of fields in bytes: a cache line, more than any dtype needs."""
-
-
-class Field(Protocol):
-    """One array of an unroll, as the wire's layout describes it."""
-
-    @property
-    def name(self) -> str:
-        """Name as in docs/messaging.md."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of its elements."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape for one unroll."""
-
-
-class Layout(Protocol):
-    """The arrays of an unroll."""
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """All fields that are sent; fields without elements are not."""
-
-    @property
-    def burn_in(self) -> int:
-        """Leading agent steps that are not trained on."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +75,8 @@ class TrainBatch:
     """int16 [T+1, B, L]; None if the suite has no instructions."""
     burn_in: int
     """Leading agent steps that only update the core's state."""
+    per_unroll: frozenset[str]
+    """Names of the fields without a row."""
     host_core_reset: NDArray[np.bool_] | None
     """bool [B, T+1], ``core_reset`` in the host's memory; None if the host should not use it."""
 
@@ -116,7 +93,7 @@ class TrainBatch:
     def part(self, start: int, stop: int) -> TrainBatch:
         """Return unrolls ``start`` to ``stop``, without a copy."""
         changes: dict[str, Any] = {
-            name: tensor[start:stop] if name in _PER_UNROLL else tensor[:, start:stop] for name, tensor in self.tensors()
+            name: tensor[start:stop] if name in self.per_unroll else tensor[:, start:stop] for name, tensor in self.tensors()
         }
         if self.host_core_reset is not None:
             changes["host_core_reset"] = self.host_core_reset[start:stop]
@@ -138,15 +115,14 @@ class TrainBatch:
                 yield field.name, value
 
 
-_PER_UNROLL = frozenset({"last_action", "last_reward", "task_ids", "agent_ids", "is_replayed", "initial_core_state"})
 _OF_THE_WIRE = {"task_id": "task_ids"}
 """Fields of an unroll that have another name in a batch."""
-_OF_THE_BATCH: tuple[tuple[str, str], ...] = (("agent_ids", "<i4"), ("is_replayed", "|b1"))
+_OF_THE_BATCH = (FieldSpec("agent_ids", DTYPES["<i4"], ()), FieldSpec("is_replayed", DTYPES["|b1"], ()))
 """Fields that unrolls do not contain; they are filled in when the batch is assembled."""
 _NAMES = frozenset(field.name for field in fields(TrainBatch))
 
 
-def trained_fields(layout: Layout) -> tuple[Field, ...]:
+def trained_fields(layout: UnrollLayout) -> tuple[FieldSpec, ...]:
     """Return the arrays of an unroll that are used in training."""
     return tuple(field for field in layout.fields if _OF_THE_WIRE.get(field.name, field.name) in _NAMES)
 
@@ -154,15 +130,14 @@ def trained_fields(layout: Layout) -> tuple[Field, ...]:
 class BatchBuffer:
     """The memory of one batch: arrays [B, ...] to write on the host, and the `TrainBatch` that shows them."""
 
-    def __init__(self, layout: Layout, num_unrolls: int, *, pinned: bool = False) -> None:
+    def __init__(self, layout: UnrollLayout, num_unrolls: int, *, pinned: bool = False) -> None:
         """Allocate zeroed memory; ``pinned``: page-locked, so that a GPU can copy from it asynchronously."""
         places = []
         end = 0
-        described = [(field.name, field.dtype, field.shape) for field in trained_fields(layout)]
-        for name, dtype, shape in [*described, *((name, np.dtype(code), ()) for name, code in _OF_THE_BATCH)]:
+        for field in (*trained_fields(layout), *_OF_THE_BATCH):
             start = -(-end // ALIGNMENT) * ALIGNMENT
-            end = start + num_unrolls * math.prod(shape) * dtype.itemsize
-            places.append(_Place(name, dtype, (num_unrolls, *shape), start, end))
+            end = start + num_unrolls * field.bytes_per_unroll
+            places.append(_Place(field, (num_unrolls, *field.shape), start, end))
         self._places = tuple(places)
         self._burn_in = layout.burn_in
         self._num_unrolls = num_unrolls
@@ -198,7 +173,7 @@ class BatchBuffer:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays [B, ...] by the field's name on the wire, in the same memory as `batch`, on the host."""
         memory = self._memory.numpy()
-        return {place.name: memory[place.start : place.end].view(place.dtype).reshape(place.shape) for place in self._places}
+        return {place.field.name: memory[place.start : place.end].view(place.field.dtype).reshape(place.shape) for place in self._places}
 
     def to(self, device: torch.device) -> TrainBatch:
         """Return the batch on ``device``, with one asynchronous copy if it is not there already."""
@@ -217,7 +192,7 @@ class BatchBuffer:
             self._copied.synchronize()
 
     @classmethod
-    def from_unrolls(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
+    def from_unrolls(cls, layout: UnrollLayout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
         """Return a copy of complete online unrolls of one agent."""
         buffer = cls(layout, len(arrays["actions"]), pinned=pinned)
         for name, target in buffer.arrays.items():
@@ -231,10 +206,15 @@ class BatchBuffer:
 
     def _batch_over(self, memory: Tensor, host_core_reset: NDArray[np.bool_]) -> TrainBatch:
         tensors: dict[str, Tensor] = {}
+        per_unroll = set()
         for place in self._places:
-            name = _OF_THE_WIRE.get(place.name, place.name)
-            tensor = memory[place.start : place.end].view(_TORCH_DTYPES[place.dtype.str]).view(place.shape)
-            tensors[name] = tensor if name in _PER_UNROLL else tensor.transpose(0, 1)
+            name = _OF_THE_WIRE.get(place.field.name, place.field.name)
+            tensor = memory[place.start : place.end].view(_TORCH_DTYPES[place.field.dtype.str]).view(place.shape)
+            if place.field.axis == "unroll":
+                per_unroll.add(name)
+                tensors[name] = tensor
+            else:
+                tensors[name] = tensor.transpose(0, 1)
         frames = tensors.pop("frames", None)
         return TrainBatch(
             history_frames=tensors.pop("history_frames", None if frames is None else frames[:0]),
@@ -244,6 +224,7 @@ class BatchBuffer:
             initial_core_state=tensors.pop("initial_core_state", None),
             instructions=tensors.pop("instructions", None),
             burn_in=self._burn_in,
+            per_unroll=frozenset(per_unroll),
             host_core_reset=host_core_reset,
             **tensors,
         )
@@ -253,8 +234,7 @@ class BatchBuffer:
 class _Place:
     """The position of a field in the buffer."""
 
-    name: str
-    dtype: np.dtype[Any]
+    field: FieldSpec
     shape: tuple[int, ...]
     """Shape [B, ...]."""
     start: int

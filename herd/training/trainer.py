@@ -95,7 +95,7 @@ class Trainer:
         self._auxiliary: Auxiliary | None = AUXILIARIES.make(settings.auxiliary)
         self._reduction = settings.loss.reduction
         self._max_gradient_norm = settings.optimizer.max_gradient_norm
-        self._told: Readback[UpdateStatistics] = Readback()
+        self._readback: Readback[UpdateStatistics] = Readback()
         self._health_interval = settings.learner.health_interval_updates
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
@@ -239,14 +239,14 @@ class Trainer:
                 None if seen is None or not is_finite else seen.health(looked),
             )
 
-        self._told.send([torch.cat([part.double() for part in parts])], read)
+        self._readback.send([torch.cat([part.double() for part in parts])], read)
 
     def arrived(self, *, wait: bool = False) -> list[UpdateStatistics]:
         """Return the statistics that have arrived since the last call, in order; with ``wait``, those of all updates.
 
         On a GPU it keeps the host from running further ahead than `MAX_UPDATES_AHEAD`: call it after every update.
         """
-        return self._told.arrived(wait=wait)
+        return self._readback.arrived(wait=wait)
 
     def __call__(self, buffer: BatchBuffer, rates: Rates) -> UpdateStatistics:
         """Do one update on a batch in the host's memory, and wait for its statistics."""

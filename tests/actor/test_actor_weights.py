@@ -170,7 +170,7 @@ def test_the_policy_is_told_of_every_wait_for_credit(credit: str, turns: list[st
     sender = SimpleNamespace(wait_for_credit=lambda: True, send=lambda _: events.append("send"))
     settings = RunSettings.model_validate({"actor": {"credit": credit}, "learner": {"max_policy_lag": 3}})
     actor = Actor.__new__(Actor)
-    vars(actor).update(_settings=settings, _groups=[], _stint=False, _policies=policies, _sender=sender)
+    vars(actor).update(_settings=settings, _groups=[], _assignment=False, _policies=policies, _sender=sender)
 
     def play() -> str:
         events.append("play")

@@ -88,3 +88,35 @@ def test_the_wall_clock_limit_counts_from_the_first_update(tmp_path: Path, monke
     assert outcome.exit_code == 0
     assert ScriptedWatcher.looks > 6
     assert starts == [Start(0, 0.0)]
+
+
+@pytest.mark.parametrize("work", [0.0, 640.0])
+def test_an_agent_whose_learning_diverges_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: float) -> None:
+    """A learner that has trained and then finds its weights infinite exits as for bad input; before any work, the input of all is bad."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(supervisor, "Watcher", ScriptedWatcher)
+    monkeypatch.setattr(ScriptedWatcher, "most_work", lambda _watcher, _pid: work)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    class View(SilentView):
+        def note(self, message: str) -> None:
+            if "agent 0 is given up" in message:
+                fifo.write_text("")  # the other learner may end
+
+    programs = ("import sys; print('learner: the weights are not finite'); sys.exit(2)", f"open({str(fifo)!r}).read()")
+
+    def command(program: str, _start: Start) -> list[str]:
+        return [sys.executable, "-c", program]
+
+    plans = [
+        ChildPlan("learner", number, partial(command, program), os.environ, agent=number, spare=1)
+        for number, program in enumerate(programs)
+    ]
+    directories = [tmp_path / "0", tmp_path / "1"]
+    outcome = Supervisor(plans, tmp_path, StopSettings(), View(), agent_directories=directories, grace=GRACE).run()
+    if work:
+        assert outcome.exit_code == 1
+        assert outcome.message.startswith("agent 0 is given up: learner-0 ended (exit code 2): learner: the weights are not finite")
+    else:
+        assert (outcome.exit_code, outcome.message, outcome.given_up) == (2, "learner: the weights are not finite", ())

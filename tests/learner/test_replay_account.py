@@ -51,9 +51,9 @@ def test_the_first_shard_adds_up_each_shards_changes_once() -> None:
     second.record((1, 3), [8, 9])
     second.gated(_update(0.5))
     second.waited(4.0)
-    news: Any = json.loads(json.dumps(second.news()))
-    first.absorb(news)
-    first.absorb(json.loads(json.dumps(second.news())))
+    delta: Any = json.loads(json.dumps(second.delta()))
+    first.merge(delta)
+    first.merge(json.loads(json.dumps(second.delta())))
     report = first.report(training_seconds=10.0)
     assert report["fraction"] == pytest.approx(9 / 12)
     assert report["rejected_share"] == pytest.approx(0.5)  # the value already covers all shards

@@ -32,7 +32,7 @@ def test_the_first_shards_statistics_equal_those_of_one_learner() -> None:
                 shard.record_episode(rank % 2, float(rank))
                 alone.record_episode(rank % 2, float(rank))
         for shard in shards[1:]:
-            shards[0].absorb(json.loads(json.dumps(shard.news())))
+            shards[0].merge(json.loads(json.dumps(shard.delta())))
     assert report(shards[0]) == report(alone)
     points = [each.point(session_seconds=1.0, frames_per_second=2.0, learning_rate=3.0) for each in (shards[0], alone)]
     assert points[0] == points[1]
@@ -42,9 +42,9 @@ def test_the_first_shards_statistics_equal_those_of_one_learner() -> None:
 def test_changes_are_reported_once_and_not_by_the_first_shard() -> None:
     shard = RunStatistics(SPEC, is_first=False)
     shard.record_episode(0, 1.0)
-    assert shard.news() == {"episodes": [(0, 1.0, None)], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
-    assert shard.news() == {"episodes": [], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
-    assert RunStatistics(SPEC).news() is None
+    assert shard.delta() == {"episodes": [(0, 1.0, None)], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
+    assert shard.delta() == {"episodes": [], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
+    assert RunStatistics(SPEC).delta() is None
 
 
 def received(ledger: Ledger, actor: tuple[int, int], sequence: int, generated: int, num_frames: int) -> None:

@@ -5,15 +5,16 @@ Legend: T trained agent steps, B unrolls, P parameters of an action distribution
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor  # noqa: TC002  a NamedTuple's
 
 if TYPE_CHECKING:
+    from herd.algorithms.actor_critic import LossTerms
+    from herd.algorithms.dice import DiceTerms
     from herd.algorithms.distributions import Applied
-    from herd.algorithms.trust_region import Gate
     from herd.components.actions.api import ActionDistribution
 
 REJECTED_REPLAYED = "rejected_share_replayed"
@@ -103,12 +104,19 @@ class LossOutput(NamedTuple):
 Loss = Callable[[Forward], LossOutput]
 
 
-def off_policy_metrics(forward: Forward, rhos: Tensor, gate: Gate) -> dict[str, Metric]:
-    """Return ``mean_rho`` of all trained rows and, with replay or a trust region, separately of online and of replayed rows.
+def loss_metrics(
+    forward: Forward, terms: LossTerms | DiceTerms, losses: Mapping[str, tuple[Tensor, float]], *, entropy_cost: float
+) -> dict[str, Metric]:
+    """Return the metrics that all losses with a V-trace critic have in common.
 
-    ``rhos`` ``[T, B]`` are clipped ratios, 0 at rows that are not trained.
+    These are ``losses`` (by name: sum over the accepted rows, factor in the total), ``entropy``, and ``mean_rho`` of all trained rows and,
+    with replay or a trust region, separately of online and of replayed rows.
     """
-    metrics = {"mean_rho": Metric(rhos.sum() / forward.num_trained)}
+    rhos, gate = terms.rhos, terms.gate
+    num_accepted = gate.accepted.sum()
+    metrics = {name: Metric(total, num_accepted, cost=cost) for name, (total, cost) in losses.items()}
+    metrics["entropy"] = Metric(terms.entropy, (gate.accepted & forward.has_entropy_bonus).sum(), cost=-entropy_cost)
+    metrics["mean_rho"] = Metric(rhos.sum() / forward.num_trained)
     origins = {"online": forward.trained & ~forward.is_replayed}
     if forward.has_replay:
         origins["replayed"] = forward.trained & forward.is_replayed

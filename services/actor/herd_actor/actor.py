@@ -21,11 +21,11 @@ from herd.protocols.unrolls.messages import EpisodeReport
 from herd.service.host import pin_to_cpu
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
+from herd_actor.assignment import Assignments
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
 from herd_actor.policies import LocalPolicies, RemotePolicies, group_sizes
 from herd_actor.sending import UnrollSender
-from herd_actor.stint import Stints
 from herd_actor.temperatures import ReportedTemperatures
 from herd_actor.unroll import UnrollBuilder
 from herd_actor.weights import WAIT_SECONDS
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from herd.config.run import RunSettings
     from herd.service.identity import Identity
     from herd.service.signals import Stop
+    from herd_actor.assignment import Assignment
     from herd_actor.policies import Policies
     from herd_actor.sending import Unrolls
-    from herd_actor.stint import Stint
 
 POLL_ROWS = 5
 """Number of steps between polls of the unroll socket. Acknowledgements only free memory, and a poll costs 60 us of cold cache."""
 DRAIN_SECONDS = 2.0
-"""Longest wait at the end of a stint for the acknowledgement of sent messages."""
+"""Longest wait at the end of a assignment for the acknowledgement of sent messages."""
 
 
 def run(settings: RunSettings, identity: Identity, stop: Stop) -> None:
@@ -72,11 +72,14 @@ def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[A
         BadInputError: see `run`.
         BrokenEnvironmentError: an environment failed.
     """
-    with ServiceProcess("actor", settings, identity) as process, closing(Stints(process.context, settings, identity, stop)) as stints:
+    with (
+        ServiceProcess("actor", settings, identity) as process,
+        closing(Assignments(process.context, settings, identity, stop)) as assignments,
+    ):
         meters = Meters(process.telemetry)
         is_announced = False
-        for stint in stints:
-            actor = Actor(process, meters, stint)
+        for assignment in assignments:
+            actor = Actor(process, meters, assignment)
             try:
                 if not is_announced:
                     is_announced = True
@@ -92,15 +95,15 @@ def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[A
 
 
 class Actor:
-    """Owns all resources of one stint; `play` is the hot loop."""
+    """Owns all resources of one assignment; `play` is the hot loop."""
 
-    def __init__(self, process: ServiceProcess, meters: Meters, stint: Stint) -> None:
+    def __init__(self, process: ServiceProcess, meters: Meters, assignment: Assignment) -> None:
         settings, contract, context = process.settings, process.contract, process.context
-        agent, index = stint.place
+        agent, index = assignment.place
         self.number = index * settings.agents + agent
         """Number among the actors of all agents."""
         self._settings = settings
-        self._stint = stint
+        self._assignment = assignment
         self._spec = process.spec
         self._layout = run_layout(settings, self._spec)
         self._num_environments = settings.actor.environments
@@ -141,12 +144,12 @@ class Actor:
         sizes = group_sizes(self._num_environments, is_remote=is_remote)
 
         def local() -> LocalPolicies:
-            return LocalPolicies(process, stint, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
+            return LocalPolicies(process, assignment, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
 
         self._policies: Policies = (
             RemotePolicies(
                 process,
-                stint,
+                assignment,
                 sizes=sizes,
                 incarnation=self._client.incarnation,
                 meters=meters,
@@ -161,7 +164,7 @@ class Actor:
             self._layout,
             num_environments=self._num_environments,
             meters=meters,
-            stop=stint,
+            stop=assignment,
             beat=self._beat,
         )
         self._environments: list[BatchedEnvironment] = []
@@ -175,7 +178,7 @@ class Actor:
 
     def _new_group(self, process: ServiceProcess, policy: Policy[Any], in_message: slice, *, seed: int) -> Group:
         """Make the environments ``in_message`` of this actor, before their first games."""
-        settings, (agent, index) = self._settings, self._stint.place
+        settings, (agent, index) = self._settings, self._assignment.place
         num_environments = in_message.stop - in_message.start
         first_slot = index * self._num_environments + in_message.start
         try:
@@ -200,7 +203,7 @@ class Actor:
         return Group(environments, state, builder, policy, in_message)
 
     def wait_for_policy(self) -> bool:
-        """Wait until a policy can act; False if the stint ends before."""
+        """Wait until a policy can act; False if the assignment ends before."""
         return self._policies.wait()
 
     def play(self) -> Iterator[None]:
@@ -208,7 +211,7 @@ class Actor:
         credit_first = self._settings.actor.credit == "before_unroll"
         for group in self._groups:
             group.reset()
-        while not self._stint:
+        while not self._assignment:
             if credit_first and not self._wait_for_credit():
                 break
             self._policies.before_unroll()
@@ -220,14 +223,14 @@ class Actor:
             yield
 
     def wait_until_received(self) -> None:
-        """Wait until the learner has acknowledged all messages, or the stint ends."""
-        while not self._stint and not self._client.drain(WAIT_SECONDS):
+        """Wait until the learner has acknowledged all messages, or the assignment ends."""
+        while not self._assignment and not self._client.drain(WAIT_SECONDS):
             self._telemetry.beat()
 
     def close(self) -> None:
         """Wait for the learner to acknowledge messages under way, then close everything."""
         self._telemetry.set_ready(False, "leaving its place")
-        if not self._stint.run_is_over:
+        if not self._assignment.run_is_over:
             self._client.drain(DRAIN_SECONDS)
         for temperatures in self._temperatures:
             temperatures.close(self.number)
@@ -237,7 +240,7 @@ class Actor:
             environments.close()
 
     def _wait_for_credit(self) -> bool:
-        """Wait for the credit for one message; False if the stint ends before."""
+        """Wait for the credit for one message; False if the assignment ends before."""
         asked_at = time.monotonic()
         if not self._sender.wait_for_credit():
             return False
@@ -245,7 +248,7 @@ class Actor:
         return True
 
     def _unroll(self) -> Unrolls | None:
-        """Play T steps in every group; None if the stint ends before."""
+        """Play T steps in every group; None if the assignment ends before."""
         unrolls = self._sender.new_unrolls()
         for group in self._groups:
             arrays = {name: array[group.in_message] for name, array in unrolls.arrays.items()}
@@ -257,7 +260,7 @@ class Actor:
                 unrolls.episodes += [_episode_report(group, game) for game in transition.finished]
         except StoppedWaitingError:
             return None
-        if self._stint:
+        if self._assignment:
             return None  # it could no longer be sent, and finishing it may take longer than the grace period
         for group in self._groups:
             group.builder.finish()
@@ -267,8 +270,8 @@ class Actor:
         return unrolls
 
     def _before_row(self, row: int) -> bool:
-        """Do the work between rows; False if the stint is over."""
-        if self._stint:
+        """Do the work between rows; False if the assignment is over."""
+        if self._assignment:
             return False
         self._telemetry.beat()
         is_last = row == self._layout.new_steps - 1
@@ -288,9 +291,9 @@ class Actor:
         """Report that this process is alive. End it with the run if no other agent has work and no supervisor would restart it."""
         self._telemetry.beat()
         is_free = self._settings.agents == 1 and not self._settings.stop.wait_for_signal
-        if is_free and self._client.run_is_over and not self._stint.run_is_over:
+        if is_free and self._client.run_is_over and not self._assignment.run_is_over:
             self._log.info("the run is over")
-            self._stint.run_is_over = True
+            self._assignment.run_is_over = True
 
 
 def _episode_report(group: Group, game: FinishedGame) -> EpisodeReport:

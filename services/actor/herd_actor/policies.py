@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from herd.acting.policy import Policy
     from herd.protocols.inference.client import Answer
     from herd.service.process import ServiceProcess
+    from herd_actor.assignment import Assignment
     from herd_actor.meters import Meters
-    from herd_actor.stint import Stint
 
 REMOTE_GROUPS = 2
 """Number of groups: one is answered while the other is stepped."""
@@ -33,7 +33,7 @@ class Policies(Protocol):
     of_groups: Sequence[Policy[Any]]
 
     def wait(self) -> bool:
-        """Wait until actions are available; False if the stint ends before."""
+        """Wait until actions are available; False if the assignment ends before."""
 
     def before_unroll(self) -> None:
         """Called when an unroll begins."""
@@ -60,7 +60,9 @@ def group_sizes(num_environments: int, *, is_remote: bool) -> list[int]:
 class LocalPolicies:
     """One policy, in this process, for all environments together."""
 
-    def __init__(self, process: ServiceProcess, stint: Stint, *, seed: int, meters: Meters, while_waiting: Callable[[], None]) -> None:
+    def __init__(
+        self, process: ServiceProcess, assignment: Assignment, *, seed: int, meters: Meters, while_waiting: Callable[[], None]
+    ) -> None:
         settings = process.settings
         policy = LocalPolicy(agent_of(settings, process.spec), seed=seed, precision=inference_precision(settings))
         self.of_groups: Sequence[Policy[Any]] = [policy]
@@ -69,7 +71,7 @@ class LocalPolicies:
             process.context,
             process.identity.address("paramserver"),
             run_id=settings.name,
-            agent=stint.place.agent,
+            agent=assignment.place.agent,
             contract=process.contract,
             max_slice_bytes=settings.paramserver.max_version_bytes,
         )
@@ -82,7 +84,7 @@ class LocalPolicies:
                 publish_interval_updates=settings.learner.publish_interval_updates,
             )
         self._weights: FreshWeights = make(
-            client, policy, settings.actor, telemetry=process.telemetry, meters=meters, stop=stint, while_waiting=while_waiting
+            client, policy, settings.actor, telemetry=process.telemetry, meters=meters, stop=assignment, while_waiting=while_waiting
         )
 
     @property
@@ -123,7 +125,7 @@ class RemotePolicies:
     def __init__(
         self,
         process: ServiceProcess,
-        stint: Stint,
+        assignment: Assignment,
         *,
         sizes: Sequence[int],
         incarnation: int,
@@ -139,11 +141,11 @@ class RemotePolicies:
         self._local: LocalPolicies | None = None
         self._meters = meters
         self._while_waiting = while_waiting
-        self._stint = stint
+        self._assignment = assignment
         self._version: tuple[int, int] | None = None
         self._is_ready = False
         self._num_states = 0
-        agent, index = stint.place
+        agent, index = assignment.place
         self._clients = [
             InferenceClient(
                 process.context,
@@ -161,7 +163,7 @@ class RemotePolicies:
         ]
         self._remotes = [
             RemotePolicy(
-                client, stop=stint, while_waiting=self._wait, on_answer=self._answered, substitute=self._substitute_of(client, group)
+                client, stop=assignment, while_waiting=self._wait, on_answer=self._answered, substitute=self._substitute_of(client, group)
             )
             for group, client in enumerate(self._clients)
         ]
@@ -171,7 +173,7 @@ class RemotePolicies:
 
     def wait(self) -> bool:
         """See `Policies`. Returns at once: the service answers the first row as soon as it has weights."""
-        return not self._stint
+        return not self._assignment
 
     def before_unroll(self) -> None:
         """See `Policies`."""

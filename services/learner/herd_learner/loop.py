@@ -64,7 +64,7 @@ BATCH_TIMEOUT_SECONDS = 0.2
 MAX_SKIPPED_UPDATES = 100
 """Updates skipped in a row that end the run. A batch that overflows is one or a few; after so many, no batch can be learned from."""
 REPLAY_PENDING_BYTES = 256 << 20
-"""Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
+"""Bytes of packed pieces not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
 def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[], None] | None = None) -> None:
@@ -641,7 +641,7 @@ class Learner:
     def _carry_out(self, order: Order | None, session_seconds: float) -> None:
         """Carry out an order of the population completely or not at all, on all shards together. ``order``: on shard 0 only."""
         assert self._population is not None
-        self._records.absorb_news()
+        self._records.merge_deltas()
         done = self._population.carry_out(order, lambda donor, after: self._checkpoint(session_seconds, donor=donor, after=after))
         member = self._population.member
         if done is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from herd.algorithms.dice import ENTROPY_ABLATION_COST, dice_loss
 from herd.algorithms.distributions import AppliedCategorical
-from herd.components.losses.api import LossOutput, Metric, off_policy_metrics
+from herd.components.losses.api import LossOutput, loss_metrics
 
 if TYPE_CHECKING:
     from herd.components.losses.api import Forward
@@ -44,16 +44,11 @@ def dice(forward: Forward, settings: DiceSettings) -> LossOutput:
         settings=settings,
         has_entropy_bonus=forward.has_entropy_bonus,
     )
-    accepted = terms.gate.accepted
-    rows = accepted.sum()
-    entropy_rows = (accepted & forward.has_entropy_bonus).sum()
-    entropy_cost = ENTROPY_ABLATION_COST if settings.ablation == "entropy" else 0.0
-    metrics = {
-        "loss_policy": Metric(terms.policy, rows, cost=settings.policy_cost),
-        "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
-        "loss_q": Metric(terms.q, rows, cost=settings.q_cost),
-        "entropy": Metric(terms.entropy, entropy_rows, cost=-entropy_cost),
-        **off_policy_metrics(forward, terms.rhos, terms.gate),
+    losses = {
+        "loss_policy": (terms.policy, settings.policy_cost),
+        "loss_value": (terms.value, settings.baseline_cost),
+        "loss_q": (terms.q, settings.q_cost),
     }
+    metrics = loss_metrics(forward, terms, losses, entropy_cost=ENTROPY_ABLATION_COST if settings.ablation == "entropy" else 0.0)
     targets = terms.targets if forward.value_scale is None else terms.targets * forward.value_scale
-    return LossOutput(terms.total, metrics, targets, accepted)
+    return LossOutput(terms.total, metrics, targets, terms.gate.accepted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.algorithms.actor_critic import actor_critic_loss
-from herd.components.losses.api import LossOutput, Metric, off_policy_metrics
+from herd.components.losses.api import LossOutput, loss_metrics
 
 if TYPE_CHECKING:
     from herd.components.losses.api import Forward
@@ -27,13 +27,6 @@ def impala(forward: Forward, settings: ImpalaSettings) -> LossOutput:
         settings=settings,
         has_entropy_bonus=forward.has_entropy_bonus,
     )
-    accepted = terms.gate.accepted
-    rows = accepted.sum()
-    entropy_rows = (accepted & forward.has_entropy_bonus).sum()
-    metrics = {
-        "loss_policy": Metric(terms.policy, rows, cost=1.0),
-        "loss_value": Metric(terms.value, rows, cost=settings.baseline_cost),
-        "entropy": Metric(terms.entropy, entropy_rows, cost=-settings.entropy_cost),
-        **off_policy_metrics(forward, terms.rhos, terms.gate),
-    }
-    return LossOutput(terms.total, metrics, terms.targets, accepted)
+    losses = {"loss_policy": (terms.policy, 1.0), "loss_value": (terms.value, settings.baseline_cost)}
+    metrics = loss_metrics(forward, terms, losses, entropy_cost=settings.entropy_cost)
+    return LossOutput(terms.total, metrics, terms.targets, terms.gate.accepted)

@@ -68,7 +68,7 @@ class SharedReplay:
         self._consumed: deque[QueuedUnroll] = deque()
         self._gives = False
         """Whether replayed unrolls have arrived since the service reached its minimum, so that `wait` waits for them."""
-        self._begins_anew = False
+        self._begins_new_episodes = False
         """Whether the thread must begin new episodes, see `begin_new_episodes`."""
         self._is_late = False
         """Whether a batch has timed out since the last replayed unrolls arrived."""
@@ -165,7 +165,7 @@ class SharedReplay:
         with self._changed:
             self._free.extend(buffer for buffer, _ in self._ready)
             self._ready.clear()
-            self._begins_anew = True
+            self._begins_new_episodes = True
 
     def _waits(self) -> bool:
         return self._gives and not self._ready and not self._is_late and self.failure is None
@@ -225,8 +225,8 @@ class SharedReplay:
     def _fill(self) -> bool:
         """Write the stock into the current batch; return whether there is more to do."""
         with self._changed:
-            if self._begins_anew:
-                self._begins_anew = False
+            if self._begins_new_episodes:
+                self._begins_new_episodes = False
                 self._stock.begin_new_episodes()
                 self._origins = []
                 return True
@@ -249,7 +249,7 @@ class SharedReplay:
             arrays["agent_ids"][self._num_online + place] = unroll.agent
             self._origins.append(Origin(unroll.agent, unroll.policy_version))
         with self._changed:
-            if self._begins_anew:
+            if self._begins_new_episodes:
                 return True
             self._ready.append((self._filling, self._origins))
             self._gives = self._is_filled

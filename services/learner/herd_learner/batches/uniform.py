@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.training.batch import Field
+    from herd.contract.unroll import FieldSpec
 
     Arrays = dict[str, NDArray[np.generic]]
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class UnrollReplay:
     """A ring of the newest ``capacity`` unrolls. Its memory is used only as it fills."""
 
-    def __init__(self, fields: Sequence[Field], capacity: int, seed: int) -> None:
+    def __init__(self, fields: Sequence[FieldSpec], capacity: int, seed: int) -> None:
         self._arrays: Arrays = {field.name: np.zeros((capacity, *field.shape), field.dtype) for field in fields}
         self._versions = np.zeros((capacity, 2), np.int64)
         self._capacity = capacity

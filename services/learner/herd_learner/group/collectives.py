@@ -134,13 +134,13 @@ class ShardGroup:
         """Return shard 0's tensors on the CPU; the others pass none."""
         if self.size == 1:
             return dict(tensors)
-        told = {name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in tensors.items()}
-        spread = {}
-        for name, (dtype, shape) in self.broadcast_object(told).items():
+        described = {name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in tensors.items()}
+        received = {}
+        for name, (dtype, shape) in self.broadcast_object(described).items():
             tensor = tensors[name].contiguous() if self.is_first else torch.empty(shape, dtype=getattr(torch, dtype))
             dist.broadcast(tensor, 0)
-            spread[name] = tensor
-        return spread
+            received[name] = tensor
+        return received
 
     def end_if_broken(self, error: Exception) -> None:
         """Handle an error that may come from a collective: end this process if a shard is lost, otherwise return."""

@@ -81,7 +81,7 @@ class PopulationLink:
         statistics = self._statistics
         try:
             self.member.restore(state, learner_updates=statistics.learner_updates, env_frames=statistics.env_frames)
-            return self._go_on_under(self.member.membership)
+            return self._use_settings_of(self.member.membership)
         except (KeyError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(f"{checkpoint.path}: its state of the population member cannot be used: {reason}") from error
@@ -95,8 +95,8 @@ class PopulationLink:
         member, and returns False if that fails. Returns None if the order was not carried out; the population is told why.
         """
         member, group = self.member, self._group
-        told = group.broadcast_object(None if order is None else order.model_dump(mode="json"))
-        order = Order.model_validate_json(json.dumps(told))
+        received = group.broadcast_object(None if order is None else order.model_dump(mode="json"))
+        order = Order.model_validate_json(json.dumps(received))
         reason, donor, theirs = "", None, None
         try:
             self._settings.with_values({setting.key: setting.value for setting in order.settings})
@@ -115,7 +115,7 @@ class PopulationLink:
         if reason:
             member.decline(order, reason)
             return None
-        settings = self._go_on_under(after)
+        settings = self._use_settings_of(after)
         if order.copied is not None:
             copied = checkpoints.broadcast(donor, group)
             assert copied is not None  # otherwise there was a reason
@@ -126,7 +126,7 @@ class PopulationLink:
     def report(self) -> None:
         """Set the member's current report, to be sent when due."""
         if self.client is not None:
-            self.client.standing = self._standing()
+            self.client.standing = self._report()
 
     def report_last(self, go_on: Callable[[], bool]) -> None:
         """Wait while ``go_on`` until the population has the last report. If it does not arrive, it is sent after a restart."""
@@ -154,14 +154,14 @@ class PopulationLink:
             raise CheckpointError(f"{donor.path}: has been replaced by a checkpoint with other orders")
         return donor, theirs
 
-    def _go_on_under(self, membership: Membership) -> RunSettings:
+    def _use_settings_of(self, membership: Membership) -> RunSettings:
         self._settings = self._settings.with_values(membership.settings)
         self._trainer.update_hyperparameters(self._settings.loss, self._settings.optimizer)
         return self._settings
 
-    def _standing(self) -> MemberReport:
+    def _report(self) -> MemberReport:
         statistics = self._statistics
-        return self.member.standing(
+        return self.member.member_report(
             run_id=self._settings.name,
             agent=self._agent,
             contract=self._origin.contract,

@@ -195,7 +195,9 @@ class Member:
         """Return the member's part of report.json."""
         return {"fitness": self.fitness, **self.membership.model_dump(mode="json")}
 
-    def standing(self, *, run_id: str, agent: int, contract: str, env_frames: int, learner_updates: int, num_episodes: int) -> MemberReport:
+    def member_report(
+        self, *, run_id: str, agent: int, contract: str, env_frames: int, learner_updates: int, num_episodes: int
+    ) -> MemberReport:
         """Return the report to the controller."""
         return MemberReport(
             run=run_id,

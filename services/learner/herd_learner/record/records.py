@@ -116,15 +116,15 @@ class Records:
         self._logged_frames: int | None = None
         """Env frames at the last point of this session."""
 
-    def absorb_news(self) -> None:
-        """Add the news of the other shards to the statistics of shard 0, which are the run's."""
-        for news in self._group.gather(self._statistics.news())[1:]:
+    def merge_deltas(self) -> None:
+        """Add the deltas of the other shards to the statistics of shard 0, which are the run's."""
+        for delta in self._group.gather(self._statistics.delta())[1:]:
             if self._group.is_first:
-                self._statistics.absorb(news)
+                self._statistics.merge(delta)
 
     def log_point(self, session_seconds: float, *, learning_rate: float, lineage: int, is_last: bool = False) -> None:
         """Add a point to the learning curve. ``is_last``: at the end of the session, unless no frame was consumed since the last one."""
-        self.absorb_news()
+        self.merge_deltas()
         self._statistics.logged()
         rates = self._group.gather(self._meters.frames_per_second())
         if not self._group.is_first or (is_last and self._statistics.env_frames == self._logged_frames):
@@ -158,7 +158,7 @@ class Records:
 
         ``donor``: tensors that replace the learner's own, except for the random state; ``after``: another membership for the checkpoint.
         """
-        self.absorb_news()
+        self.merge_deltas()
         ledger = self._global_ledger()
         replay = self._batches.replay
         replay_random = self._group.gather(replay.random.bit_generator.state if replay is not None else None)

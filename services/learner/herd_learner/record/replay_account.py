@@ -41,7 +41,7 @@ class ReplayAccount:
 
     num_shards: int = 1
     _sums: _Sums = field(default_factory=_Sums)
-    _news: _Sums = field(default_factory=_Sums)
+    _delta: _Sums = field(default_factory=_Sums)
     _rejected: float = 0.0
     _num_gated: int = 0
     """Updates whose loss reported the rejected share of replayed rows; already for all shards together, so not summed."""
@@ -55,7 +55,7 @@ class ReplayAccount:
         """
         one = _Sums(sum(num_trained_rows), num_trained_rows[1], sum(staleness), len(staleness), max(staleness, default=0))
         self._sums.add(one)
-        self._news.add(one)
+        self._delta.add(one)
 
     def gated(self, update: UpdateStatistics) -> None:
         """Count what a trust region rejected; of a batch without replayed unrolls the loss says nothing of them."""
@@ -66,16 +66,16 @@ class ReplayAccount:
     def waited(self, seconds: float) -> None:
         """Note how long a batch waited for its replayed unrolls."""
         self._sums.waited_seconds += seconds
-        self._news.waited_seconds += seconds
+        self._delta.waited_seconds += seconds
 
-    def news(self) -> dict[str, Any]:
+    def delta(self) -> dict[str, Any]:
         """Return what was recorded since the last call, as JSON."""
-        news, self._news = self._news, _Sums()
-        return asdict(news)
+        delta, self._delta = self._delta, _Sums()
+        return asdict(delta)
 
-    def absorb(self, news: Mapping[str, Any]) -> None:
+    def merge(self, delta: Mapping[str, Any]) -> None:
         """Add the statistics of another shard."""
-        self._sums.add(_Sums(**news))
+        self._sums.add(_Sums(**delta))
 
     def report(self, training_seconds: float) -> dict[str, Any]:
         """Return the report of this session; null for values that never occurred."""

@@ -106,7 +106,7 @@ class _Window:
 
 
 @dataclass(slots=True)
-class _News:
+class _Delta:
     """The records of one shard since its last report to shard 0."""
 
     episodes: list[tuple[int, float, float | None]] = field(default_factory=list)
@@ -118,7 +118,7 @@ class _News:
 class RunStatistics:
     """Cumulative counters, which survive a restart, and the window since the last point of the curve.
 
-    With several shards, those of the first shard are the run's: it absorbs the `news` of the others.
+    With several shards, those of the first shard are the run's: it merges the `delta` of the others.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class RunStatistics:
         """Start at zero, or at ``restored``.
 
         ``tiling``: the tiles of temperatures, if games draw them. ``references``: human scores by task, as far as known.
-        ``is_first``: these are the run's statistics, and their news is not collected.
+        ``is_first``: these are the run's statistics, and their delta is not collected.
         """
         self._references = references or {}
         self.replay: ReplayAccount | None = None
@@ -158,7 +158,7 @@ class RunStatistics:
         """Since the last point."""
         self.num_skipped_in_a_row = 0
         """Updates skipped since the last one that was taken."""
-        self._news: _News | None = None if is_first else _News()
+        self._delta: _Delta | None = None if is_first else _Delta()
         self._session_frames = 0
         self._session_unrolls = 0
         self._session_trained = 0
@@ -172,8 +172,8 @@ class RunStatistics:
         self._recent.append(episode_return)
         if self.fitness is not None:
             self.fitness.add(task_id, episode_return)
-        if self._news is not None:
-            self._news.episodes.append((task_id, episode_return, inverse_temperature))
+        if self._delta is not None:
+            self._delta.episodes.append((task_id, episode_return, inverse_temperature))
         if self._tiling is not None and inverse_temperature is not None and inverse_temperature >= 0.0:
             tile = task.tiles.setdefault(self._tiling.tile_of(inverse_temperature), [0, 0.0])
             tile[0] += 1
@@ -184,11 +184,11 @@ class RunStatistics:
         self._count_consumed(task_id, num_frames, 1)
         self._lag.add(policy_lag)
         self._lag_window.current.add(policy_lag)
-        if self._news is not None:
-            counts = self._news.consumed.setdefault(task_id, [0, 0])
+        if self._delta is not None:
+            counts = self._delta.consumed.setdefault(task_id, [0, 0])
             counts[0] += num_frames
             counts[1] += 1
-            self._news.lag.add(policy_lag)
+            self._delta.lag.add(policy_lag)
 
     def count_update(self, num_unrolls: int = 0) -> None:
         """Count an update, perhaps only queued on the device; ``num_unrolls`` of its batch came from actors."""
@@ -206,29 +206,29 @@ class RunStatistics:
         if update.health is not None:
             self._health = update.health.as_json()
 
-    def news(self) -> dict[str, Any] | None:
+    def delta(self) -> dict[str, Any] | None:
         """Return the records of this shard since the last call, as JSON; None on the first shard."""
-        if self._news is None:
+        if self._delta is None:
             return None
-        news, self._news = self._news, _News()
-        lag = news.lag
+        delta, self._delta = self._delta, _Delta()
+        lag = delta.lag
         return {
-            "episodes": news.episodes,
-            "consumed": [[task_id, *counts] for task_id, counts in news.consumed.items()],
+            "episodes": delta.episodes,
+            "consumed": [[task_id, *counts] for task_id, counts in delta.consumed.items()],
             "lag": [lag.total, lag.maximum, lag.count],
-            "replay": None if self.replay is None else self.replay.news(),
+            "replay": None if self.replay is None else self.replay.delta(),
         }
 
-    def absorb(self, news: dict[str, Any]) -> None:
+    def merge(self, delta: dict[str, Any]) -> None:
         """Add the records of another shard."""
-        for task_id, episode_return, inverse_temperature in news["episodes"]:
+        for task_id, episode_return, inverse_temperature in delta["episodes"]:
             self.record_episode(task_id, episode_return, inverse_temperature)
-        for task_id, num_frames, num_unrolls in news["consumed"]:
+        for task_id, num_frames, num_unrolls in delta["consumed"]:
             self._count_consumed(task_id, num_frames, num_unrolls)
-        self._lag.merge(*news["lag"])
-        self._lag_window.current.merge(*news["lag"])
+        self._lag.merge(*delta["lag"])
+        self._lag_window.current.merge(*delta["lag"])
         if self.replay is not None:
-            self.replay.absorb(news["replay"])
+            self.replay.merge(delta["replay"])
 
     def _count_consumed(self, task_id: int, num_frames: int, num_unrolls: int) -> None:
         self.env_frames += num_frames

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from herd.transport.context import Context
 
 
-class Stint:
+class Assignment:
     """The time in one place. It is true when it is over: the process was asked to stop, or must move. It can be used as a ``Stop``."""
 
     def __init__(self, place: Place, stop: Stop, lease: IndexLease | None) -> None:
@@ -35,8 +35,8 @@ class Stint:
         return self._lease.place != self.place
 
 
-class Stints:
-    """Yields stints until the process is asked to stop or the run is over. Leases the places unless the identity fixes one."""
+class Assignments:
+    """Yields assignments until the process is asked to stop or the run is over. Leases the places unless the identity fixes one."""
 
     def __init__(self, context: Context, settings: RunSettings, identity: Identity, stop: Stop) -> None:
         self._stop = stop
@@ -49,15 +49,15 @@ class Stints:
         else:
             self._lease = IndexLease(context, identity.address("paramserver"), run_id=settings.name)
 
-    def __iter__(self) -> Iterator[Stint]:
-        """Yield a stint. Request the next one when it is over."""
+    def __iter__(self) -> Iterator[Assignment]:
+        """Yield an assignment. Request the next one when it is over."""
         while not self._stop:
             place = self._fixed if self._lease is None else self._lease.acquire(self._keeps_waiting)
             if place is None:
                 return
-            stint = Stint(place, self._stop, self._lease)
-            yield stint
-            if stint.run_is_over:
+            assignment = Assignment(place, self._stop, self._lease)
+            yield assignment
+            if assignment.run_is_over:
                 return
 
     def close(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-import herd_actor.stint
+import herd_actor.assignment
 import pytest
-from herd_actor.stint import Stints
+from herd_actor.assignment import Assignments
 
 from herd.config.run import RunSettings
 from herd.protocols.weights.messages import Place
@@ -46,21 +46,21 @@ class Lease:
 @pytest.fixture
 def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
     lease = Lease()
-    monkeypatch.setattr(herd_actor.stint, "IndexLease", lambda *_, **__: lease)
+    monkeypatch.setattr(herd_actor.assignment, "IndexLease", lambda *_, **__: lease)
     return lease
 
 
-def stints(stop: Stop, *, agents: int = 1, agent: int | None = None, index: int | None = None) -> Stints:
+def assignments(stop: Stop, *, agents: int = 1, agent: int | None = None, index: int | None = None) -> Assignments:
     identity = Identity(agent=agent, index=index, addresses={"paramserver": ("tcp://127.0.0.1:1",)})
-    return Stints(cast("Context", None), RunSettings(agents=agents), identity, cast("StopRequest", stop))
+    return Assignments(cast("Context", None), RunSettings(agents=agents), identity, cast("StopRequest", stop))
 
 
 def test_a_renewal_with_another_place_starts_the_next_stint(lease: Lease) -> None:
-    made = stints(Stop(), agents=2)
+    made = assignments(Stop(), agents=2)
     places = []
-    for stint, lease.next in zip(made, [Place(1, 0), Place(1, 2)], strict=False):
-        places.append(stint.place)
-        assert stint
+    for assignment, lease.next in zip(made, [Place(1, 0), Place(1, 2)], strict=False):
+        places.append(assignment.place)
+        assert assignment
     assert places == [(0, 3), (1, 0)]
     made.close()
     assert lease.is_closed
@@ -69,44 +69,44 @@ def test_a_renewal_with_another_place_starts_the_next_stint(lease: Lease) -> Non
 def test_a_signal_ends_the_last_stint(lease: Lease) -> None:
     stop = Stop()
     seen = 0
-    for stint in stints(stop):
+    for assignment in assignments(stop):
         seen += 1
-        assert not stint
+        assert not assignment
         stop.is_asked = True
-        assert stint
+        assert assignment
     assert seen == 1
     assert lease.place == (0, 3)
 
 
 def test_a_stop_request_while_waiting_for_a_place_starts_no_stint(lease: Lease) -> None:
     lease.next = None
-    assert list(stints(Stop())) == []
+    assert list(assignments(Stop())) == []
 
 
 @pytest.mark.parametrize(("agents", "agent", "place"), [(1, None, (0, 5)), (3, 2, (2, 5))])
 def test_a_fixed_place_needs_no_lease(lease: Lease, agents: int, agent: int | None, place: tuple[int, int]) -> None:
     stop = Stop()
-    made = stints(stop, agents=agents, agent=agent, index=5)
-    stint = next(iter(made))
-    assert stint.place == place
-    assert not stint
+    made = assignments(stop, agents=agents, agent=agent, index=5)
+    assignment = next(iter(made))
+    assert assignment.place == place
+    assert not assignment
     stop.is_asked = True
-    assert stint
+    assert assignment
     made.close()
     assert lease.place is None
     assert not lease.is_closed
 
 
 def test_with_several_agents_an_index_alone_still_needs_a_lease(lease: Lease) -> None:
-    assert next(iter(stints(Stop(), agents=2, index=5))).place == (0, 3)
+    assert next(iter(assignments(Stop(), agents=2, index=5))).place == (0, 3)
     assert lease.place == (0, 3)
 
 
 @pytest.mark.parametrize("index", [None, 2])
 def test_stints_end_with_the_run(lease: Lease, index: int | None) -> None:
-    made = iter(stints(Stop(), index=index))
-    stint = next(made)
-    assert not stint
-    stint.run_is_over = True
-    assert stint
+    made = iter(assignments(Stop(), index=index))
+    assignment = next(made)
+    assert not assignment
+    assignment.run_is_over = True
+    assert assignment
     assert list(made) == []
