@@ -61,7 +61,6 @@ def test_weights_that_are_not_finite_are_not_published(poison: float, dtype: str
     assert (published, publication.is_unusable) == ([(1, 0)], True)
 
 
-
 def test_a_version_that_waited_for_the_one_before_needs_no_further_update() -> None:
     """While the parameter server is away, updates go on; then all unrolls may be too old, and only a new version brings fresh ones."""
     learner = mock.MagicMock(_population=None)
