@@ -137,9 +137,13 @@ def test_the_lag_of_a_point_is_that_of_many_unrolls() -> None:
 def test_a_short_run_has_the_lag_of_all_its_unrolls() -> None:
     statistics = _recorded()
     assert _point(statistics)["policy_lag_mean"] is None
+    assert statistics.last_point_is_due  # although no frame was consumed since
     statistics.record_consumed(0, 80, 3)
     last = statistics.point(session_seconds=2.0, frames_per_second=1.0, learning_rate=1.0, is_last=True)
     assert (last["policy_lag_mean"], last["policy_lag_max"]) == (3.0, 6)
+    assert not statistics.last_point_is_due
+    statistics.record_consumed(0, 80, 3)
+    assert statistics.last_point_is_due
     report = RunStatistics(SPEC).report(Ledger().snapshot(), session_seconds=1.0, training_seconds=0.0)
     assert report["policy_lag"] == {"mean": None, "max": None}
 
