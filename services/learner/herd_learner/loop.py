@@ -64,7 +64,7 @@ BATCH_TIMEOUT_SECONDS = 0.2
 MAX_SKIPPED_UPDATES = 100
 """Updates skipped in a row that end the run. A batch that overflows is one or a few; after so many, no batch can be learned from."""
 REPLAY_PENDING_BYTES = 256 << 20
-"""Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
+"""Bytes of packed pieces not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
 def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[], None] | None = None) -> None:
