@@ -152,6 +152,20 @@ def replace_file(path: Path, content: str | Iterable[bytes | memoryview]) -> Non
     flush_directory(path.parent)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder, and the folders above it where they are missing; a power failure cannot remove their names afterwards.
+
+    Raises:
+        OSError: a folder cannot be created.
+
+    """
+    if not path.parent.is_dir():
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    # Also if it exists: a process that was killed may have created it. A folder inside it is created only after this.
+    flush_directory(path.parent)
+
+
 def append_line(path: Path, line: str) -> None:
     """Append one line, after removing an incomplete line of a killed process at the end.
 

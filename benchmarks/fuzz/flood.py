@@ -11,6 +11,7 @@ import zmq
 
 from benchmarks.fuzz.hostile_messages import (
     Hostility,
+    InferenceOracle,
     LearnerOracle,
     OfAnotherRun,
     ParameterServerOracle,
@@ -24,7 +25,6 @@ from benchmarks.fuzz.hostile_messages import (
 )
 from benchmarks.fuzz.insiders import Insider
 from herd.protocols.bandit.messages import BANDIT
-from herd.protocols.inference.messages import INFERENCE
 from herd.protocols.population.messages import POPULATION
 from herd.protocols.unrolls.messages import actor_identity
 from herd.telemetry.scrape import Samples, total
@@ -109,7 +109,8 @@ class Flood:
         if self._name == "population":
             return Hostility(self._random, population_bases(run.contract), OfAnotherRun(POPULATION), MEBIBYTE)
         if self._name == "inference":
-            return Hostility(self._random, inference_bases(run.contract), OfAnotherRun(INFERENCE), MEBIBYTE)
+            of_inference = InferenceOracle(run.run_id, run.contract, run.layout, run.settings.actor.environments)
+            return Hostility(self._random, inference_bases(run.run_id, run.contract, run.layout), of_inference, MEBIBYTE)
         weights = ParameterServerOracle(run.run_id, run.contract, is_replica=self._name == "replica")
         return Hostility(self._random, parameter_server_bases(run.run_id, run.contract), weights, MEBIBYTE + 1)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
 import numpy as np
+from herd_inference.exchange import ActingHandler
+from herd_inference.sessions import Batches, Sessions
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import Ledger
 from herd_learner.intake.queue import UnrollQueue
@@ -16,7 +19,8 @@ from herd_paramserver.store import Version, WeightsStore
 
 from benchmarks.fuzz.targets import Replay, golden, inserting, mutate_header
 from herd.protocols.bandit.messages import ExchangeTemperatures
-from herd.protocols.inference.messages import Act
+from herd.protocols.inference.messages import INFERENCE, Act
+from herd.protocols.inference.rows import ActingLayout, pack_fields
 from herd.protocols.population.messages import MemberReport, OwnSetting
 from herd.protocols.replay.messages import REPLAY, SampleEpisode, SamplePart, SampleUnrolls
 from herd.protocols.replay.pieces import PieceLayout
@@ -137,8 +141,30 @@ class ReplayOracle:
         return None if answer.outcome == "inserted" else ("answered", "")
 
 
+class InferenceOracle:
+    """An inference service. What it would act on is not sent, so that it knows no environment."""
+
+    def __init__(self, run_id: str, contract: str, layout: UnrollLayout, max_request: int) -> None:
+        self._run = ServedRun("--inference", run_id, contract, range(1))
+        self._layout = ActingLayout(layout)
+        self._max_request = max_request
+
+    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
+        batches = Batches(1, batch_size=1, deadline_seconds=0.0)
+        sessions = Sessions(self._max_request, batches.discard)
+        handler = ActingHandler(max_request=self._max_request, layout=self._layout, sessions=sessions, batches=batches)
+        try:
+            message = read(INFERENCE, self._run, Peer(peer), frames)
+            decision = handler.take(Received(Peer(peer), message, [memoryview(frame) for frame in frames[1:]]), 0.0)
+        except RequestRefused as refused:
+            return "refused", refused.label
+        except MalformedMessage as malformed:
+            return "malformed", malformed.label
+        return None if decision.outcome == "new" else ("answered", "")
+
+
 class OfAnotherRun:
-    """A server of another run, which refuses every valid request: a bandit, population, or inference service."""
+    """A server of another run, which refuses every valid request: a bandit or a population."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -405,11 +431,19 @@ def population_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
     return [report]
 
 
-def inference_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """Valid messages that an outsider may send to an inference service."""
+def inference_bases(run_id: str, contract: str, layout: UnrollLayout) -> list[Callable[[Random], list[bytes]]]:
+    """Messages that an actor may send to an inference service, half of them for another run."""
+    acting = ActingLayout(layout)
 
     def act(random: Random) -> list[bytes]:
-        who = {"run": OTHER_RUN, "agent": 0, "contract": contract, "num_environments": random.randint(1, 64)}
-        return [header(Act(**who, id=1 + random.getrandbits(20), has_state=random.random() < 0.5)), bytes(300), bytes(500)]
+        count, has_state = random.randint(1, 8), random.random() < 0.5
+        who = {"run": random.choice([run_id, OTHER_RUN]), "agent": 0, "contract": contract, "num_environments": count}
+        fields = acting.state_fields if has_state else acting.row_fields
+        packed = pack_fields(fields, {field.name: np.zeros((count, *field.shape), field.dtype) for field in fields})
+        where = random.randrange(len(packed) + 1)
+        packed = packed[:where] + random.randbytes(4) + packed[where + 4 :]
+        shape = acting.planes_shape(has_state=has_state)
+        planes = [] if shape is None else [bytes(count * math.prod(shape))]
+        return [header(Act(**who, id=1 + random.getrandbits(20), has_state=has_state)), packed, *planes]
 
     return [act]

@@ -97,7 +97,7 @@ def check_tasks(settings: RunSettings) -> list[str]:
             if finding.level == PROBLEM:
                 raise CommandError(f"env.tasks {finding.what}")
             if finding.level in {NOTE, SUMMARY}:
-                told.append(finding.what)
+                told.append("; ".join(filter(None, (finding.what, finding.advice))))
     return told
 
 

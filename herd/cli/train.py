@@ -218,12 +218,13 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         if outcome.exit_code == EXIT_BAD_INPUT and settings.resume and _results(agents) == before:
             with suppress(OSError):  # a process has refused the new settings: the run keeps those of its last start
                 held.take_back_settings()
+            return outcome
         end_session(run_dir, exit_code=outcome.exit_code, was_asked=inbox.asked, message=outcome.message, warnings=outcome.given_up)
         if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
             evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         curve_problem = draw_curve(run_dir)
         with suppress(OSError):
-            print_summary(console, run_dir, curve_problem, outcome.given_up)
+            print_summary(console, run_dir, curve_problem)
     return outcome
 
 

@@ -37,7 +37,7 @@ _KINDS = {CounterMetric: "counter", GaugeMetric: "gauge", HistogramMetric: "hist
 _HEAD = """\
 # Metrics
 
-Generated from `herd/telemetry/metric_py` by `python -m herd.telemetry.reference`; do not edit.
+Generated from the `metrics.py` of each conversation and `herd/telemetry` by `python -m herd.protocols.catalogue`; do not edit.
 
 Every process serves `/metrics` (Prometheus text), `/healthz` (200 while its main loop is running) and `/readyz` (200 when it is
 ready) where `--metrics` says. Prometheus' own labels `job` and `instance` identify processes: no metric is labelled by pod, actor

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from herd.files import MAX_JSON_BYTES, flush_directory, parse_json, read_file
+from herd.files import MAX_JSON_BYTES, flush_directory, make_folder, parse_json, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,7 +135,7 @@ def write_checkpoint(directory: Path, learner_updates: int, files: Mapping[str, 
     listed = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
     manifest = {"format": "herd-checkpoint", "version": FORMAT_VERSION, "learner_updates": learner_updates, "files": listed}
     try:
-        _make_durably(directory)
+        make_folder(directory)
         _remove_leftovers(directory)
         writing.mkdir()
         for name, data in {**files, MANIFEST: json.dumps(manifest, indent=1).encode()}.items():
@@ -193,13 +193,6 @@ def _checkpoints(directory: Path) -> list[Path]:
     except OSError as error:
         raise CheckpointError(f"{directory}: cannot be read: {error.strerror or error}") from error
     return [directory / match[0] for match in sorted(names, key=lambda match: (-int(match[1]), match[2] is not None))]
-
-
-def _make_durably(directory: Path) -> None:
-    """Create a folder, and make its name in the parent folder survive a power cut."""
-    if not directory.is_dir():
-        directory.mkdir(parents=True, exist_ok=True)
-        flush_directory(directory.parent)
 
 
 def _write_durably(path: Path, data: bytes) -> None:

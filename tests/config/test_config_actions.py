@@ -34,4 +34,5 @@ def test_settings_that_need_one_discrete_action(section: Any, settings: dict[str
     chosen: Any = TypeAdapter(section).validate_python(settings)
     assert chosen.objection(spec(discrete(3))) is None
     expected = "needs one discrete action, but these environments have actions of 3 x 5 discrete"
-    assert chosen.objection(spec(PAIR)) == (None if key is None else f"{key} {expected}")
+    advice = ": use behaviour" if settings.get("trust_region") == "implied" else ""
+    assert chosen.objection(spec(PAIR)) == (None if key is None else f"{key} {expected}{advice}")

@@ -107,37 +107,6 @@ def test_all_57_games_have_their_actions_and_run_together() -> None:
     assert num_valid.max() == 18 - 18 // 4
 
 
-def test_a_lost_life_terminates_but_the_return_continues() -> None:
-    environments = make(AtariSettings(tasks=("breakout",)), 4)
-    environments.reset()
-    transitions = play(environments, 500)
-    environments.close()
-    finished = [game for after in transitions for game in after.finished if game.environment == 0]
-    rewards = np.array([after.rewards[0] for after in transitions])
-    terminated = np.array([after.terminated[0] for after in transitions])
-    valid = np.array([after.valid[0] for after in transitions])
-    ends = [t for t, after in enumerate(transitions) if any(game.environment == 0 for game in after.finished)]
-    assert len(ends) >= 2
-    first = 0
-    for end, game in zip(ends, finished, strict=True):
-        # Breakout has five lives: losing four continues the game, losing the fifth ends it.
-        assert terminated[first : end + 1].sum() == 5
-        assert game.episode_return == rewards[first : end + 1].sum()
-        assert game.agent_steps == valid[first : end + 1].sum() == end + 1 - first - (first > 0)
-        first = end + 1
-    assert max(game.episode_return for game in finished) > 0
-    assert all(transitions[end + 1].observation.game_reset[0] and not valid[end + 1] for end in ends if end + 1 < len(valid))
-    assert valid.sum() == len(valid) - sum(end + 1 < len(valid) for end in ends)
-
-
-def test_without_life_loss_episodes_each_game_terminates_once() -> None:
-    environments = make(AtariSettings(tasks=("breakout",), life_loss_ends_episode=False))
-    environments.reset()
-    transitions = play(environments, 500)
-    environments.close()
-    assert sum(after.terminated.sum() for after in transitions) == sum(len(after.finished) for after in transitions) > 0
-
-
 def test_the_limit_truncates_and_does_not_terminate() -> None:
     environments = make(AtariSettings(tasks=("pong",), noop_max=0, max_episode_frames=100), 3)
     environments.reset()
@@ -151,33 +120,6 @@ def test_the_limit_truncates_and_does_not_terminate() -> None:
         assert [game.agent_steps for game in after.finished] == ([25] * 3 if t % 26 == 24 else [])
         assert not after.valid.any() or (after.observation.game_reset == 0).all()
         assert (after.rewards[~after.valid] == 0).all()
-
-
-def test_a_limit_inside_a_step_ends_the_game_after_the_whole_step() -> None:
-    environments = make(AtariSettings(tasks=("pong",), noop_max=0, max_episode_frames=98))
-    environments.reset()
-    assert [t for t, after in enumerate(play(environments, 30)) if after.truncated.any()] == [24]
-    environments.close()
-
-
-def test_raw_rewards_are_not_clipped() -> None:
-    environments = make(AtariSettings(tasks=("space_invaders",)), 4)
-    environments.reset()
-    assert max(after.rewards.max() for after in play(environments, 150)) >= 5
-    environments.close()
-
-
-def test_the_stack_of_a_new_game_has_one_plane() -> None:
-    environments = make(AtariSettings(tasks=("pong",), noop_max=0, max_episode_frames=40))
-    stack = environments.reset().stack
-    assert stack.shape == (2, 4, 84, 84)
-    assert not stack[:, :3].any()
-    assert stack[:, 3].any()
-    for after in play(environments, 40):
-        new = after.observation.game_reset
-        assert not after.observation.stack[new, :3].any()
-        assert after.observation.stack[:, 3].any()
-    environments.close()
 
 
 def test_games_are_determined_by_the_seed() -> None:

@@ -96,30 +96,6 @@ def test_the_action_of_an_invalid_step_has_no_effect() -> None:
     np.testing.assert_array_equal(a, b)
 
 
-def test_stacks_restart_with_the_game() -> None:
-    environments = make(frame_stack=3)
-    row = environments.reset()
-    age = 1
-    for _ in range(4 * ROWS):
-        filled = np.asarray(row.stack.any(axis=(2, 3)))
-        assert filled.sum(axis=1).tolist() == [min(age, 3)] * 16
-        assert filled[:, -1].all()
-        row = environments.step(follow(row)).observation
-        age = 1 if row.game_reset[0] else age + 1
-
-
-def test_arrays_of_the_previous_step_are_not_overwritten() -> None:
-    environments = make("catch_instructed")
-    before = environments.reset()
-    for _ in range(20):
-        copies = before.stack.copy(), before.game_reset.copy()
-        after = environments.step(follow(before))
-        assert (before.stack == copies[0]).all()
-        assert (before.game_reset == copies[1]).all()
-        assert (after.observation.stack != copies[0]).any()
-        before = after.observation
-
-
 def test_action_repeat_moves_several_frames_per_step() -> None:
     environments = make(action_repeat=2, num_environments=8)
     ball, _ = columns_of(environments.reset())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -10,10 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import torch
 
 from herd.components.suites import checking, environment_spec, make_environments
-from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, Observation, UnknownTaskError
+from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
 from herd.components.suites.checking import FINE, NOTE, PROBLEM, QUICK, SUMMARY, Effort, Finding, Level
 from herd.components.suites.gymnasium.check import check
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
@@ -22,7 +22,6 @@ from herd.config.loading import SettingsError, load_settings
 from herd.config.run_contract import objection_of_parts
 from herd.contract.actions import continuous, discrete
 from herd.contract.spaces import NO_FRAMES, EnvSpec
-from herd.networks.frame_stack import restack
 from tests.patience import patient
 
 DIALS = "herd.components.suites.gymnasium.examples:Dials"
@@ -140,9 +139,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 
 
 def found(env: GymnasiumSettings, effort: Effort) -> dict[Level, list[str]]:
-    """What a check finds, by level."""
+    """What a check finds, by level, on a machine of any speed."""
     [task] = env.tasks
-    findings = [each for each in check(env.model_dump_json(), task, effort) if isinstance(each, Finding)]
+    findings = [each for each in check(env.model_dump_json(), task, effort._replace(seconds=1e6)) if isinstance(each, Finding)]
+    findings = [each for each in findings if "its step is slow" not in each.what]
     levels: tuple[Level, ...] = (SUMMARY, FINE, NOTE, PROBLEM)
     return {level: [each.what.removeprefix(f"{task}: ") for each in findings if each.level == level] for level in levels}
 
@@ -243,30 +243,6 @@ def test_worker_processes_play_the_same_games_as_one_process() -> None:
         for part, wanted in zip(row, expected, strict=True):
             np.testing.assert_array_equal(part, wanted)
     assert any(row[2].any() for row in rows)
-
-
-def test_arrays_stay_valid_for_one_more_step(folder: str) -> None:
-    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=2, kwargs={"length": 9}))
-    seen = [environments.reset()]
-    for _ in range(3):
-        before = seen[-1].stack.copy()
-        seen.append(environments.step(np.zeros(1, np.int32)).observation)
-        np.testing.assert_array_equal(seen[-2].stack, before)
-
-
-def test_stacks_equal_those_that_the_learner_rebuilds(folder: str) -> None:
-    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), frame_stack=3, kwargs={"length": 4}), num_environments=2)
-    rows: list[Observation] = [environments.reset()]
-    stacks, frames, resets = [], [], []
-    for _ in range(11):
-        stacks.append(rows[-1].stack.copy())
-        frames.append(rows[-1].stack[:, -3:].transpose(0, 2, 3, 1).copy())
-        resets.append(rows[-1].game_reset)
-        rows.append(environments.step(np.zeros(2, np.int32)).observation)
-    history = torch.zeros(2, 2, 4, 6, 3, dtype=torch.uint8)
-    rebuilt = restack(history, torch.from_numpy(np.stack(frames)), torch.from_numpy(np.stack(resets)))
-    np.testing.assert_array_equal(rebuilt.numpy(), np.stack(stacks))
-    assert np.stack(resets).sum() == 2 * 3
 
 
 def test_actions_start_at_their_first_value_and_are_repeated(folder: str) -> None:
@@ -376,14 +352,6 @@ def test_rendered_images_can_be_observed() -> None:
     assert len(np.unique(observation.stack)) > 3
 
 
-def test_slots_are_assigned_to_tasks_in_turn(folder: str) -> None:
-    settings = GymnasiumSettings(tasks=("CartPole-v0", "CartPole-v1"))
-    with pytest.warns(DeprecationWarning, match="out of date"):
-        environments = make(settings, num_environments=3, first_slot=1)
-    assert environments.task_ids.tolist() == [1, 0, 1]
-    assert environments.spec.task_names == ("CartPole-v0", "CartPole-v1")
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -424,6 +392,15 @@ def test_unsupported_environments_are_refused_in_one_line(folder: str, settings:
         environment_spec(GymnasiumSettings(**settings))
     assert said.replace("MINE", folder) in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_an_id_without_a_version_is_refused_and_logging_of_an_environment_undone(odd: str) -> None:
+    with pytest.warns(UserWarning, match="latest versioned"), pytest.raises(UnknownTaskError) as raised:
+        environment_spec(GymnasiumSettings(tasks=("CartPole",)))
+    assert str(raised.value).startswith("env.tasks CartPole: name the version, as in CartPole-v1")
+    handlers, level = list(logging.root.handlers), logging.root.level
+    environment_spec(GymnasiumSettings(tasks=(f"{odd}:talkative",)))
+    assert (logging.root.handlers, logging.root.level) == (handlers, level)
 
 
 ODD = """
@@ -502,6 +479,11 @@ class Chatty(Odd):
         print("step" * 3, flush=True)
         print("step")
         return self.observation, 1.0, False, False, {}
+
+
+def talkative():
+    logging.basicConfig(level=logging.DEBUG, force=True)
+    return Odd()
 
 
 def leaves():

@@ -23,7 +23,6 @@ from herd.components.suites.solo import Played
 from herd.components.suites.vizdoom.game import Game
 from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.components.suites.vizdoom.settings import ViZDoomSettings
-from herd.config.loading import SettingsError, load_settings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 
@@ -77,11 +76,9 @@ def test_the_spec_has_the_expected_spaces() -> None:
     assert environment_spec(settings) == EnvSpec(settings.tasks, (60, 80, 3), 2, discrete(9), 4, 0)
 
 
-def test_unknown_scenarios_and_instructions_are_refused() -> None:
+def test_unknown_scenarios_are_refused() -> None:
     with pytest.raises(UnknownTaskError, match=r"unknown ViZDoom scenario 'helth_gathering'; did you mean health_gathering"):
         environment_spec(ViZDoomSettings(tasks=("helth_gathering",)))
-    with pytest.raises(SettingsError, match=r"network\.language needs a suite with instructions; vizdoom has none"):
-        load_settings([], ["--env.suite", "vizdoom", "--network.language", "true"], {})
 
 
 def test_without_vizdoom_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from herd.files import append_line, parse_json, read_file, read_json, replace_file
+from herd import files
+from herd.files import append_line, make_folder, parse_json, read_file, read_json, replace_file
 from herd.run.checkpoints import CheckpointError, TornCheckpointError, newest_checkpoint
 from herd.run.journals import newest_point
 from herd.run.tensors import load_checkpoint
@@ -27,6 +28,16 @@ def test_files_are_read_completely_up_to_a_size_limit(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Larger than 999 bytes") as caught:
         read_file(path, 999)
     assert caught.value.errno == errno.EFBIG
+
+
+def test_the_name_of_a_folder_is_flushed_before_anything_is_put_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[tuple[Path, list[str]]] = []
+    monkeypatch.setattr(files, "flush_directory", lambda path: flushed.append((path, names_in(path))))
+    make_folder(tmp_path / "a" / "b")
+    assert flushed == [(tmp_path, ["a"]), (tmp_path / "a", ["b"])]
+    flushed.clear()
+    make_folder(tmp_path / "a" / "b")  # a process that was killed may have created it, and not flushed its name
+    assert flushed == [(tmp_path / "a", ["b"])]
 
 
 def test_files_that_are_not_regular_are_refused_without_waiting(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ def test_a_full_batch_starts_at_once_and_others_at_the_deadline() -> None:
     assert batches.next(11.499) == []
     assert batches.next(11.5) == [third]
     assert len(batches) == 0
+    at_once = Batches(1, batch_size=8, deadline_seconds=0.0)
+    at_once.may_act(0)
+    request = asking(at_once, 1, 1, at=3.0)
+    assert at_once.next(3.0) == [request]
 
 
 def test_a_batch_holds_the_oldest_requests_that_fit() -> None:
@@ -46,13 +50,6 @@ def test_a_batch_holds_the_oldest_requests_that_fit() -> None:
     assert batches.next(5.0) == requests[3:4]  # larger than a batch: it is acted on alone
     assert batches.next(5.0) == []
     assert batches.next(13.0) == requests[4:]
-
-
-def test_with_deadline_0_a_batch_starts_at_once() -> None:
-    batches = Batches(1, batch_size=8, deadline_seconds=0.0)
-    batches.may_act(0)
-    request = asking(batches, 1, 1, at=3.0)
-    assert batches.next(3.0) == [request]
 
 
 def test_a_batch_is_of_one_agent_and_waits_for_its_weights() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from herd_learner.group.collectives import ShardGroup, share
+from herd_learner.group.collectives import ShardGroup, Turn, share
 from herd_learner.group.rendezvous import Place
+from herd_learner.loop import Learner
 from herd_learner.publication import Publication, deal_tensors
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +59,18 @@ def test_weights_that_are_not_finite_are_not_published(poison: float, dtype: str
         trainer.agent.value_head.bias[0] = poison
     publication.publish(1, 1)
     assert (published, publication.is_unusable) == ([(1, 0)], True)
+
+
+def test_a_version_that_waited_for_the_one_before_needs_no_further_update() -> None:
+    """While the parameter server is away, updates go on; then all unrolls may be too old, and only a new version brings fresh ones."""
+    learner = mock.MagicMock(_population=None)
+    learner._io.failure = learner._batches.shared = None
+    learner._settings.learner.log_interval_seconds = learner._settings.learner.checkpoint_interval_seconds = 1e9
+    learner._settings.population.report_interval_seconds = 1e9
+    learner._enter_lineage = lambda turn: turn
+    learner._agree.side_effect = [Turn(is_ready=False, may_publish=False), Turn(is_ready=False, may_publish=True), Turn(stop=True)]
+    published: list[int] = []
+    learner._publish.side_effect = lambda: published.append(learner._agree.call_count)
+    learner._publication.is_due = True
+    Learner.train(learner, mock.MagicMock())
+    assert published == [0, 2]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from herd.contract.unroll import LINK_BITS, Array, UnrollLayout
 from herd.protocols.replay import client as replay_client
 from herd.protocols.replay.client import ReplayClient
-from herd.protocols.replay.messages import MAX_INSERTED_RECORDS, MAX_SAMPLED_UNROLLS, REPLAY, InsertPieces
+from herd.protocols.replay.messages import MAX_INSERTED_RECORDS, MAX_SAMPLED_UNROLLS, REPLAY
 from herd.protocols.replay.records import PART, EpisodeKey, replica_of
 from herd.protocols.replay.samples import EpisodePart, SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage, encode
@@ -133,6 +133,8 @@ LENGTHS = [3, 9, 5, 12, 1, 7, 4, 8, 6, 10]
 SLOTS = 4
 STREAMS = [play(LAYOUT, LENGTHS, seed) for seed in range(SLOTS)]
 UNROLLS = [unrolls_of(LAYOUT, rows, slot=slot) for slot, rows in enumerate(STREAMS)]
+COMPLETE = range(int((np.cumsum(LENGTHS) + np.arange(1, len(LENGTHS) + 1) <= len(UNROLLS[0]) * LAYOUT.new_steps).sum()))
+"""Numbers of the games that the unrolls of a stream show completely."""
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -149,9 +151,7 @@ def test_every_episode_arrives_once_over_a_lossy_network(
         insert(client, *[chosen.pop(0) for _ in range(min(len(chosen), random.randint(1, 3)))])
         client.poll(random.choice([0.0, 0.1]))
     settle(client)
-    whole = len(UNROLLS[0]) * LAYOUT.new_steps
-    ends = np.cumsum([length + 1 for length in LENGTHS])
-    expected = {(slot, number) for slot in range(SLOTS) for number, end in enumerate(ends) if end <= whole}
+    expected = {(slot, number) for slot in range(SLOTS) for number in COMPLETE}
     held = [key for process in network.processes if process is not None for key in process.held()]
     assert sorted((key.environment_slot, key.episode_id) for key in held) == sorted(expected)
     for index, process in enumerate(network.processes):
@@ -338,9 +338,7 @@ def test_unrolls_for_a_dead_replica_displace_none_of_the_others(tmp_path: Path) 
     assert 0 < client.pending_bytes <= 500 + RECORD_BYTES
     healthy = network.processes[1]
     assert healthy is not None
-    whole = len(UNROLLS[0]) * LAYOUT.new_steps
-    ends = np.cumsum([length + 1 for length in LENGTHS])
-    keys = [EpisodeKey(0, 4, (1 << 20) >> LINK_BITS, slot, number) for slot in range(SLOTS) for number in range(int((ends <= whole).sum()))]
+    keys = [EpisodeKey(0, 4, (1 << 20) >> LINK_BITS, slot, number) for slot in range(SLOTS) for number in COMPLETE]
     assert sorted(healthy.held()) == [key for key in keys if replica_of(key, 2) == 1]
 
 
@@ -436,13 +434,32 @@ def test_answers_of_a_hostile_server_are_dropped_or_valid(tmp_path_factory: pyte
                 raise AssertionError from error
 
 
-@pytest.mark.parametrize(("name", "value"), [("environment_slot", 2**31), ("task_id", 5), ("episode_steps", 0), ("num_pieces", 2**62)])
-def test_answers_with_impossible_parts_are_dropped(tmp_path: Path, name: str, value: int) -> None:
-    network = Network(tmp_path, 1)
+@pytest.mark.parametrize(
+    ("name", "value", "follows"),
+    [
+        ("environment_slot", 2**31, False),
+        ("task_id", 5, False),
+        ("episode_steps", 0, False),
+        ("num_pieces", 2**62, False),
+        ("episode_id", 99, True),
+        ("agent", 1, True),
+    ],
+)
+def test_impossible_parts_and_those_of_another_episode_are_dropped(tmp_path: Path, name: str, value: int, *, follows: bool) -> None:
+    network = Network(tmp_path, 1, part_bytes=1)
     client = client_of(network)
     insert(client, *UNROLLS[0])
     settle(client)
-    client.request(1, whole_episodes=True)
+    part: EpisodePart | None = None
+    while part is None or part.episode_steps <= LAYOUT.new_steps:
+        client.request(1, whole_episodes=True)
+        (sample,) = settle(client)
+        assert isinstance(sample, SampledEpisode)
+        part = sample.part
+    if follows:
+        client.request_next(part)
+    else:
+        client.request(1, whole_episodes=True)
     network.poll(0.0)
     head, parts, *rest = network.dealers[0].incoming.pop()
     table = np.frombuffer(parts, PART).copy()
@@ -450,34 +467,3 @@ def test_answers_with_impossible_parts_are_dropped(tmp_path: Path, name: str, va
     network.dealers[0].incoming.append([head, table.tobytes(), *rest])
     assert client.poll(0.0) == []
     assert client.num_malformed == 1
-
-
-@pytest.mark.parametrize("name", ["episode_id", "agent"])
-def test_a_part_of_another_episode_is_dropped(tmp_path: Path, name: str) -> None:
-    network = Network(tmp_path, 1, part_bytes=1)
-    client = client_of(network)
-    insert(client, *UNROLLS[0])
-    settle(client)
-    part = None
-    while part is None or part.episode_steps <= LAYOUT.new_steps:
-        client.request(1, whole_episodes=True)
-        (sample,) = settle(client)
-        assert isinstance(sample, SampledEpisode)
-        part = sample.part
-    client.request_next(part)
-    network.poll(0.0)
-    head, parts, *rest = network.dealers[0].incoming.pop()
-    table = np.frombuffer(parts, PART).copy()
-    table[name] += 1
-    network.dealers[0].incoming.append([head, table.tobytes(), *rest])
-    assert client.poll(0.0) == []
-    assert client.num_malformed == 1
-
-
-def test_insertions_carry_the_oldest_unacknowledged_sequence(tmp_path: Path) -> None:
-    network = Network(tmp_path, 1)
-    client = client_of(network)
-    for unroll in UNROLLS[0][:2]:
-        insert(client, unroll)
-    sent = [REPLAY.decode(frames[0]) for frames in network.dealers[0].outgoing]
-    assert [(each.id, each.oldest) for each in sent if isinstance(each, InsertPieces)] == [(1, 1), (2, 1)]

@@ -8,6 +8,7 @@ import yaml
 
 from herd.files import JournalError
 from herd.view.plots.history import read_run
+from herd.view.snapshot import snapshot_of
 
 
 def point(frames: float, seconds: float, score: float | None = 0.0, **more: object) -> str:
@@ -36,6 +37,14 @@ def test_several_tasks_are_read_by_name(tmp_path: Path) -> None:
     run = read_run(run_directory(tmp_path, [point(40, 2, 99.0, tasks=tasks)], env={"tasks": ["pong", "qbert"]}))
     assert run.episode_returns["pong"].tolist() == [-3.0]
     assert np.isnan(run.episode_returns["qbert"]).all()
+
+
+@pytest.mark.parametrize("odd", [[], "none", {"pong": 3, "qbert": []}, {"pong": {"episode_return_mean_100": "high"}, "qbert": None}])
+def test_sections_of_another_type_count_as_missing(tmp_path: Path, odd: object) -> None:
+    record = point(40, 2, 1.0, tasks=odd, health=odd)
+    run = read_run(run_directory(tmp_path, [record], env={"tasks": ["pong", "qbert"]}))
+    assert all(np.isnan(returns).all() for returns in run.episode_returns.values())
+    assert snapshot_of([json.loads(record)]).env_frames == 40
 
 
 def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: Path) -> None:

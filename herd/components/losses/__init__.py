@@ -79,7 +79,8 @@ class VTraceSettings(LossSettings):
 
     def objection(self, spec: EnvSpec) -> str | None:
         """A trust region around the implied policy needs its closed form."""
-        return needs_one_discrete_action("loss.trust_region implied", spec) if self.trust_region == "implied" else None
+        objection = needs_one_discrete_action("loss.trust_region implied", spec) if self.trust_region == "implied" else None
+        return None if objection is None else f"{objection}: use behaviour"
 
     @model_validator(mode="after")
     def _a_trust_region_is_v_traces(self) -> Self:

@@ -50,11 +50,6 @@ class UnrollOutbox(Generic[P]):
         return self._welcomed
 
     @property
-    def credit_unrolls(self) -> int:
-        """Unrolls that may still be sent in this session."""
-        return max(0, self._granted - self._used)
-
-    @property
     def num_unacked(self) -> int:
         """Number of messages kept; their buffers must not change."""
         return len(self._kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from herd.config.sweep import parse_sweep, swept_values
-from herd.run.journals import read_points
+from herd.run.journals import mapping_in, number_in, read_points
 from herd.run.paths import AGENTS, agent_number, config_file
 from herd.run.settings import read_config
 from herd.view.plots.figure import PlotError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 FloatArray = NDArray[np.float64]
@@ -87,11 +88,11 @@ def read_run(directory: Path) -> RunHistory:
         suite=str(env.get("suite", "")),
         settings=_experiment_settings(config) | {key: _text(value) for key, value in swept.items()},
         sweep=_sweep_label(swept),
-        env_frames=np.array([_number(point, "env_frames") for point in points]),
-        wall_seconds=np.array([_number(point, "wall_seconds") for point in points]),
-        learner_updates=np.array([_number(point, "learner_updates") for point in points]),
-        frames_per_second=np.array([_number(point, "frames_per_second") for point in points]),
-        human_normalised=np.array([_number(point, "human_normalised_mean_capped") for point in points]),
+        env_frames=column(points, "env_frames"),
+        wall_seconds=column(points, "wall_seconds"),
+        learner_updates=column(points, "learner_updates"),
+        frames_per_second=column(points, "frames_per_second"),
+        human_normalised=column(points, "human_normalised_mean_capped"),
         episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
         task_scores=_task_scores(points, tasks),
         numbers=_numbers(points),
@@ -162,23 +163,25 @@ def _task_names(points: list[dict[str, Any]], env: dict[str, Any]) -> list[str]:
 
 
 def _episode_returns(points: list[dict[str, Any]], task: str, *, only_task: bool) -> FloatArray:
-    key = "episode_return_mean_100"
-    return np.array([_number(point if only_task else (point.get("tasks") or {}).get(task) or {}, key) for point in points])
+    return column(points if only_task else _of_task(points, task), "episode_return_mean_100")
 
 
 def _task_scores(points: list[dict[str, Any]], tasks: list[str]) -> dict[str, FloatArray]:
-    key = "human_normalised"
-    records = {task: [(point.get("tasks") or {}).get(task) or {} for point in points] for task in tasks}
-    return {task: np.array([_number(record, key) for record in own]) for task, own in records.items() if any(key in each for each in own)}
+    records = {task: _of_task(points, task) for task in tasks}
+    return {task: column(own, "human_normalised") for task, own in records.items() if any("human_normalised" in each for each in own)}
+
+
+def _of_task(points: list[dict[str, Any]], task: str) -> list[Mapping[str, Any]]:
+    return [mapping_in(mapping_in(point, "tasks"), task) for point in points]
 
 
 def _numbers(points: list[dict[str, Any]]) -> dict[str, FloatArray]:
     """Return every number of a point under its name, including those of unknown losses and other versions."""
-    rows = [point | {f"health.{key}": value for key, value in (point.get("health") or {}).items()} for point in points]
-    names = dict.fromkeys(name for row in rows for name in row if np.isfinite(_number(row, name)))
-    return {name: np.array([_number(row, name) for row in rows]) for name in names}
+    rows = [point | {f"health.{key}": value for key, value in mapping_in(point, "health").items()} for point in points]
+    names = dict.fromkeys(name for row in rows for name in row if number_in(row, name) is not None)
+    return {name: column(rows, name) for name in names}
 
 
-def _number(record: dict[str, Any], key: str) -> float:
-    value = record.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+def column(records: Sequence[Mapping[str, Any]], key: str) -> FloatArray:
+    """Return one number of every record, [P]; NaN where a record has none."""
+    return np.array([math.nan if (value := number_in(record, key)) is None else value for record in records], np.float64)

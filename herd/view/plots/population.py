@@ -6,14 +6,15 @@ The numbers come from each member's points, and the copies between members from 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from herd.protocols.population.journal import Began, Lineages, journal_file, read_journal
-from herd.run.journals import read_points
+from herd.run.journals import mapping_in, number_in, read_points
 from herd.run.paths import AGENTS
 from herd.view.plots.figure import VERMILION, PlotError, check_output, drawn_to, write_rows, x_scale
+from herd.view.plots.history import column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -167,9 +168,9 @@ def _rows(history: PopulationHistory, keys: Sequence[str]) -> Iterator[Sequence[
     segments = history.descent(history.best.number)
     columns = [[member.score for member in history.members], *(history.setting(key) for key in keys)]
     for member in history.members:
-        for x, *row in zip(member.env_frames, *(column[member.number] for column in columns), strict=True):
+        for x, *row in zip(member.env_frames, *(values[member.number] for values in columns), strict=True):
             yield (f"member {member.number}", f"{x:.0f}", *row)
-    found = [along(history.members, segments, column) for column in columns]
+    found = [along(history.members, segments, values) for values in columns]
     for age, *row in zip(found[0][0], *(values for _, values in found), strict=True):
         yield ("best", f"{age:.0f}", *row)
 
@@ -210,26 +211,14 @@ def along(members: Sequence[MemberHistory], segments: Sequence[Segment], values:
 def _member(directory: Path, number: int) -> tuple[MemberHistory, FloatArray]:
     """Return a member with its human-normalised score, and its mean returns."""
     points = read_points(directory)
-    own = [point.get("population") or {} for point in points]
-    keys = dict.fromkeys(key for each in own for key, value in each.get("settings", {}).items() if _is_number(value))
-    settings = {key: np.array([_number(each.get("settings", {}).get(key)) for each in own]) for key in keys}
+    own = [mapping_in(point, "population") for point in points]
+    chosen = [mapping_in(each, "settings") for each in own]
+    keys = dict.fromkeys(key for each in chosen for key in each if number_in(each, key) is not None)
     member = MemberHistory(
         number=number,
-        env_frames=_column(points, "env_frames"),
-        score=_column(points, "human_normalised_mean_capped"),
-        fitness=_column(own, "fitness"),
-        settings=settings,
+        env_frames=column(points, "env_frames"),
+        score=column(points, "human_normalised_mean_capped"),
+        fitness=column(own, "fitness"),
+        settings={key: column(chosen, key) for key in keys},
     )
-    return member, _column(points, "episode_return_mean_100")
-
-
-def _column(records: Sequence[dict[str, Any]], key: str) -> FloatArray:
-    return np.array([_number(record.get(key)) for record in records])
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> float:
-    return float(value) if _is_number(value) else float("nan")
+    return member, column(points, "episode_return_mean_100")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from herd.files import MAX_JSON_BYTES, read_file, replace_file
+from herd.files import MAX_JSON_BYTES, make_folder, read_file, replace_file
 from herd.protocols.bandit.tiling import Tiling, inverse_temperature_of
 from herd.rpc.envelope import Identifier
 from herd_bandit.bandits_vote import BanditsVote, Mode, ensemble_of
@@ -164,7 +164,7 @@ def save(
     content = file_text(state_text(run=run, tiling=tiling, groups=groups, bandits=bandits, window=window))
     newest, previous = directory / STATE, directory / PREVIOUS
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         with suppress(FileNotFoundError):
             newest.replace(previous)
         replace_file(newest, content)

@@ -14,6 +14,7 @@ from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
 from herd.config.run_contract import run_layout
+from herd.files import make_folder
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
@@ -64,7 +65,7 @@ BATCH_TIMEOUT_SECONDS = 0.2
 MAX_SKIPPED_UPDATES = 100
 """Updates skipped in a row that end the run. A batch that overflows is one or a few; after so many, no batch can be learned from."""
 REPLAY_PENDING_BYTES = 256 << 20
-"""Bytes of unrolls not acknowledged by the replay service: two seconds at 1 Gbit/s."""
+"""Bytes of packed pieces not acknowledged by the replay service: two seconds at 1 Gbit/s."""
 
 
 def run(settings: RunSettings, identity: Identity, stop: Stop, play: Callable[[], None] | None = None) -> None:
@@ -206,7 +207,7 @@ class Learner:
         agent = process.identity.agent or 0
         self._run_dir: Path = agent_directory(settings, agent)
         try:
-            self._run_dir.mkdir(parents=True, exist_ok=True)
+            make_folder(self._run_dir)
         except OSError as error:
             raise BadInputError(f"{self._run_dir}: cannot be created: {error.strerror or error}") from error
         # Shards on one machine share its CPUs.
@@ -353,6 +354,8 @@ class Learner:
                 self._env_frames += turn.num_frames
                 self._meters.run_env_frames(self._env_frames)
                 unrolls = self._step(unrolls, has_replayed=turn.has_replayed, may_publish=turn.may_publish)
+            elif turn.may_publish and self._publication.is_due:
+                self._publish()  # it waited for the version before; if all unrolls are too old, no update follows without it
             now = time.monotonic()
             if turn.log_due:
                 self._log_point(now - started)

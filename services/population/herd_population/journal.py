@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from herd.files import JournalError, append_line, flush_directory
+from herd.files import JournalError, append_line, flush_directory, make_folder
 from herd.protocols.population.journal import Began, journal_file, read_journal
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ class Journal:
             self.num_events += 1
         if self.num_events == 0:
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._path.parent)
                 self.append(began)
                 flush_directory(self._path.parent)
-                flush_directory(run_dir)
             except OSError as error:
                 raise JournalError(f"{self._path}: cannot be written: {error.strerror or error}") from error
             self.num_events = 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from herd.files import MAX_JSON_BYTES, TEMPORARY, open_file, read_file, replace_file
+from herd.files import MAX_JSON_BYTES, TEMPORARY, make_folder, open_file, read_file, replace_file
 from herd.protocols.replay.records import RECORD_ALIGNMENT, check_pieces, read_records, record_of, replica_of
 from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Identifier
@@ -150,7 +150,7 @@ class SnapshotFolder:
 
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_folder(self.directory)
             blocks = tuple(map(self._save_block, captured.blocks))
             digest = None
             if captured.open is not None:

@@ -284,6 +284,7 @@ def make_game(settings: GymnasiumSettings, task: str) -> Game:
     Raises:
         UnknownTaskError: there is no such environment, it cannot be created, or its spaces cannot be learned in; one line.
     """
+    handlers, level = list(logging.root.handlers), logging.root.level
     try:
         environment = _made(settings, task)
     except UserCodeError as error:
@@ -297,6 +298,13 @@ def make_game(settings: GymnasiumSettings, task: str) -> Game:
         raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}") from error
     except Exception as error:
         raise UnknownTaskError(f"env.tasks {task}: cannot be created: {failure(error)}") from error
+    finally:
+        # An environment that sets up logging would fill this process's log with that of all libraries.
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+    own = environment.spec.id if isinstance(environment, gymnasium.Env) and environment.spec is not None else None
+    if own is not None and not re.fullmatch(USER_CODE, task) and own != task.rpartition(":")[2]:
+        raise UnknownTaskError(f"env.tasks {task}: name the version, as in {own}: scores of different versions are not comparable")
     if not isinstance(environment, gymnasium.Env):
         raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {type(environment).__name__}")
     return Game(environment, settings, task)

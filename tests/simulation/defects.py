@@ -1,0 +1,109 @@
+"""Defects planted to show that the world can fail: mistakes of the past, and those that such protocols are known for."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any
+from unittest.mock import patch
+
+import herd_learner.record.lineage
+from herd_learner.intake.ingest import Ingest
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot
+from herd_paramserver.store import WeightsStore
+
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.outbox import UnrollOutbox
+from herd.rpc.request import RetryingRequest
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A few words of one function of the product, replaced by others."""
+
+    name: str
+    owner: Any
+    function: str
+    right: str
+    wrong: str
+    seed: int
+    """One that shows it."""
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Let the product have it."""
+        function = inspect.unwrap(getattr(self.owner, self.function))
+        source = dedent(inspect.getsource(function))
+        assert source.count(self.right) == 1, f"{self.function} no longer has {self.right!r}: plant {self.name!r} elsewhere"
+        code = compile("from __future__ import annotations\n" + source.replace(self.right, self.wrong), "<defect>", "exec")
+        names: dict[str, Any] = {}
+        exec(code, function.__globals__, names)
+        wrong = names[self.function]
+        modules = [module for name, module in list(sys.modules.items()) if name.startswith(("herd", "tests.simulation"))]
+        users = [self.owner, *(module for module in modules if vars(module).get(self.function) is function)]
+        patches = [patch.object(user, self.function, wrong) for user in users]
+        for each in patches:
+            each.start()
+        try:
+            yield
+        finally:
+            for each in reversed(patches):
+                each.stop()
+
+
+DEFECTS = (
+    Defect("a message sent again is taken as a new one", Ledger, "judge", "Verdict.DUPLICATE", "Verdict.NEXT", 41),
+    Defect(
+        "a message beyond the credit is dropped and acknowledged",
+        Ingest,
+        "_on_unrolls_message",
+        'self._hello_required(peer, "credit", f"no credit for {message.num_unrolls} unrolls")',
+        "[self._ack(peer, message.sequence)]",
+        0,
+    ),
+    Defect(
+        "messages under way when a session ends are not sent again",
+        UnrollOutbox,
+        "begin_hello",
+        "self._used = self._num_sent = 0",
+        "self._used = 0",
+        3,
+    ),
+    Defect(
+        "unused credit of a session that ended is not granted again",
+        CreditPool,
+        "_forget",
+        "self._granted_unused -= known.unused",
+        "pass",
+        2,
+    ),
+    Defect("a lost request is never repeated", RetryingRequest, "advance", "is_overdue = self._timer.due", "is_overdue = False", 3),
+    Defect(
+        "each shard continues the totals of the whole ledger",
+        LedgerSnapshot,
+        "without_totals",
+        "LedgerSnapshot(accounts=self.accounts)",
+        "self",
+        0,
+    ),
+    Defect(
+        "a version gets a slice of another lineage",
+        WeightsStore,
+        "publish",
+        "elif assembly is None or version > assembly.version:",
+        "elif assembly is None or version.updates > assembly.version.updates:",
+        0,
+    ),
+    Defect(
+        "a restarted learner goes on in its lineage",
+        herd_learner.record.lineage,
+        "open_lineage",
+        "max((last or 0) + 1, at_least)",
+        "max(last or 0, at_least)",
+        0,
+    ),
+)
