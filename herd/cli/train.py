@@ -224,7 +224,7 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
             evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         curve_problem = draw_curve(run_dir)
         with suppress(OSError):
-            print_summary(console, run_dir, curve_problem, outcome.given_up)
+            print_summary(console, run_dir, curve_problem)
     return outcome
 
 

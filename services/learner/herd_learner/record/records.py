@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from herd.components.suites import environment_spec
+from herd.config.run_contract import learner_inputs
 from herd.files import replace_file
 from herd.run.checkpoints import CheckpointError
 from herd.run.journals import METRICS, add_point
@@ -199,6 +201,7 @@ class Records:
         report = self._statistics.report(ledger, session_seconds=session_seconds, training_seconds=training_seconds)
         device = next(self._trainer.agent.parameters()).device
         report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
+        report["learns_from"] = learner_inputs(self._settings, environment_spec(self._settings.env))
         if self._batches.shared is not None:
             report["replay"]["discarded_episodes"] = self._batches.shared.num_discarded_episodes
         if values := self._settings.own_values:
