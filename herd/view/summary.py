@@ -6,14 +6,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from herd.files import read_json
-from herd.run.journals import newest_point
-from herd.run.paths import CURVE, LEARNING, REPORT, agent_directories, checkpoint_folders
-from herd.view.health import health_warnings
+from herd.run.paths import CHECKPOINTS, CURVE, LEARNING, REPORT, agent_directories
 from herd.view.parts import parts_of
+from herd.view.status import read_status
 from herd.view.terminal import clock, count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rich.console import Console
@@ -43,28 +42,26 @@ def draw_curve(run_dir: Path) -> str | None:
     return None
 
 
-def print_summary(console: Console, run_dir: Path, curve_problem: str | None, given_up: Sequence[str] = ()) -> None:
-    """Print each agent's figures, its last point's warnings, and the paths of its report and newest checkpoint, then the curve's path.
-
-    ``given_up``: a line about each process that the run went on without.
-    """
-    rows: list[tuple[str, str]] = [("warning", line) for line in given_up]
-    agents = agent_directories(run_dir)
+def print_summary(console: Console, run_dir: Path, curve_problem: str | None) -> None:
+    """Print warnings, each agent's figures and the paths of its report and newest checkpoint, the pictures, and what the parts did."""
+    status = read_status(run_dir)
+    rows: list[tuple[str, str]] = [("warning", line) for line in status.warnings]
     has_result = False
-    for agent in agents:
-        if len(agents) > 1:
-            rows.append((f"agent {agent.name}", ""))
+    for agent in status.agents or (status,):
+        if status.agents:
+            rows.append((f"agent {agent.directory.name}", ""))
+        report_file = agent.directory / REPORT
         try:
-            report: dict[str, Any] = read_json(agent / REPORT)
+            report: dict[str, Any] = read_json(report_file)
         except (OSError, ValueError):
             report = {}
-        point = newest_point(agent)
-        if not (report or point or checkpoint_folders(agent)):
+        if not (report or agent.now or agent.checkpoint):
             rows.append(("result", "none: the run ended before its first update was saved, so it has no report, curve or checkpoint"))
             continue
-        warnings = [("warning", warning) for warning in health_warnings(point)]
-        rows += [*_figures(report), *warnings, *_paths(agent)]
         has_result = True
+        written = str(report_file) if report_file.is_file() else "none: the learner did not reach its end, or could not write it"
+        checkpoint = "none" if agent.checkpoint is None else str(agent.directory / CHECKPOINTS / agent.checkpoint)
+        rows += [*_figures(report), ("report", written), ("checkpoint", agent.checkpoint_problem or checkpoint)]
     if has_result:
         rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():
@@ -112,12 +109,3 @@ def progress_line(progress: Mapping[str, float], name: str | None = None) -> str
         notes.append(f"random play: {random:,.2f}")
     line = f"return {progress['mean_first']:,.2f} -> {progress['mean_last']:,.2f}" + (f" ({'; '.join(notes)})" if notes else "")
     return line if name is None else f"{name}: {line}"
-
-
-def _paths(run_dir: Path) -> list[tuple[str, str]]:
-    report = run_dir / REPORT
-    checkpoints = checkpoint_folders(run_dir)
-    return [
-        ("report", str(report) if report.is_file() else "none: the learner did not reach its end, or could not write it"),
-        ("checkpoint", str(checkpoints[-1]) if checkpoints else "none"),
-    ]

@@ -45,6 +45,7 @@ def test_facts_of_a_finished_run_come_from_report_and_last_point(tmp_path: Path)
     report = {
         "frames_per_second": 8_123.4,
         "tasks": {"pong": {"progress": {"games": 100, "mean_first": -20.5, "mean_last": 4.5}}},
+        "learns_from": "rewards: as given",
         "machine": {"processor": "Mine", "usable_cores": 2, "memory_bytes": 8 << 30, "load_average_1_minute": 3.0, "ale-py": None},
     }
     facts = read_facts(make(tmp_path, points, report, RunSettings(name="pong7")))
@@ -61,6 +62,7 @@ def test_facts_of_a_finished_run_come_from_report_and_last_point(tmp_path: Path)
     # The best value is over full windows only: -20 is over 60 games.
     assert (row.games, row.first_return, row.last_return, row.best_return, row.human_normalised) == ("200", "-20.50", "4.50", "5.00", "60%")
     assert facts.warnings == ["95% of updates are clipped"]
+    assert facts.learns_from == "rewards: as given"
     assert facts.machine == [("processor", "Mine"), ("usable cores", "2"), ("memory", "8.0 GiB")]
 
 
@@ -69,7 +71,7 @@ def test_facts_of_a_running_run_leave_unknown_values_out(tmp_path: Path) -> None
     assert facts.state == "killed"  # no process is alive
     [row] = facts.tasks
     assert (row.first_return, row.last_return, row.best_return, row.human_normalised) == ("-", "-", "-", "")
-    assert (facts.machine, facts.warnings) == ([], ["no process is alive, and the learner left no report"])
+    assert (facts.learns_from, facts.machine, facts.warnings) == ("", [], ["no process is alive, and the learner left no report"])
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(JournalError, match="contains no points yet"):
         read_facts(tmp_path)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from herd.config.run import StopSettings
 from herd.launch.readings import Readings
+from herd.run.processes import end_session
 from herd.view.snapshot import AgentsSnapshotMaker, ChildRow, RunSnapshot, TaskRow
 from herd.view.summary import print_summary
 from herd.view.terminal import PlainView, RunConsole, RunView, clock, count, make_view, one_line, panel
@@ -208,7 +209,9 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     ):
         assert part in text
     assert "000000000042\n" not in text
-    print_summary(Console(file=output), tmp_path / "empty", "nothing to plot", ("actor-1 is given up",))
+    (tmp_path / "empty").mkdir()
+    end_session(tmp_path / "empty", exit_code=0, was_asked=False, message="", warnings=["actor-1 is given up"])
+    print_summary(Console(file=output), tmp_path / "empty", "nothing to plot")
     assert "warning           actor-1 is given up\n" in output.getvalue()
     assert "result            none: the run ended before its first update was saved" in output.getvalue()
     (tmp_path / "report.json").unlink()

@@ -80,6 +80,8 @@ class RunFacts:
     name: str
     state: str
     """As in `herd.run.processes`: running, finished, crashed, and so on."""
+    learns_from: str
+    """One line about rewards, observations and actions; empty until there is a report."""
     figures: Sequence[Figure]
     warnings: Sequence[str]
     tasks: Sequence[TaskFacts]
@@ -111,6 +113,7 @@ def read_facts(run_dir: Path) -> RunFacts:
     return RunFacts(
         name=str(config.get("name", run_dir.name)),
         state=status.state,
+        learns_from=next((str(report["learns_from"]) for report in reports if "learns_from" in report), ""),
         figures=_figures(now, reports),
         warnings=[*messages, *status.warnings],
         tasks=[row for label, own, report in zip(labels, now, reports, strict=True) for row in _task_rows(label, own, report)],
