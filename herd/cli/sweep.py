@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.cli.options import POSITIVE_WHOLE, CommandError, OneLineParser
 from herd.cli.preflight import check_before_start, require
-from herd.cli.train import read_settings
+from herd.cli.train import is_run, read_settings
 from herd.config.errors import SettingsError, printable
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
@@ -72,6 +72,7 @@ def run(argv: Sequence[str]) -> int:
     """Sweep; returns the exit code: 1 if a run failed."""
     options, words = _parser().parse_known_args(argv)
     files, overrides = split_arguments(words)
+    files = [file / CONFIG if is_run(file) else file for file in files]  # new runs with the settings of a run
     if not files:
         raise CommandError("sweep needs a run file or the name of an experiment, such as catch (see herd sweep --help)")
     if options.first_seed < 0:

@@ -142,7 +142,7 @@ def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
 
     """
     files, overrides = split_arguments(argv)
-    if (directory := next((file for file in files if _is_run(file)), None)) is not None:
+    if (directory := next((file for file in files if is_run(file)), None)) is not None:
         if len(files) > 1:
             raise CommandError(f"{directory}: a run is continued by itself, without other run files")
         return [directory / CONFIG], ["--resume", "--run_dir", str(directory), *overrides]
@@ -158,7 +158,7 @@ def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
     return [config], overrides
 
 
-def _is_run(file: Path) -> bool:
+def is_run(file: Path) -> bool:
     """Whether a word on the command line is the directory of a run. A bare word is a shipped experiment first."""
     return (file / CONFIG).is_file() and str(file) not in shipped_experiments()
 

@@ -166,11 +166,13 @@ def test_unrolls_begin_with_the_newest_weights_fetched_once(credit: str, waits: 
 )
 def test_the_policy_is_told_of_every_wait_for_credit(credit: str, turns: list[str]) -> None:
     events: list[str] = []
-    policies = SimpleNamespace(before_unroll=lambda: events.append("refresh"), after_wait=lambda _: events.append("wait"))
+    policies = SimpleNamespace(
+        before_unroll=lambda: events.append("refresh"), after_wait=lambda _: events.append("wait"), before_send=lambda _: None
+    )
     sender = SimpleNamespace(wait_for_credit=lambda: True, send=lambda _: events.append("send"))
     settings = RunSettings.model_validate({"actor": {"credit": credit}, "learner": {"max_policy_lag": 3}})
     actor = Actor.__new__(Actor)
-    vars(actor).update(_settings=settings, _groups=[], _assignment=False, _policies=policies, _sender=sender)
+    vars(actor).update(_settings=settings, _groups=[], _assignment=False, _policies=policies, _sender=sender, _num_environments=16)
 
     def play() -> str:
         events.append("play")

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_learner.intake.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply
+from herd_learner.intake.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply, inverse_temperatures_of
 from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
 
+from herd.contract.actions import discrete
+from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.messages import (
     Ack,
     Credit,
@@ -284,3 +286,19 @@ def test_a_hello_that_skips_too_many_messages_is_refused() -> None:
         assert not learner.ingest.has_session(PEER)
     (reply,) = learner.hello(oldest_sequence=MAX_SKIPPED + 1)
     assert isinstance(reply.message, Welcome)
+
+
+@pytest.mark.parametrize("burn_in", [0, 2])
+def test_a_games_temperature_is_read_from_its_rows(burn_in: int) -> None:
+    layout = UnrollLayout(
+        unroll_length=6 + burn_in, burn_in=burn_in, frame_stack=1, frame_shape=(2, 2, 1), actions=discrete(3), num_parameters=3
+    )
+    arrays = layout.allocate(2)
+    arrays["environment_slot"][...] = [40, 41]
+    arrays["episode_id"][...] = [7, 3]
+    arrays["game_reset"][0, burn_in + 2] = arrays["game_reset"][0, burn_in + 5] = True
+    arrays["game_reset"][:, : burn_in + 1] = True  # from earlier games, and from the game that `episode_id` already counts
+    arrays["inverse_temperature"][0, burn_in:] = [0.5, 0.5, 20.0, 20.0, 20.0, 0.0]
+    arrays["inverse_temperature"][1, burn_in:] = 3.0
+    arrays["inverse_temperature"][:, :burn_in] = 9.0
+    assert inverse_temperatures_of(arrays, burn_in) == {(40, 7): 0.5, (40, 8): 20.0, (40, 9): 0.0, (41, 3): 3.0}

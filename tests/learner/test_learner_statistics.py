@@ -2,16 +2,22 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-from herd_learner.intake.ledger import MALFORMED, Ledger, LedgerSnapshot
+from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, Ledger, LedgerSnapshot
+from herd_learner.record.replay_account import ReplayAccount
 from herd_learner.record.statistics import MIN_WINDOW_UNROLLS, MIN_WINDOW_UPDATES, RunStatistics
 
+from herd.components.losses.api import REJECTED_REPLAYED
 from herd.components.suites.scores import ReferenceScores
+from herd.config.services import BanditSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
+from herd.protocols.bandit.tiling import tiling_of
 from herd.training.diagnostics import Health, LayerUnits
 from herd.training.metrics import RESERVED_COLUMNS, Measured
 from herd.training.trainer import UpdateStatistics
@@ -131,9 +137,13 @@ def test_the_lag_of_a_point_is_that_of_many_unrolls() -> None:
 def test_a_short_run_has_the_lag_of_all_its_unrolls() -> None:
     statistics = _recorded()
     assert _point(statistics)["policy_lag_mean"] is None
+    assert statistics.last_point_is_due  # although no frame was consumed since
     statistics.record_consumed(0, 80, 3)
     last = statistics.point(session_seconds=2.0, frames_per_second=1.0, learning_rate=1.0, is_last=True)
     assert (last["policy_lag_mean"], last["policy_lag_max"]) == (3.0, 6)
+    assert not statistics.last_point_is_due
+    statistics.record_consumed(0, 80, 3)
+    assert statistics.last_point_is_due
     report = RunStatistics(SPEC).report(Ledger().snapshot(), session_seconds=1.0, training_seconds=0.0)
     assert report["policy_lag"] == {"mean": None, "max": None}
 
@@ -289,3 +299,148 @@ def test_the_point_of_the_first_hundred_games_survives_a_restart() -> None:
     assert not restored.start_is_due
     restored.record_episode(0, 1.0)
     assert restored.start_is_due
+
+
+# -- temperatures and sample reuse
+
+
+def test_returns_by_temperature_are_reported_and_survive_a_restart() -> None:
+    tiling = tiling_of(BanditSettings())
+    statistics = RunStatistics(SPEC, tiling=tiling)
+    for inverse, episode_return in ((0.0, 1.0), (0.05, 2.0), (50.0, -4.0), (None, 9.0)):
+        statistics.record_episode(0, episode_return, inverse)
+    statistics = RunStatistics(SPEC, statistics.as_json(1.0), tiling)
+    report = statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)
+    low, high = report["tasks"]["pong"]["temperatures"]
+    assert (low["tile"], low["episodes"], low["return_sum"], low["mean_return"]) == (0, 2, 3.0, 1.5)
+    assert low["inverse_temperature"] == pytest.approx([0.0, np.expm1(0.1)])
+    assert (high["tile"], high["episodes"], high["mean_return"]) == (tiling.num_tiles - 1, 1, -4.0)
+    assert high["inverse_temperature"][1] == pytest.approx(50.0)
+
+
+def test_the_number_of_uses_of_each_sample_is_reported() -> None:
+    statistics = RunStatistics(SPEC)
+    for _ in range(4):
+        statistics.record_consumed(0, 80, 1)
+    statistics._session_trained += 8  # two updates on these four unrolls
+    assert statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)["sample_reuse"] == 2.0
+
+
+# -- replay
+
+
+def _gated(rejected: float | None) -> UpdateStatistics:
+    losses = {"loss_total": Measured(1.0)} | ({} if rejected is None else {REJECTED_REPLAYED: Measured(rejected)})
+    return UpdateStatistics(losses, 1.0, is_finite=True)
+
+
+def test_the_report_holds_what_was_measured_of_replay() -> None:
+    account = ReplayAccount()
+    account.record((4, 0), [])
+    account.record((4, 12), [3, 5])
+    account.record((4, 12), [10])
+    for rejected in (None, 0.25, 0.75):  # before the minimum there are no rows to reject
+        account.gated(_gated(rejected))
+    account.waited(0.5)
+    account.waited(1.5)
+    assert account.report(training_seconds=100.0) == {
+        "fraction": pytest.approx(24 / 36),
+        "rejected_share": pytest.approx(0.5),
+        "staleness": {"mean": pytest.approx(6.0), "max": 10},
+        "waited_share": pytest.approx(0.02),
+    }
+
+
+def test_replay_values_without_measurements_are_none() -> None:
+    account = ReplayAccount()
+    assert account.report(0.0) == {"fraction": None, "rejected_share": None, "staleness": None, "waited_share": None}
+    account.record((4, 4), [])
+    account.gated(_gated(None))
+    report = account.report(1.0)
+    assert (report["fraction"], report["rejected_share"], report["staleness"]) == (0.5, None, None)
+
+
+def test_replay_values_of_all_shards_are_merged_once() -> None:
+    first, second = ReplayAccount(2), ReplayAccount(2)
+    first.record((2, 6), [4])
+    first.gated(_gated(0.5))
+    second.record((1, 3), [8, 9])
+    second.gated(_gated(0.5))
+    second.waited(4.0)
+    delta: Any = json.loads(json.dumps(second.delta()))
+    first.merge(delta)
+    first.merge(json.loads(json.dumps(second.delta())))
+    report = first.report(training_seconds=10.0)
+    assert report["fraction"] == pytest.approx(9 / 12)
+    assert report["rejected_share"] == pytest.approx(0.5)  # the value already covers all shards
+    assert report["staleness"] == {"mean": pytest.approx(7.0), "max": 9}
+    assert report["waited_share"] == pytest.approx(4.0 / 20.0)
+
+
+# -- several shards add up to one learner that took everything
+
+
+def _report(statistics: RunStatistics) -> dict[str, object]:
+    return statistics.report(LedgerSnapshot(), session_seconds=2.0, training_seconds=1.0)
+
+
+def test_the_first_shards_statistics_equal_those_of_one_learner() -> None:
+    rng = random.Random(3)
+    alone = RunStatistics(SPEC)
+    shards = [RunStatistics(SPEC, is_first=rank == 0) for rank in range(3)]
+    for _ in range(5):
+        for rank, shard in enumerate(shards):
+            for _ in range(rng.randrange(4)):
+                task, frames, lag = rng.randrange(2), 4 * rng.randrange(1, 21), rng.randrange(9)
+                shard.record_consumed(task, frames, lag)
+                alone.record_consumed(task, frames, lag)
+            if rank or rng.random() < 0.5:
+                shard.record_episode(rank % 2, float(rank))
+                alone.record_episode(rank % 2, float(rank))
+        for shard in shards[1:]:
+            shards[0].merge(json.loads(json.dumps(shard.delta())))
+    assert _report(shards[0]) == _report(alone)
+    points = [each.point(session_seconds=1.0, frames_per_second=2.0, learning_rate=3.0) for each in (shards[0], alone)]
+    assert points[0] == points[1]
+    assert shards[0].as_json(1.0) == alone.as_json(1.0)
+
+
+def test_changes_are_reported_once_and_not_by_the_first_shard() -> None:
+    shard = RunStatistics(SPEC, is_first=False)
+    shard.record_episode(0, 1.0)
+    assert shard.delta() == {"episodes": [(0, 1.0, None)], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
+    assert shard.delta() == {"episodes": [], "consumed": [], "lag": [0.0, 0.0, 0], "replay": None}
+    assert RunStatistics(SPEC).delta() is None
+
+
+def received(ledger: Ledger, actor: tuple[int, int], sequence: int, generated: int, num_frames: int) -> None:
+    ledger.receive(actor, sequence=sequence, generated=generated, frames={0: num_frames - 20, actor[1] - 10: 20})
+
+
+def test_the_ledger_balances_after_a_change_of_the_shard_count() -> None:
+    first, second = Ledger(), Ledger()
+    received(first, (0, 11), 1, 100, 100)
+    received(second, (0, 12), 1, 80, 80)
+    received(second, (0, 12), 2, 160, 80)
+    first.consume({0: 80, 1: 20})
+    second.consume({0: 60, 2: 20})
+    saved = LedgerSnapshot.of_shards([first.snapshot(), second.snapshot()])
+    assert (saved.total.generated, saved.total.consumed, saved.total.in_flight, saved.is_balanced) == (260, 180, 80, True)
+
+    saved = LedgerSnapshot.from_json(json.loads(json.dumps(saved.as_json())))
+    shards = [Ledger(saved), Ledger(saved.without_totals()), Ledger(saved.without_totals())]
+    # The actor continues its stream on another link, now to the third shard; nothing that the second shard took is taken again.
+    assert shards[2].on_hello((0, 12), 1) == 2
+    received(shards[2], (0, 12), 3, 240, 80)
+    after = LedgerSnapshot.of_shards([shard.snapshot() for shard in shards])
+    assert (after.total.generated, after.total.consumed, after.total.in_flight) == (340, 180, 80)
+    assert after.total.dropped == {LEARNER_RESTART: 80}
+    assert after.is_balanced
+    # Frames that were in flight are booked as lost for each task, since their tasks are known.
+    tasks = {task: (frames.generated, frames.consumed, frames.in_flight, dict(frames.dropped)) for task, frames in after.tasks.items()}
+    assert tasks == {
+        0: (80 + 3 * 60, 80 + 60, 60, {LEARNER_RESTART: 60}),
+        1: (20, 20, 0, {}),
+        2: (3 * 20, 20, 20, {LEARNER_RESTART: 20}),
+    }
+    assert after.accounts == {(0, 11): (1, 100), (0, 12): (3, 240)}

@@ -193,5 +193,5 @@ class RepeatableWeights(FreshWeights):
             return False
         updates = self._first[1] + self._num_sent // self._unrolls_per_batch * self._updates_per_batch
         due = updates // self._publish_interval * self._publish_interval
-        published = -(-due // self._updates_per_batch) * self._updates_per_batch  # never between two updates on one batch
-        return self.version[0] != self._first[0] or self.version[1] >= published
+        batches = -(-(due - self._first[1]) // self._updates_per_batch)  # never between two updates on one batch
+        return self.version[0] != self._first[0] or self.version[1] >= self._first[1] + batches * self._updates_per_batch

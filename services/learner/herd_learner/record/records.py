@@ -115,8 +115,6 @@ class Records:
         self._files = files
         self._member = member
         self._log = log
-        self._logged_frames: int | None = None
-        """Env frames at the last point of this session."""
 
     def merge_deltas(self) -> None:
         """Add the deltas of the other shards to the statistics of shard 0, which are the run's."""
@@ -125,13 +123,12 @@ class Records:
                 self._statistics.merge(delta)
 
     def log_point(self, session_seconds: float, *, learning_rate: float, lineage: int, is_last: bool = False) -> None:
-        """Add a point to the learning curve. ``is_last``: at the end of the session, unless no frame was consumed since the last one."""
+        """Add a point to the learning curve. ``is_last``: at the end of the session, if it says more than the last one."""
         self.merge_deltas()
         self._statistics.logged()
         rates = self._group.gather(self._meters.frames_per_second())
-        if not self._group.is_first or (is_last and self._statistics.env_frames == self._logged_frames):
+        if not self._group.is_first or (is_last and not self._statistics.last_point_is_due):
             return
-        self._logged_frames = self._statistics.env_frames
         point = self._statistics.point(
             session_seconds=session_seconds,
             frames_per_second=None if None in rates else sum(rates),

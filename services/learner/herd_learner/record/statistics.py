@@ -154,6 +154,7 @@ class RunStatistics:
         self._last_update: UpdateStatistics | None = None
         self._health: dict[str, Any] | None = None
         self._clipped_window = _Window(MIN_WINDOW_UPDATES)
+        self._frames_at_point: int | None = None
         self._num_skipped = 0
         """Since the last point."""
         self.num_skipped_in_a_row = 0
@@ -246,6 +247,11 @@ class RunStatistics:
         self._start_is_logged = self._start_is_logged or len(self._recent) == RETURN_WINDOW
 
     @property
+    def last_point_is_due(self) -> bool:
+        """Whether a point at the end of the session says more than the last one: frames since, or the only lag of a short run."""
+        return self.env_frames != self._frames_at_point or (self._lag_window.full is None and self._lag_window.current.count > 0)
+
+    @property
     def episodes(self) -> int:
         """Games finished, over all tasks."""
         return sum(task.episodes for task in self.tasks.values())
@@ -284,6 +290,7 @@ class RunStatistics:
         """
         lag, clipped = self._lag_window.close(is_last=is_last), self._clipped_window.close(is_last=is_last)
         num_skipped, self._num_skipped = self._num_skipped, 0
+        self._frames_at_point = self.env_frames
         update = self._last_update
         return {
             "wall_seconds": round(self._wall_seconds_before + session_seconds, 3),
