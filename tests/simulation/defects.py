@@ -13,9 +13,12 @@ from unittest.mock import patch
 
 import herd_learner.record.lineage
 from herd_learner.intake.ingest import Ingest
-from herd_learner.intake.ledger import Ledger, LedgerSnapshot
-from herd_paramserver.store import WeightsStore
+from herd_learner.intake.ledger import LedgerSnapshot
+from herd_learner.population.member import Membership
+from herd_population.journal import Journal
 
+import herd.files
+import herd.run.checkpoints
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.unrolls.outbox import UnrollOutbox
 from herd.rpc.request import RetryingRequest
@@ -56,14 +59,13 @@ class Defect:
 
 
 DEFECTS = (
-    Defect("a message sent again is taken as a new one", Ledger, "judge", "Verdict.DUPLICATE", "Verdict.NEXT", 41),
     Defect(
         "a message beyond the credit is dropped and acknowledged",
         Ingest,
         "_on_unrolls_message",
         'self._hello_required(peer, "credit", f"no credit for {message.num_unrolls} unrolls")',
         "[self._ack(peer, message.sequence)]",
-        0,
+        63,
     ),
     Defect(
         "messages under way when a session ends are not sent again",
@@ -88,15 +90,7 @@ DEFECTS = (
         "without_totals",
         "LedgerSnapshot(accounts=self.accounts)",
         "self",
-        0,
-    ),
-    Defect(
-        "a version gets a slice of another lineage",
-        WeightsStore,
-        "publish",
-        "elif assembly is None or version > assembly.version:",
-        "elif assembly is None or version.updates > assembly.version.updates:",
-        0,
+        12,
     ),
     Defect(
         "a restarted learner goes on in its lineage",
@@ -104,6 +98,19 @@ DEFECTS = (
         "open_lineage",
         "max((last or 0) + 1, at_least)",
         "max(last or 0, at_least)",
-        0,
+        24,
     ),
+    Defect("a file is renamed before its contents are on disk", herd.files, "replace_file", "os.fsync(file.fileno())", "pass", 1),
+    Defect("the name of a new file is not flushed", herd.files, "replace_file", "flush_directory(path.parent)", "pass", 71),
+    Defect("the name of a new folder is not flushed", herd.files, "make_folder", "flush_directory(path.parent)", "pass", 65),
+    Defect(
+        "a checkpoint is renamed before its files are on disk",
+        herd.run.checkpoints,
+        "_write_durably",
+        "os.fsync(file.fileno())",
+        "pass",
+        1,
+    ),
+    Defect("an order goes out before it is on disk", Journal, "append", "os.fsync(descriptor)", "pass", 96),
+    Defect("a copy has the ancestors of its receiver", Membership, "after", "(*donor.ancestry, copy)", "(*ancestry, copy)", 2),
 )

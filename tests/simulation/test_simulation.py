@@ -39,7 +39,6 @@ the parameter server had a newer lineage
 the population continued from its journal
 the population noted that an order was done
 the population noted that an order was failed
-unrolls were refused: duplicate
 unrolls were refused: credit
 unrolls were refused: session
 """
