@@ -28,7 +28,6 @@ a request to replay was repeated
 a request to the bandit was repeated
 a return was duplicate
 an actor was moved to another place
-an order could not be carried out
 an unroll was replayed
 killed in the middle of a write
 power failure lost what was not flushed
@@ -39,7 +38,6 @@ the disk was full
 the parameter server had a newer lineage
 the population continued from its journal
 the population noted that an order was done
-the population noted that an order was failed
 unrolls were refused: credit
 unrolls were refused: session
 """
