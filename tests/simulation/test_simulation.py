@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,6 @@ a request to replay was repeated
 a request to the bandit was repeated
 a return was duplicate
 an actor was moved to another place
-an order could not be carried out
 an unroll was replayed
 killed in the middle of a write
 power failure lost what was not flushed
@@ -38,7 +38,6 @@ the disk was full
 the parameter server had a newer lineage
 the population continued from its journal
 the population noted that an order was done
-the population noted that an order was failed
 unrolls were refused: credit
 unrolls were refused: session
 """
@@ -77,3 +76,9 @@ def test_a_failing_seed_shrinks_to_a_command_that_fails() -> None:
         _, _, numbers = command(smallest).partition("--only ")
         assert run(Plan.of(plan.seed, frozenset(map(int, numbers.split(","))))).failure is not None
         assert run(replace(plan, faults=())).failure is None
+
+
+def test_the_page_names_every_planted_defect_by_its_number() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    rows = [f"| {defect.name} | `--defect {number}` |" for number, defect in enumerate(DEFECTS, 1)]
+    assert [line for line in page.splitlines() if "| `--defect" in line] == rows
