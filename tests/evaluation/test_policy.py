@@ -245,7 +245,7 @@ def test_a_missing_reward_and_invalid_observations_are_refused(scene_run: Path, 
         herd.load_policy(make_run(CATCH, name="catch"), num_environments=2).act(np.zeros((3, 6, 5), np.uint8))
     environments = herd.load_policy(scene_run).make_environments(2)
     row = environments.reset()
-    with pytest.raises(ValueError, match="reward and reset must be omitted"):
+    with pytest.raises(ValueError, match="reward, reset and mask must be omitted"):
         policy.act(row, reward=1.0)
     environments.close()
 
