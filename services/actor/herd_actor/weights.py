@@ -152,7 +152,7 @@ class RepeatableWeights(FreshWeights):
     ) -> None:
         """See `FreshWeights` for the other arguments.
 
-        The learner does ``updates_per_batch`` with each ``unrolls_per_batch``, then publishes if ``publish_interval_updates`` are due.
+        The learner does ``updates_per_batch`` with each ``unrolls_per_batch``, and publishes each ``publish_interval_updates``-th one.
         """
         super().__init__(*arguments, **named)
         self._unrolls_per_batch = unrolls_per_batch
@@ -192,6 +192,5 @@ class RepeatableWeights(FreshWeights):
         if self.version is None or self._first is None:
             return False
         updates = self._first[1] + self._num_sent // self._unrolls_per_batch * self._updates_per_batch
-        due = updates // self._publish_interval * self._publish_interval
-        batches = -(-(due - self._first[1]) // self._updates_per_batch)  # never between two updates on one batch
-        return self.version[0] != self._first[0] or self.version[1] >= self._first[1] + batches * self._updates_per_batch
+        published = updates // self._publish_interval * self._publish_interval
+        return self.version[0] != self._first[0] or self.version[1] >= published
