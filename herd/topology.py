@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.config.addresses import ServerName, ServiceName
-    from herd.config.curve_keys import Role
+    from herd.config.encryption_keys import Role
     from herd.config.run import RunSettings
 
 METRICS_PORT = 9400

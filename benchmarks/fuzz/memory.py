@@ -29,7 +29,7 @@ import psutil
 from benchmarks.fuzz.siege import question
 from herd.cli.keys import make_keys
 from herd.components.suites import environment_spec
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
 from herd.config.run import SecuritySettings
 from herd.config.run_contract import contract_digest

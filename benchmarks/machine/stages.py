@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from benchmarks.machine.measurement import Measurement
 from herd.components.suites import environment_spec, what_is_missing
-from herd.config.curve_keys import CURVE_VARIABLES, EVERY_ROLE, check_curve_keys
+from herd.config.encryption_keys import CURVE_VARIABLES, EVERY_ROLE, check_curve_keys
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.loading.keys import ENVIRONMENT_PREFIX

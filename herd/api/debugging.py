@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from herd.api.runs import Run, RunError
 from herd.api.training import resolve_settings
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.launch.child import Child, last_lines

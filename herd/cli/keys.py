@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from herd.cli.options import CommandError, OneLineParser
-from herd.config.curve_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
+from herd.config.encryption_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
 from herd.config.run import CLIENT_NAME, SecuritySettings
 from herd.topology import SERVERS
 

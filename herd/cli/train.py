@@ -14,7 +14,7 @@ from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable, finished
 from herd.components.settings import TRUE_WORDS
-from herd.config.curve_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
+from herd.config.encryption_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
 from herd.config.experiments import shipped_experiments
 from herd.config.loading import load_settings
 from herd.config.loading.reference import settings_help

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import accept_both_versions, interface, local_host, with_port
-from herd.config.curve_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
+from herd.config.encryption_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.launch.placement import Place, Placed, Spot, placement, places_of
 from herd.run.paths import CONFIG

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
-from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.loading import dump_settings
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
 from herd.launch.child import Child, before_exec, describe_exit, last_lines

@@ -8,7 +8,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.run.paths import LOCK, LOGS, PROCESSES
 from herd.run.settings import keep_settings
 

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from herd.config.curve_keys import check_curve_keys
+from herd.config.encryption_keys import check_curve_keys
 from herd.config.errors import printable
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.reference import settings_help

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import zmq
 
 from herd.config.addresses import BOTH_VERSIONS, host_of, is_ipv6, is_name
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError
 from herd.transport import ALWAYS_ALLOWED_BYTES, MAX_FRAMES, AddressInUse, Peer
 from herd.transport.connections import UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections

@@ -12,7 +12,7 @@ from zmq.utils import z85
 from herd.cli.keys import make_keys
 from herd.cli.main import main
 from herd.cli.options import CommandError
-from herd.config.curve_keys import EVERY_ROLE, check_curve_keys
+from herd.config.encryption_keys import EVERY_ROLE, check_curve_keys
 from herd.config.run import SecuritySettings
 
 FILES = ["client-default.public", "client-default.secret", "server.public", "server.secret"]

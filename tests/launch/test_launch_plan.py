@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from herd.config.addresses import interface
-from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
+from herd.config.encryption_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE, VARIABLES_OF_ROLE
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
 from herd.launch import plan

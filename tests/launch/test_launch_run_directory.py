@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
 from herd.launch.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory, leave_token

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from herd.config.addresses import ServerName, ServiceName
-from herd.config.curve_keys import EVERY_ROLE
+from herd.config.encryption_keys import EVERY_ROLE
 from herd.config.run import RunSettings
 from herd.service.identity import Identity, component_of
 from herd.topology import COMPONENTS, PARAMSERVER, SERVERS, SERVICE_NAMES, SERVICES

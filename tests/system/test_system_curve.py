@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from herd.cli.keys import make_keys
-from herd.config.curve_keys import (
+from herd.config.encryption_keys import (
     CLIENT_PUBLIC_VARIABLE,
     CLIENT_SECRET_VARIABLE,
     RUN_TOKEN_VARIABLE,

@@ -16,7 +16,7 @@ from herd.cli.preflight import check_installed
 from herd.components.trackers import LoggingSettings, publishing
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import MOST_WAITING, Trackers, make_trackers, what_is_missing
-from herd.components.trackers.weights_and_biases.tracker import is_logged_in
+from herd.components.trackers.wandb.tracker import is_logged_in
 from herd.config.run import RunSettings
 from tests.patience import patient
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from herd.cli.keys import make_keys
-from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE, load_server_keys
+from herd.config.encryption_keys import CLIENT_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE, load_server_keys
 from herd.config.run import SecuritySettings
 from herd.rpc.serving import role_of
 from herd.transport import Limits, Peer

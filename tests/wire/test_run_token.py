@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.transport import Client, Limits, Server
 from herd.transport.connections import GREETING_BYTES
 from herd.transport.context import Context, Poller

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from zmq.utils import z85
 
 from herd.cli.keys import make_keys
-from herd.config.curve_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
+from herd.config.encryption_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
 from herd.config.errors import SettingsError
 from herd.config.run import SecuritySettings
 from herd.telemetry import metrics

@@ -32,6 +32,8 @@ class OptimizerSettings(PartSettings):
 
     slots: ClassVar[frozenset[str] | None] = None
     """Names of the tensors that the optimizer keeps for each parameter: they tell a checkpoint of another optimizer. None: any names."""
+    clipping_shortens: ClassVar[bool] = True
+    """Whether a clipped gradient makes a shorter step. It does not where a step's size hardly depends on that of the gradients."""
 
     def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002  for subclasses
         """Return the rates of the next update after ``learner_updates`` updates and ``env_frames`` consumed frames."""

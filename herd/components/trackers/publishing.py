@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herd.components.trackers import TRACKERS, TrackerSettings
-from herd.components.trackers.weights_and_biases.tracker import is_logged_in
+from herd.components.trackers.wandb.tracker import is_logged_in
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:

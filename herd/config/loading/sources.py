@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from herd.components.settings import FALSE_WORDS, TRUE_WORDS
-from herd.config.curve_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import shipped_experiments
 from herd.config.loading.keys import (

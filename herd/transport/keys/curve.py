@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import zmq
 from zmq.utils import z85
 
-from herd.config.curve_keys import (
+from herd.config.encryption_keys import (
     SERVER_PUBLIC_FILE,
     SERVER_PUBLIC_VARIABLE,
     SERVER_SECRET_FILE,

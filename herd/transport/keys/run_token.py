@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from herd.config.curve_keys import RUN_TOKEN_VARIABLE
+from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.transport.keys import Gate
 
 if TYPE_CHECKING:

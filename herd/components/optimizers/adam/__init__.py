@@ -28,6 +28,7 @@ class AdamSettings(OptimizerSettings):
     """Decay of the running second moment."""
 
     slots = frozenset({"step", "exp_avg", "exp_avg_sq"})
+    clipping_shortens = False  # Adam divides by the size of the gradients
 
     def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002
         """See `OptimizerSettings`."""

@@ -30,6 +30,7 @@ class AdamWSettings(OptimizerSettings):
     """Weight decay at the first update. Each update shrinks every parameter by the learning rate times this."""
 
     slots = frozenset({"step", "exp_avg", "exp_avg_sq"})
+    clipping_shortens = False  # Adam divides by the size of the gradients
 
     @model_validator(mode="after")
     def _warm_up_ends_before_the_schedule(self) -> Self:

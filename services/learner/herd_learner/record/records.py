@@ -134,7 +134,7 @@ class Records:
             frames_per_second=None if None in rates else sum(rates),
             learning_rate=learning_rate,
             by_task=self._trainer.values_by_task(),
-            clipping_shortens=self._settings.optimizer.kind == "rmsprop",
+            clipping_shortens=self._settings.optimizer.clipping_shortens,
             is_last=is_last,
         )
         if self._member is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.config.curve_keys import (
+from herd.config.encryption_keys import (
     CLIENT_PUBLIC_VARIABLE,
     CLIENT_SECRET_VARIABLE,
     CURVE_VARIABLES,
