@@ -101,15 +101,20 @@ class RunningMoments(nn.Module):
         return ((vectors - self.mean) / self.deviation).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED).to(vectors.dtype)
 
     @torch.no_grad()
-    def update(self, vectors: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
-        """Update with this shard's part of a batch, float32 [R, B, D]; weights of batches as in `AverageImage`."""
-        rows = vectors.flatten(0, 1).double()
-        total = all_reduce_sum(torch.cat([rows.sum(0), rows.new_full((1,), len(rows))]))
+    def update(self, vectors: Tensor, counts: Tensor, is_taken: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
+        """Update with this shard's part of a batch, float32 [R, B, D]; weights of batches as in `AverageImage`.
+
+        Only rows where ``counts``, bool [R, B], are part of it. Nothing changes unless ``is_taken``, bool [], and if no row counts.
+        """
+        rows, weights = vectors.flatten(0, 1).double(), counts.flatten().double().unsqueeze(-1)
+        total = all_reduce_sum(torch.cat([(rows * weights).sum(0), weights.sum(0)]))
+        num_rows = total[-1]
         rate = (1.0 / (self.num_batches.double() + 1)).clamp(min=SLOWEST_RATE)
-        before = self.mean.clone()
-        self.mean.lerp_(total[:-1] / total[-1], rate)
+        mean = self.mean.lerp(total[:-1] / num_rows, rate)
         # Exact for a weighted mean: the old mass around the new mean is its variance plus the square of the shift.
-        around = all_reduce_sum((rows - self.mean).square().sum(0)) / total[-1]
-        variance = (self.deviation.square() + (before - self.mean).square()).lerp(around, rate)
-        self.deviation.copy_(variance.sqrt().clamp(min=_LEAST_VECTOR_DEVIATION))
-        self.num_batches.add_(1)
+        around = all_reduce_sum(((rows - mean).square() * weights).sum(0)) / num_rows
+        variance = (self.deviation.square() + (self.mean - mean).square()).lerp(around, rate)
+        deviation = variance.sqrt().clamp(min=_LEAST_VECTOR_DEVIATION)
+        is_taken = is_taken & (num_rows > 0)
+        for own, updated in ((self.mean, mean), (self.deviation, deviation), (self.num_batches, self.num_batches + 1)):
+            own.copy_(torch.where(is_taken, updated, own))

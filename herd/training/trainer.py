@@ -100,7 +100,9 @@ class Trainer:
         self._num_steps = 0
         self._has_replay = settings.replay.kind != "none"
         self._trains_online = settings.replay.train_online
-        self._is_new_batch = False
+        self._uses_per_batch = settings.learner.sample_reuse
+        self._uses_left = 0
+        """Updates that are still to be done on the batch that was begun."""
         self._num_replayed = 0
         """Unrolls of the batch that was begun."""
         replays_episodes = settings.replay.kind == "shared" and settings.network.core.state_size() > 0
@@ -157,7 +159,7 @@ class Trainer:
         Replayed episodes continue from the previous batch, and the average image is updated with this batch.
         """
         self._num_replayed = num_replayed
-        self._is_new_batch = True
+        self._uses_left = self._uses_per_batch
         if self._replayer is None and self._average is None:
             return
         self._wait_for_copy(batch)
@@ -215,10 +217,9 @@ class Trainer:
         guarded_step(self.optimizer, is_finite)
         seen = None if diagnostics is None else diagnostics.after()
         self._update_statistics(launched.targets, is_finite)
-        if self.agent.moments is not None and launched.batch.observations is not None and self._is_new_batch:
-            # After the update, so that it sees the batch as the actors saw it.
-            self.agent.moments.update(launched.batch.observations, self._shards.all_reduce_sum)
-        self._is_new_batch = False
+        self._uses_left -= 1
+        if self._uses_left == 0:
+            self._update_moments(launched.batch, is_finite)
         self._send(launched.metrics, [norm, is_finite, norm > limit], seen)
 
     def _send(self, metrics: MetricSums, of_the_step: list[Tensor], seen: Seen | None) -> None:
@@ -314,6 +315,15 @@ class Trainer:
         after = {name: torch.where(is_taken, updated[name], tensor) for name, tensor in before.items()}
         self._value_scaling.rescale(self.agent.value_head, before, after)
         self._statistics.current = after
+
+    def _update_moments(self, batch: TrainBatch, is_taken: Tensor) -> None:
+        """Update the moments of the observations, if the step was taken.
+
+        Only after the last update on a batch, so that all updates on it see the same inputs. Each row of a game that was acted on counts
+        once, in the unroll whose new steps begin with it: rows of a burn-in repeat others, and rows that are not valid are often empty.
+        """
+        if self.agent.moments is not None and batch.observations is not None:
+            self.agent.moments.update(batch.observations[batch.burn_in : -1], batch.trained, is_taken, self._shards.all_reduce_sum)
 
     def _of_all_shards(self, mine: UnrollTargets) -> UnrollTargets:
         """Gather the targets in rank order. Parts of a batch differ by at most one unroll; a shorter part is padded with weight 0."""
