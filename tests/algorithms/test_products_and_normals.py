@@ -17,6 +17,7 @@ from torch.distributions.transforms import TanhTransform
 from herd.algorithms.distributions import AppliedCategorical, AppliedNormal, AppliedProduct
 from herd.components.actions import ACTIONS
 from herd.components.actions.normal import NormalSettings
+from herd.components.actions.normal.normal import MAX_LOG_DEVIATION, MIN_LOG_DEVIATION
 from herd.components.actions.product import ProductSettings
 from herd.contract.actions import ActionSpace, continuous, discrete
 from tests.oracles.actor_critic import softmax
@@ -32,6 +33,8 @@ from tests.oracles.distributions import (
 
 torch.set_num_threads(1)
 agree = partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-8)
+_QUADRATURE_ERROR = 2e-4
+"""Of the entropy of a squashed number, in nats."""
 Normals = st.lists(st.tuples(st.floats(-2.0, 2.0), st.floats(-3.0, 0.7)), min_size=1, max_size=3)
 
 
@@ -64,8 +67,7 @@ def test_normals_agree_with_integrals(rows: list[tuple[float, float]], drawn: fl
         return -(log_normal(x, *pair) - is_squashed * log_slope(x))
 
     entropy = sum(normal_expectation(partial(surprise, pair=pair), *pair) for pair in pairs)
-    # With a tanh it is a quadrature with 32 nodes.
-    agree(float(policy.entropy()), entropy, atol=2e-3 if is_squashed else 1e-8)
+    agree(float(policy.entropy()), entropy, atol=_QUADRATURE_ERROR if is_squashed else 1e-8)
 
     def log_ratio(x: Any, one: tuple[float, float], other: tuple[float, float]) -> Any:
         return log_normal(x, *one) - log_normal(x, *other)
@@ -73,6 +75,18 @@ def test_normals_agree_with_integrals(rows: list[tuple[float, float]], drawn: fl
     each = zip(pairs, other_pairs, strict=True)
     ratio = sum(normal_expectation(partial(log_ratio, one=one, other=other), *one) for one, other in each)
     agree(float(policy.kl(behaviour)), ratio, atol=1e-7)
+
+
+@pytest.mark.parametrize("log_deviation", [MIN_LOG_DEVIATION, 0.0, 1.0, MAX_LOG_DEVIATION])
+def test_the_entropy_of_squashed_numbers_holds_for_every_deviation(log_deviation: float) -> None:
+    for mean in (0.0, 0.5, 2.0, 10.0):
+        policy, _ = normal_of([(mean, log_deviation)], is_squashed=True)
+
+        def log_slope(x: Any) -> Any:
+            return np.log(4.0) - 2.0 * np.logaddexp(x, -x)
+
+        expected = log_deviation + 0.5 * math.log(2.0 * math.pi * math.e) + normal_expectation(log_slope, mean, math.exp(log_deviation))
+        agree(float(policy.entropy()), expected, rtol=0.0, atol=_QUADRATURE_ERROR)
 
 
 @pytest.mark.parametrize("is_squashed", [False, True])
