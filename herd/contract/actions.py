@@ -61,7 +61,7 @@ class ActionSpace:
         """
         if not self.is_discrete:
             raise ValueError(f"these environments do not have one discrete action, but actions of {self}")
-        return self.num_choices[0]
+        return int(self.high[0]) + 1  # not of `num_choices`: environments ask at every step
 
     def masked(self) -> ActionSpace:
         """Return the space with a mask."""

@@ -524,6 +524,25 @@ class Doors(Odd):
         return observation, 1.0, self.steps == self.length, False, info
 
 
+class Late(Doors):
+    # Its info has a mask from the first step on, before which every door is open.
+    def reset(self, *, seed=None, options=None):
+        return super().reset()[0], {}
+
+    def step(self, action):
+        return super().step(self.steps % 3)
+
+
+class Fickle(Doors):
+    # Every other game begins without a mask.
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        Fickle.resets += 1
+        observation, info = super().reset()
+        return observation, info if Fickle.resets % 2 else {}
+
+
 empty = lambda: Doors(empty_at=2)
 empty_first = lambda: Doors(empty_at=0, offer="method")
 wide = lambda: Doors(size=4)
@@ -644,10 +663,15 @@ def test_a_mask_is_obeyed_wherever_an_environment_offers_it(odd: str, offer: str
     assert environment_spec(GymnasiumSettings(tasks=(f"{odd}:free",))).actions == continuous([-1.0], [1.0])
 
 
+SOME_ROWS = "is in some rows and not in others: return it from reset() and from every step(), or ignore it with env.mask: none"
+
+
 @pytest.mark.parametrize(
     ("task", "said"),
     [
         ("empty_first", "empty_first: action_masks() allows no action in a game that goes on"),
+        ("Late", f'Late: info["action_mask"] {SOME_ROWS}'),
+        ("Fickle", f'Fickle: info["action_mask"] {SOME_ROWS}'),
         ("wide", 'wide: info["action_mask"] cannot be obeyed (env.mask: none ignores it): '
                  "ValueError: a mask has 3 entries, one for each value of each action, not 4"),
     ],
@@ -656,6 +680,24 @@ def test_a_mask_that_cannot_be_obeyed_is_refused_before_the_start(odd: str, task
     [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",)), QUICK)[PROBLEM]
     assert said.removeprefix(f"{task}: ") in problem
     assert "\n" not in problem
+
+
+@pytest.mark.parametrize(("task", "is_masked", "row"), [("Late", False, 1), ("Fickle", True, 0)])
+def test_a_mask_that_is_in_some_rows_only_ends_the_actor_with_advice(odd: str, task: str, is_masked: bool, row: int) -> None:
+    env = GymnasiumSettings(tasks=(f"{odd}:{task}",))
+    assert bool(environment_spec(env).actions.mask_size) == is_masked
+    environments = make(env)
+
+    def play() -> None:
+        environments.reset()
+        environments.step(np.array([0]))
+        assert row == 1
+        environments.step(np.array([0]))  # a failed game was replaced once
+        environments.step(np.array([0]))
+
+    with pytest.raises(BrokenEnvironmentError, match=rf'odd_.*:{task}, .* info\["action_mask"\] {re.escape(SOME_ROWS)}$'):
+        play()
+    environments.close()
 
 
 def test_a_row_that_allows_nothing_is_an_error_that_names_the_task(odd: str) -> None:
@@ -680,6 +722,7 @@ SPACES = {
     "integers": spaces.Box(-3, 5, (2,), np.int16),
     "box": spaces.Box(LOW, HIGH),
     "number": spaces.Box(-1, 3, (), np.float64),
+    "limits": spaces.Box(np.array([np.finfo("f8").min, 0, 0]), np.array([np.finfo("f8").max, np.finfo("f8").max, 1e5]), dtype="f8"),
     "tuple": spaces.Tuple([spaces.Discrete(3, start=4), spaces.MultiDiscrete([2, 2])]),
     "dict": spaces.Dict(thrust=spaces.Box(0, 1, (2,)), gear=spaces.Dict(up=spaces.Discrete(2))),
     "one": spaces.Tuple([spaces.Discrete(3, start=4)]),
@@ -712,6 +755,7 @@ class Taker(gymnasium.Env):
         ("box", "4 continuous", [0.5, -1.0, -123.0, -5.0], [1.0, 0.0, -123.0, 0.0]),
         ("box", "4 continuous", [9.0, -9.0, 7.5, 7.5], [2.0, 0.0, 7.5, 7.5]),
         ("number", "1 continuous in [-1, 3]", [0.5], 2.0),
+        ("limits", "3 continuous", [7.5, -0.5, 1.0], [7.5, 0.0, 1e5]),
         ("tuple", "3 x 2 x 2 discrete", [2, 0, 1], (6, [0, 1])),
         ("dict", "2 discrete and 2 continuous in [0, 1]", [1.0, 0.0, 1.0], {"thrust": [1.0, 0.5], "gear": {"up": 1}}),
         ("one", "3 discrete", 2, (6,)),
@@ -722,7 +766,10 @@ def test_actions_of_every_kind_are_the_environments(tmp_path: Path, folder: str,
     env = GymnasiumSettings(tasks=(f"kinds_{folder}:Taker",), kwargs={"kind": kind})
     space = environment_spec(env).actions
     assert (str(space), space.shape) == (said, np.shape(action))
-    assert found(env, QUICK)[PROBLEM] == []
+    told = found(env, QUICK)
+    assert told[PROBLEM] == []
+    wide = "numbers of its actions with bounds more than 1,000,000 apart are chosen as if they had none"
+    assert (wide in told[NOTE]) == (kind == "limits")
     environments = make(env)
     environments.reset()
     environments.step(np.array([action], space.dtype))
@@ -809,13 +856,15 @@ def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task:
     assert re.fullmatch(f"{odd}:{task}: {said}", wrong[0].what) if said else not wrong, findings
 
 
-@pytest.mark.parametrize(("kwargs", "what"), [({"reward": float("nan")}, "reward"), ({"space": "floats", "reward": 0.0}, "observation")])
+@pytest.mark.parametrize(
+    ("kwargs", "what"), [({"reward": float("nan")}, "a reward"), ({"space": "floats", "reward": 0.0}, "an observation")]
+)
 def test_non_finite_numbers_raise_an_error_with_the_tasks_name(folder: str, kwargs: dict[str, Any], what: str, tmp_path: Path) -> None:
     file = tmp_path / f"{folder}.py"
     file.write_text(SCRIPTED.replace("self.steps / 2", "0.0 if self.steps < 1 else float('inf')"))
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs=kwargs))
     environments.reset()
-    with pytest.raises(RuntimeError, match=f"{folder}:Counting returned a {what} that is not a finite number"):
+    with pytest.raises(RuntimeError, match=f"{folder}:Counting returned {what} that is not a finite number"):
         environments.step(np.zeros(1, np.int32))
 
 

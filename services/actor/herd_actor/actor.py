@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 POLL_ROWS = 5
 """Number of steps between polls of the unroll socket. Acknowledgements only free memory, and a poll costs 60 us of cold cache."""
 DRAIN_SECONDS = 2.0
-"""Longest wait at the end of a assignment for the acknowledgement of sent messages."""
+"""Longest wait at the end of an assignment for the acknowledgement of sent messages."""
 
 
 def run(settings: RunSettings, identity: Identity, stop: Stop) -> None:

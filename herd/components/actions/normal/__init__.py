@@ -1,4 +1,4 @@
-"""Continuous actions, of a normal distribution for each number."""
+"""Continuous actions, drawn from a normal distribution for each number."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ContinuousSettings(ActionSettings):
 
 
 class NormalSettings(ContinuousSettings):
-    """Continuous actions, of a normal distribution for each number."""
+    """Continuous actions, drawn from a normal distribution for each number."""
 
     kind: Literal["normal"] = "normal"
     """Continuous actions (``Box``): independent normal distributions, whose means the network gives."""

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class ProductSettings(ContinuousSettings):
-    """Actions of several numbers: integers by their logits, continuous ones of normal distributions."""
+    """Actions of several numbers: integers are drawn by their logits, continuous ones from normal distributions."""
 
     kind: Literal["product"] = "product"
     """Actions of several numbers (``MultiDiscrete``, ``MultiBinary``, ``Tuple``, ``Dict``), each drawn independently: integers by their
-    logits, continuous numbers of normal distributions."""
+    logits, continuous numbers from normal distributions."""
 
     def fits(self, space: ActionSpace) -> bool:
         """See `ActionSettings`."""

@@ -77,7 +77,7 @@ def _make(
     return SoloEnvironments(
         settings,
         spec,
-        f"{__name__}.game:make_solo",
+        f"{__name__}.game:{'make_masked' if spec.actions.mask_size else 'make_unmasked'}",
         num_environments=num_environments,
         first_slot=first_slot,
         seed=seed,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_CHOICES = 1 << 16
 """Most values of all integers together: each is an output of the network. Integers of larger bounds are the limits of a type."""
+_WIDEST = 1e6
+"""Bounds of floats further apart than this are the limits of a type: mapped to them, every action would be huge."""
 
 
 class _Leaf(NamedTuple):
@@ -25,6 +27,8 @@ class _Leaf(NamedTuple):
     space: ActionSpace
     own: Callable[[NDArray[Any]], Any]
     """From a policy's numbers [n] to the environment's action."""
+    notes: tuple[str, ...] = ()
+    """What a user may not expect."""
 
 
 class Actions:
@@ -45,10 +49,13 @@ class Actions:
         if sum(self.space.num_choices) > MAX_CHOICES:
             raise ValueError(f"its actions are {space}: more than {MAX_CHOICES} values of integers")
         self._leaves = leaves
+        self.notes = tuple(dict.fromkeys(note for leaf in leaves.values() for note in leaf.notes))
+        """What a user may not expect."""
         self._starts = dict(zip(leaves, np.cumsum([0, *(len(each.low) for each in every)]).tolist(), strict=False))
         choices = self.space.num_choices
         self._groups = np.cumsum((0, *choices[:-1])) if all(choices) else None
         """Where the entries of each number begin in a mask; None if there are no masks."""
+        self._mask_size = sum(choices)
 
     @property
     def takes_masks(self) -> bool:
@@ -69,9 +76,8 @@ class Actions:
             raise ValueError("masks need discrete actions")
         parts = [np.ravel(np.asarray(part)) for part in _arrays(self._space, value)]
         entries: NDArray[Any] = np.concatenate(parts) if parts else np.zeros(0)
-        expected = sum(self.space.num_choices)
-        if entries.shape != (expected,) or entries.dtype.kind not in "biuf":
-            raise ValueError(f"a mask has {expected} entries, one for each value of each action, not {entries.size}")
+        if entries.shape != (self._mask_size,) or entries.dtype.kind not in "biuf":
+            raise ValueError(f"a mask has {self._mask_size} entries, one for each value of each action, not {entries.size}")
         return entries.astype(np.bool_)
 
     def leaves_a_choice(self, mask: NDArray[np.bool_]) -> bool:
@@ -131,10 +137,16 @@ def _integers(space: spaces.Space[Any], choices: NDArray[Any], start: NDArray[An
 
 
 def _floats(space: spaces.Box) -> _Leaf:
-    """Numbers with two bounds are mapped from [-1, 1]; all are clipped to the bounds that they have."""
+    """Numbers with two bounds are mapped from [-1, 1]; all are clipped to the bounds that they have.
+
+    A bound that makes them wider than `_WIDEST` is none.
+    """
     low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+    is_wide = 0.5 * high - 0.5 * low > 0.5 * _WIDEST  # halved, or the limits of float64 would overflow
+    is_limited = is_wide & np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(is_wide & (low < -0.5 * _WIDEST), -np.inf, low), np.where(is_wide & (high > 0.5 * _WIDEST), np.inf, high)
     is_bounded = np.isfinite(low) & np.isfinite(high)
-    width, base = (np.where(is_bounded, each, 0.0) for each in (high - low, low))
+    width, base = np.where(is_bounded, high, 0.0) - np.where(is_bounded, low, 0.0), np.where(is_bounded, low, 0.0)
 
     def own(numbers: NDArray[Any]) -> Any:
         mapped = np.where(is_bounded, base + 0.5 * (numbers.astype(np.float64) + 1.0) * width, numbers)
@@ -142,7 +154,10 @@ def _floats(space: spaces.Box) -> _Leaf:
         rounded = np.clip(mapped, low, high).astype(space.dtype).reshape(space.shape)
         return np.asarray(np.clip(rounded, space.low, space.high))
 
-    return _Leaf(continuous(low.tolist(), high.tolist()), own)
+    notes = (
+        [f"numbers of its actions with bounds more than {_WIDEST:,.0f} apart are chosen as if they had none"] if is_limited.any() else []
+    )
+    return _Leaf(continuous(low.tolist(), high.tolist()), own, tuple(notes))
 
 
 def _arrays(space: spaces.Space[Any] | None, value: Any) -> Iterator[Any]:

@@ -38,6 +38,11 @@ MASK_METHOD = "action_masks"
 """Name of the method by which environments offer a mask."""
 _INFO, _METHOD = f'info["{MASK_KEY}"]', f"{MASK_METHOD}()"
 """Where masks are that are not part of observations, as users call it."""
+_ABSENT = f"no {_INFO}"
+"""``auto`` found no mask, so that none may come later."""
+_OUTSIDE = frozenset({AUTO, NO_MASK, _ABSENT, _INFO, _METHOD})
+"""Values of a game's mask that are not an entry of its observations."""
+_IN_SOME_ROWS = "is in some rows and not in others: return it from reset() and from every step(), or ignore it with env.mask: none"
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +61,7 @@ class Game:
         self._parts = read_space(_without_mask(environment.observation_space, self._mask), settings, task)
         self.shapes = {name: part.shape for name, part in self._parts.items()}
         self.has_bounds = all(part.is_bounded for part in self._parts.values())
-        self.notes = [f"{task}: {note}" for part in self._parts.values() for note in part.notes]
+        self.notes = [f"{task}: {note}" for part in (*self._parts.values(), self.actions) for note in part.notes]
         """What a user may not expect, one line each."""
         self._is_seeded = False
         if not _takes(environment.unwrapped.reset, "seed"):
@@ -70,19 +75,23 @@ class Game:
         """
         observation, info = self._started(None if self._is_seeded else seed)
         self._is_seeded = True
-        if self._mask == AUTO:
-            self._mask = _INFO if self.actions.takes_masks and isinstance(info, Mapping) and MASK_KEY in info else NO_MASK
+        self.settle_mask(is_offered=_offers(info))
         return self._read(observation, info)
 
     @property
     def awaits_reset(self) -> bool:
-        """Whether only the first `reset` tells if there is a mask."""
+        """Whether only `settle_mask` or the first `reset` tells if there is a mask."""
         return self._mask == AUTO
+
+    def settle_mask(self, *, is_offered: bool) -> None:
+        """Decide whether ``info`` has a mask, if that is open. From then on a row that differs in this is an error."""
+        if self._mask == AUTO:
+            self._mask = _INFO if is_offered else _ABSENT
 
     @property
     def offered_mask(self) -> str | None:
         """Where the environment offers the mask that is obeyed; None without one. It is known after the first `reset`."""
-        if self._mask in {AUTO, NO_MASK}:
+        if self._mask in {AUTO, NO_MASK, _ABSENT}:
             return None
         return self._mask if self._mask in {_INFO, _METHOD} else f"the entry {self._mask} of its observations"
 
@@ -118,7 +127,7 @@ class Game:
         The mask is one of them if the observation contains it.
         """
         parts = {name: part.convert(observation) for name, part in self._parts.items()}
-        if self._mask not in {AUTO, NO_MASK, _INFO, _METHOD}:
+        if self._mask not in _OUTSIDE:
             parts[MASK] = self.actions.mask(observation[self._mask])
         return parts
 
@@ -133,7 +142,10 @@ class Game:
             parts = self.parts(observation)
         except Exception as error:  # any error of a space about an invalid observation
             raise self._broken(str(error) if type(error) is ValueError else f"its observation: {type(error).__name__}: {error}") from error
-        if self._mask != NO_MASK:
+        if self._mask == _ABSENT:
+            if _offers(info):
+                raise self._broken(f"{_INFO} {_IN_SOME_ROWS}")
+        elif self._mask != NO_MASK:
             parts[MASK] = self._allowed(parts, info, is_over=is_over)
         return parts
 
@@ -141,12 +153,14 @@ class Game:
         """Return what is allowed, [M]. No action follows the end of a game, so its mask may be missing or empty: then all are allowed."""
         try:
             if self._mask == _METHOD:
-                mask = self.actions.mask(self.environment.get_wrapper_attr(MASK_METHOD)())
+                offered = self.environment.get_wrapper_attr(MASK_METHOD)()
             else:
-                mask = self.actions.mask(info[MASK_KEY]) if self._mask == _INFO else parts[MASK]
+                offered = info[MASK_KEY] if self._mask == _INFO else parts[MASK]
+            mask = self.actions.mask(offered)
             problem = "" if self.actions.leaves_a_choice(mask) else "allows no action in a game that goes on"
         except Exception as error:  # of the user's code, or about what it returned
-            problem = f"cannot be obeyed (env.mask: none ignores it): {failure(error)}"
+            is_missing = self._mask == _INFO and not _offers(info)
+            problem = _IN_SOME_ROWS if is_missing else f"cannot be obeyed (env.mask: none ignores it): {failure(error)}"
         if not problem:
             return mask
         if not is_over:
@@ -266,6 +280,10 @@ def _mask_of(environment: gymnasium.Env[Any, Any], actions: Actions, settings: G
         return AUTO
 
 
+def _offers(info: Any) -> bool:
+    return isinstance(info, Mapping) and MASK_KEY in info
+
+
 def _without_mask(space: spaces.Space[Any], mask: str) -> spaces.Space[Any]:
     """Return a space of observations without the entry that is the mask."""
     if not isinstance(space, spaces.Dict) or mask not in space.spaces:
@@ -273,9 +291,20 @@ def _without_mask(space: spaces.Space[Any], mask: str) -> spaces.Space[Any]:
     return spaces.Dict([(key, each) for key, each in space.spaces.items() if key != mask])  # a mapping would be sorted
 
 
-def make_solo(settings: str, task: str) -> Game:
-    """Create one environment of ``task`` from settings as JSON; UnknownTaskError as from `make_game`."""
-    return make_game(GymnasiumSettings.model_validate_json(settings), task)
+def make_masked(settings: str, task: str) -> Game:
+    """Create one environment of ``task``, whose actions have a mask, from settings as JSON; UnknownTaskError as from `make_game`."""
+    return _settled(settings, task, is_offered=True)
+
+
+def make_unmasked(settings: str, task: str) -> Game:
+    """Create one environment of ``task``, whose actions have no mask; see `make_masked`."""
+    return _settled(settings, task, is_offered=False)
+
+
+def _settled(settings: str, task: str, *, is_offered: bool) -> Game:
+    game = make_game(GymnasiumSettings.model_validate_json(settings), task)
+    game.settle_mask(is_offered=is_offered)
+    return game
 
 
 def make_game(settings: GymnasiumSettings, task: str) -> Game:
