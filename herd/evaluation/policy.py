@@ -105,14 +105,15 @@ class TrainedPolicy:
             reset: whether a game starts with this row, [E] or a bool. None: a game starts at the first row and after `reset`. Not allowed
                 with Herd's environments.
             mask: what is allowed, as the environment gives it (``info["action_mask"]``), or bool [E, M]. Required if the environments have
-                masks that are not part of observations. Not allowed with Herd's environments.
+                masks that are not part of observations. Each row must allow at least one value of each number, also where a game is
+                over. Not allowed with Herd's environments.
 
         Returns:
             Actions as the environment takes them, an int if there is one discrete action; those of ``num_environments`` as vector
             environments of gymnasium take them, int64 [E] in this case. For Herd's environments [E, *shape] of ``spec.actions``.
 
         Raises:
-            ValueError: the observation is invalid, or the reward is missing; one line.
+            ValueError: the observation is invalid, the reward is missing, or a mask allows nothing; one line.
 
         """
         if isinstance(observation, Observation | Transition):
@@ -159,8 +160,15 @@ class TrainedPolicy:
         if mask is None:
             if MASK not in parts[0]:
                 raise ValueError("these environments have masks: act(observation, mask=...)")
-            return np.stack([part[MASK] for part in parts])
-        return np.stack([self._reader.mask(each) for each in ([mask] if self._num_environments is None else mask)])
+            masks = np.stack([part[MASK] for part in parts])
+        else:
+            masks = np.stack([self._reader.mask(each) for each in ([mask] if self._num_environments is None else mask)])
+        groups = np.cumsum((0, *self.spec.actions.num_choices[:-1]))
+        # Environments of a batch may leave the mask in their observations empty where a game is over: they ignore this action.
+        is_checked = mask is not None or self._num_environments is None
+        if is_checked and not np.logical_or.reduceat(masks, groups, axis=1).all():
+            raise ValueError("a mask allows no action: each row needs one, also where a game is over")
+        return masks
 
     def _observed(self, parts: list[dict[str, NDArray[Any]]], starts: NDArray[np.bool_], masks: NDArray[np.bool_] | None) -> Observation:
         """Build a row as Herd's environments return it; [E, ...] each."""

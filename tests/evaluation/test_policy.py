@@ -284,6 +284,10 @@ def test_actions_of_every_kind_are_those_of_the_environment(make_run: RunMaker, 
         if masks[0] is not None and row == 0:
             with pytest.raises(ValueError, match=r"these environments have masks: act\(observation, mask=...\)"):
                 policies[0].act(observation)
+            for policy, empty in ((policies[0], np.array(masks[0])), (policies[1], np.array(masks[1]))):
+                empty[..., : one.action_space.nvec[0] if shape else None] = 0  # of the first number
+                with pytest.raises(ValueError, match="a mask allows no action"):
+                    policy.act(observation if policy is policies[0] else observations, mask=empty)
         action = policies[0].act(observation, reward=0.0, reset=row == 0, mask=masks[0])
         actions = policies[1].act(observations, reward=0.0, reset=np.full(3, row == 0), mask=masks[1])
         assert one.action_space.contains(action)
