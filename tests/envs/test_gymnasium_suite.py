@@ -809,13 +809,13 @@ def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task:
     assert re.fullmatch(f"{odd}:{task}: {said}", wrong[0].what) if said else not wrong, findings
 
 
-@pytest.mark.parametrize(("kwargs", "what"), [({"reward": float("nan")}, "reward"), ({"space": "floats", "reward": 0.0}, "observation")])
+@pytest.mark.parametrize(("kwargs", "what"), [({"reward": float("nan")}, "a reward"), ({"space": "floats", "reward": 0.0}, "an observation")])
 def test_non_finite_numbers_raise_an_error_with_the_tasks_name(folder: str, kwargs: dict[str, Any], what: str, tmp_path: Path) -> None:
     file = tmp_path / f"{folder}.py"
     file.write_text(SCRIPTED.replace("self.steps / 2", "0.0 if self.steps < 1 else float('inf')"))
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs=kwargs))
     environments.reset()
-    with pytest.raises(RuntimeError, match=f"{folder}:Counting returned a {what} that is not a finite number"):
+    with pytest.raises(RuntimeError, match=f"{folder}:Counting returned {what} that is not a finite number"):
         environments.step(np.zeros(1, np.int32))
 
 
