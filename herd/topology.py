@@ -117,7 +117,9 @@ SERVICES = (PARAMSERVER, BANDIT, REPLAY, POPULATION, INFERENCE, LEARNER, ACTOR, 
 
 
 def _spare_actors(settings: RunSettings) -> int:
-    """Return how many actors may be missing: each agent needs one, and every learner shard needs one that is connected to it."""
+    """Return how many actors may be missing: each agent needs one, every learner shard one that is connected to it, and lockstep all."""
+    if settings.actor.lockstep:
+        return 0
     return settings.actor.count - settings.agents if settings.actor.links >= settings.learner.shards else 0
 
 
@@ -127,7 +129,6 @@ COMPONENTS = (
         service=PARAMSERVER,
         name="paramserver-replica",
         count=lambda settings: settings.paramserver.replicas,
-        spare=lambda settings: max(0, settings.paramserver.replicas - 1),
         asks=(Asks("paramserver", ("paramserver",)),),
     ),
     Component(service=BANDIT, name="bandit", count=lambda settings: int(settings.loss.draws_temperatures)),

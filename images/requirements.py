@@ -1,4 +1,4 @@
-"""Writes the requirement files that the Dockerfiles install: ``python -m images.requirements``.
+"""Writes the requirement files that the Dockerfile installs: ``python -m images.requirements``.
 
 A file lists all direct and indirect requirements of one service, pinned to the versions of constraints.txt, with which the tests ran.
 Requirements of packages are read from the installed packages, so run this program in the development environment.

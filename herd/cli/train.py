@@ -203,7 +203,7 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         changed = [f"changed since the last start: {change}" for change in changes]
         for line in (f"run directory: {run_dir}", _inputs(settings), *changed):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-        begin_session(run_dir)
+        take_back_session = begin_session(run_dir)
         environ = dict(os.environ)
         if not settings.security.curve:
             environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
@@ -218,6 +218,7 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         if outcome.exit_code == EXIT_BAD_INPUT and settings.resume and _results(agents) == before:
             with suppress(OSError):  # a process has refused the new settings: the run keeps those of its last start
                 held.take_back_settings()
+                take_back_session()
             return outcome
         end_session(run_dir, exit_code=outcome.exit_code, was_asked=inbox.asked, message=outcome.message, warnings=outcome.given_up)
         if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:

@@ -208,7 +208,8 @@ class RunSettings(Section):
     deterministic: bool | None = None
     """Whether another run with the same seed on the same machine gives the same actions, losses and weights, bit for bit. The actor then
     plays each message of unrolls with the policy that has learned from all messages but the last one, instead of with the newest policy.
-    Null: whenever the run can, which takes one actor with its own policy, one learner, no service for replay and no temperatures."""
+    Null: whenever the run can, which takes one actor with its own policy, one learner that does not work ahead, no service for replay and
+    no temperatures."""
     run_dir: Path | None = None
     """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False

@@ -56,7 +56,13 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
         *(["instruction"] if settings.network.language else []),
         *(["last action", "last reward clipped to [-1, 1]"] if settings.network.last_action_and_reward else []),
     ]
-    repeats = "repeats exactly" if settings.repeats else f"two runs differ ({settings.what_cannot_repeat or 'deterministic false'})"
+    repeats = (
+        "repeats exactly"
+        if settings.repeats and settings.stop.wall_seconds is None
+        else "repeats exactly, up to the time limit"
+        if settings.repeats
+        else f"two runs differ ({settings.what_cannot_repeat or 'deterministic false'})"
+    )
     return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.actions} · seed {settings.seed}: {repeats}"
 
 

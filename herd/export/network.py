@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from herd.algorithms.distributions import FORBIDDEN
 from herd.algorithms.rewards import clip_last_rewards
-from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
+from herd.networks.language import InstructionEncoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,16 +142,11 @@ class _EveryInstruction(nn.Module):
 
     def __init__(self, encoder: InstructionEncoder) -> None:
         super().__init__()
-        self.embedding, self.lstm = encoder.embedding, encoder.lstm
+        self.encoder = encoder
 
     def forward(self, instructions: Tensor) -> Tensor:
         """int64 [1, E, L] -> float32 [1, E, 64]."""
-        words = instructions[0]
-        outputs, _ = self.lstm(self.embedding(words))
-        num_words = (words != 0).sum(dim=1)
-        last = (num_words - 1).clamp(min=0)[:, None, None].expand(-1, 1, LANGUAGE_SIZE)
-        features: Tensor = outputs.gather(1, last).squeeze(1) * (num_words > 0).unsqueeze(1)
-        return features.unsqueeze(0)
+        return self.encoder.read(instructions[0]).unsqueeze(0)
 
 
 def _row(tensor: Tensor | None) -> Tensor | None:

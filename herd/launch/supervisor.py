@@ -197,7 +197,8 @@ class Supervisor:
             if self._outcome.exit_code == 0 and name in self._given_up:
                 self._outcome = Outcome(1, self._given_up[name])
             restarts = max(self._slots[shard].failures.restarts for shard in agent.shards)
-            if self._outcome.exit_code == 0 and restarts and _identity(agent.report) == agent.report_before:
+            was_stopped = agent.kill_at is None  # otherwise it ended by itself, and has its report from this or an earlier start
+            if self._outcome.exit_code == 0 and was_stopped and restarts and _identity(agent.report) == agent.report_before:
                 self._fail(name, 1, f"{name} was stopped while it was restarting: it left no report, and its newest checkpoint is older")
 
     def _collect_exits(self, watcher: Watcher) -> None:

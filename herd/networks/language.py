@@ -28,12 +28,12 @@ class InstructionEncoder(nn.Module):
         words = instructions.flatten(0, 1)
         if words.is_cuda:
             # How many are distinct is a number that the host would wait for; reading all costs a GPU less.
-            return self._read(words).view(num_rows, batch, LANGUAGE_SIZE)
+            return self.read(words).view(num_rows, batch, LANGUAGE_SIZE)
         distinct, which = torch.unique(words, dim=0, return_inverse=True)
-        return self._read(distinct)[which].view(num_rows, batch, LANGUAGE_SIZE)
+        return self.read(distinct)[which].view(num_rows, batch, LANGUAGE_SIZE)
 
-    def _read(self, words: Tensor) -> Tensor:
-        """[N, L] -> [N, 64]."""
+    def read(self, words: Tensor) -> Tensor:
+        """[N, L] -> [N, 64]; repeated instructions are read again."""
         outputs, _ = self.lstm(self.embedding(words))
         num_words = (words != 0).sum(dim=1)
         # The LSTM is causal, so its output at the last word does not depend on the padding.

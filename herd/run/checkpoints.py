@@ -41,6 +41,10 @@ class CheckpointError(Exception):
     """Weights or a checkpoint cannot be written, read or used."""
 
 
+class NotFiniteError(CheckpointError):
+    """A checkpoint was not written, because one of its tensors is not finite."""
+
+
 class TornCheckpointError(CheckpointError):
     """A checkpoint is incomplete or damaged; an older one may be intact."""
 

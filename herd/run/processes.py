@@ -12,6 +12,7 @@ import logging
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import psutil
@@ -22,7 +23,7 @@ from herd.run.journals import METRICS
 from herd.run.paths import LOCK, PROCESSES, REPORT, agent_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 SESSION = "session.json"
@@ -95,9 +96,16 @@ def is_supervised(directory: Path) -> bool:
     return False
 
 
-def begin_session(run_dir: Path) -> None:
-    """Record that this process supervises the run. If the file cannot be written, the run continues."""
+def begin_session(run_dir: Path) -> Callable[[], None]:
+    """Record that this process supervises the run. If the file cannot be written, the run continues.
+
+    Returns a function that puts the record of the session before back, for a start that is refused; it raises ``OSError``.
+    """
+    file, before = run_dir / SESSION, None
+    with suppress(OSError):
+        before = file.read_bytes()
     _write(run_dir, "running", "")
+    return file.unlink if before is None else partial(replace_file, file, before)
 
 
 def end_session(run_dir: Path, *, exit_code: int, was_asked: bool, message: str, warnings: Sequence[str] = ()) -> None:

@@ -19,7 +19,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from herd.files import parse_json
-from herd.run.checkpoints import STATE, CheckpointError, ForeignCheckpointError, newest_accepted, verified_contents, write_checkpoint
+from herd.run.checkpoints import (
+    STATE,
+    CheckpointError,
+    ForeignCheckpointError,
+    NotFiniteError,
+    newest_accepted,
+    verified_contents,
+    write_checkpoint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,7 +122,8 @@ def decode_weights(*payloads: BytesLike) -> dict[str, Tensor]:
 def is_finite(tensor: Tensor) -> bool:
     """Return whether a tensor contains only finite numbers, none of them so large that their sum is not."""
     # One pass without a temporary array: any NaN or infinity makes the sum NaN or infinite.
-    return not tensor.is_floating_point() or math.isfinite(float(tensor.sum()))
+    wide = torch.float32 if tensor.dtype == torch.float16 else None  # whose own sums end at 65,504
+    return not tensor.is_floating_point() or math.isfinite(float(tensor.sum(dtype=wide)))
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -158,12 +167,12 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint with one file per key of ``tensors``, and with ``state``, which JSON must be able to hold.
 
-    Otherwise as `write_checkpoint`. Raises ``CheckpointError`` also if a tensor is not finite: whoever resumed from it could not learn.
+    Otherwise as `write_checkpoint`. Raises ``NotFiniteError`` if a tensor is not finite: whoever resumed from it could not learn.
     """
     for key, group in tensors.items():
         for name, tensor in group.items():
             if not is_finite(tensor):
-                raise CheckpointError(f"{directory}: not written: {name} of {key} contains numbers that are not finite, or far too large")
+                raise NotFiniteError(f"{directory}: not written: {name} of {key} contains numbers that are not finite, or far too large")
     # Encoded first: an error in the state must not leave a folder behind.
     files = {f"{key}{SUFFIX}": encode_weights(group) for key, group in tensors.items()}
     return write_checkpoint(directory, learner_updates, files | {STATE: json.dumps(state, indent=1).encode()}, keep)

@@ -227,3 +227,27 @@ def test_a_repeatable_message_waits_for_all_before_it(batch: int, reuse: int, in
         fresh.before_send(16)
         found.append(fresh.version[1])
     assert found == expected
+
+
+def test_a_run_that_cannot_repeat_any_more_takes_the_newest_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("herd_actor.weights.REPEATABLE_SECONDS", 0.0)
+    server = Publishing(newest=7)
+    telemetry = Telemetry("actor", "run")
+    fresh = RepeatableWeights(
+        server,
+        SimpleNamespace(load=lambda _, version: None),  # noqa: ARG005
+        ActorSettings(),
+        telemetry=telemetry,
+        meters=Meters(telemetry),
+        stop=False,
+        while_waiting=lambda: None,
+        unrolls_per_batch=16,
+        updates_per_batch=1,
+        publish_interval_updates=1,
+    )
+    fresh.wait_for_others(None)
+    fresh.before_send(16)
+    fresh.before_send(16)  # the update on the first message never comes
+    server.newest = 30
+    fresh.before_unroll()
+    assert fresh.version == (1, 30)

@@ -261,9 +261,13 @@ def test_each_service_uses_the_key_of_its_own_name_if_it_exists(tmp_path: Path) 
 
 
 def test_what_a_run_can_do_without() -> None:
-    """The learner, every server, and each agent's last actor are needed; with several shards every actor is, unless it has all links."""
+    """The learner, every server, and each agent's last actor are needed. Every actor is needed in lockstep, and with several shards unless
+    it has all links.
+    """
     spared = {name: plan.spare for name, plan in planned(*EVERYTHING).items()}
-    kinds = {"paramserver-1": 1, "paramserver-2": 1, "evaluator-0": 1}
+    kinds = {"evaluator-0": 1}
     assert spared == {name: kinds.get(name, 1 if "learner" in name else 3 if "actor" in name else 0) for name in spared}
     assert planned(*EVERYTHING, "--actor.links", "1")["actor-0"].spare == 0
     assert [plan.spare for plan in planned("--actor.count", "1").values()] == [0, 0, 0]
+    lockstep = ("--actor.lockstep", "true", "--actor.count", "2", "--actor.environments", "16", "--learner.batch_size", "32")
+    assert planned(*lockstep)["actor-0"].spare == 0

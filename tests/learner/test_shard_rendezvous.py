@@ -87,7 +87,14 @@ def test_a_shard_with_other_settings_is_refused(monkeypatch: pytest.MonkeyPatch)
 def test_settings_of_one_process_may_differ_between_shards() -> None:
     ours = RunSettings.model_validate(CATCH)
     theirs = RunSettings.model_validate(
-        {**CATCH, "run_dir": "elsewhere", "resume": True, "learner": {"device": "cpu", "threads": 3}, "logging": {"wandb_project": "other"}}
+        {
+            **CATCH,
+            "run_dir": "elsewhere",
+            "resume": True,
+            "learner": {"device": "cpu", "threads": 3},
+            "logging": {"wandb_project": "other"},
+            "stop": {"wall_seconds": 57.494},
+        }
     )
     assert shared_settings(ours) == shared_settings(theirs)
     assert shared_settings(ours) != shared_settings(RunSettings.model_validate({**CATCH, "learner": {"batch_size": 48}}))

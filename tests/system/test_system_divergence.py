@@ -27,7 +27,7 @@ def test_weights_that_become_infinite_end_the_run_and_are_never_written(tmp_path
     words = ("--optimizer.learning_rate", "3e38", "--stop.env_frames", "1000000", "--learner.checkpoint_interval_seconds", "0.1")
     done = herd("train", "--resume", "--run_dir", run_dir, "--learner.threads", "1", *words)
     assert done.returncode == 2, done.stderr + done.stdout
-    assert "the weights are not finite after " in done.stderr
+    assert " not finite after " in done.stderr
     assert "lower optimizer.learning_rate" in done.stderr
     newest = newest_checkpoint(run_dir / "checkpoints")
     assert newest == before  # a checkpoint of the first update would not be finite either

@@ -26,8 +26,8 @@ FRESH_SECONDS = 0.02
 UNUSABLE_SECONDS = 1.0
 """Pause after unusable weights: the server still has them and would send them again each time."""
 Version = tuple[int, int]
-REPEATABLE_SECONDS = 600.0
-"""Longest wait of a run that repeats for the policy that has learned from the last unrolls."""
+REPEATABLE_SECONDS = 120.0
+"""Longest wait of a run that repeats for the policy that has learned from the last unrolls. Then it takes the newest, as others do."""
 
 
 class FreshWeights:
@@ -163,23 +163,28 @@ class RepeatableWeights(FreshWeights):
         self._gives_up = False
 
     def before_unroll(self) -> None:
-        """See `FreshWeights`; the weights are there."""
+        """See `FreshWeights`; as long as the run repeats, the weights are there."""
+        if self._gives_up:
+            super().before_unroll()
 
     def before_row(self, *, is_last: bool) -> None:
-        """See `FreshWeights`; nothing is due inside an unroll."""
+        """See `FreshWeights`; as long as the run repeats, nothing is due inside an unroll."""
+        if self._gives_up:
+            super().before_row(is_last=is_last)
 
     def after_wait(self, waited_seconds: float) -> None:
         """See `FreshWeights`."""
+        if self._gives_up:
+            super().after_wait(waited_seconds)
 
     def before_send(self, num_unrolls: int) -> None:
         """See `FreshWeights`."""
         if self._first is None or (self.version is not None and self.version[0] != self._first[0]):
             self._first, self._num_sent = self.version, 0  # the run's start, or a learner that was restarted
-        deadline = time.monotonic() + (0.0 if self._gives_up else REPEATABLE_SECONDS)
-        while not self._stop and not self._has_learned:
+        deadline = time.monotonic() + REPEATABLE_SECONDS
+        while not (self._gives_up or self._stop or self._has_learned):
             if time.monotonic() > deadline:
-                if not self._gives_up:
-                    get_logger().warning("the learner has lost unrolls: this run will not repeat", waited_seconds=REPEATABLE_SECONDS)
+                get_logger().warning("the learner has lost unrolls: this run will not repeat", waited_seconds=REPEATABLE_SECONDS)
                 self._gives_up = True
                 break
             self._while_waiting()

@@ -153,12 +153,15 @@ def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, prec
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """Return the device and the precision of convolutions and matrix products."""
-    torch.use_deterministic_algorithms(settings.repeats, warn_only=True)
     device = device_of(settings.learner.device, "learner.device")
     if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
+    if settings.repeats and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first product is computed
+        torch.use_deterministic_algorithms(mode=True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before it is written
     return device, precision_of(settings.learner.precision, device)
 
 
@@ -402,11 +405,11 @@ class Learner:
             LostAtEndError: writing to disk failed.
         """
         self._telemetry.set_ready(False, "stopping")
-        if self._settings.agents > 1 and self._group.is_first and self._is_finished():
+        is_over = any(self._group.gather(self._is_finished()))
+        if self._settings.agents > 1 and self._group.is_first and is_over:
             self._io.end_agent(self._lineage)
         if self._population is not None:
             self._population.report_last(lambda: self._io.failure is None)
-        is_over = any(self._group.gather(self._is_finished()))
         is_last = is_over and self._settings.agents == 1 and not self._settings.stop.wait_for_signal
         if is_last and dismisses_actors and not is_supervised(self._settings.directory):
             self._io.dismiss_actors()
@@ -422,7 +425,7 @@ class Learner:
         else:
             now = time.monotonic()
             self._log_point(now - started, is_last=True)
-            if not divergence and not self._checkpoint(now - started):
+            if not divergence and not self._checkpoint(now - started) and not (divergence := self._divergence()):
                 lost.append("the last checkpoint")
             if not self._records.write_report(now - started, now - self._trains_since):
                 lost.append(REPORT)
@@ -594,8 +597,8 @@ class Learner:
 
     def _divergence(self) -> str:
         """Say why no further update can be made; empty if one can."""
-        if self._publication.is_unusable:
-            return f"the weights are not finite after {self._statistics.learner_updates:,} updates"
+        if self._publication.is_unusable or self._records.is_unusable:
+            return f"the weights or the optimizer's state are not finite after {self._statistics.learner_updates:,} updates"
         if self._statistics.num_skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             return f"the gradients of {MAX_SKIPPED_UPDATES} updates in a row were not finite"
         return ""

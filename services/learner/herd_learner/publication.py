@@ -37,8 +37,9 @@ class Publication:
         self._io = io
         self._telemetry = telemetry
         self._dtype = torch.bfloat16 if settings.learner.weights_dtype == "bfloat16" else torch.float32
-        # If credit bounds the lag, it is granted next, for unrolls that must not begin with the previous version.
-        self._waits = settings.actor.credit == "before_unroll"
+        # If credit bounds the lag, it is granted next, for unrolls that must not begin with the previous version. In a run that repeats,
+        # the actor sends nothing before it has this one.
+        self._waits = settings.actor.credit == "before_unroll" or settings.repeats
         num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in trainer.agent.state_dict().items()}
         self._names = deal_tensors(num_bytes, group.size)[group.rank]
         self._versions: Readback[Version | None] = Readback()

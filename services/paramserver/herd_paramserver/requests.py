@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from herd_paramserver.leases import Liveness, PlaceLeases
     from herd_paramserver.store import WeightsStore
 
-Payloads = tuple[memoryview, ...]
 Stores = tuple["WeightsStore[memoryview]", ...]
 """Stores of all agents of the run, in order of their numbers."""
 

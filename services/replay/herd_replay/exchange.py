@@ -111,11 +111,11 @@ class ReplayHandler:
         writer = message.client or ""
         novelty = self._writers.judge(writer, message.id, message.oldest)
         if novelty == "new":
-            self._writers.answered(writer, message.id)
             try:
                 self._take(message, payload)
             except MalformedMessage as error:
                 answer.outcome, answer.malformed = "malformed", error
+            self._writers.answered(writer, message.id)  # after any other error the writer sends it again
         else:
             answer.outcome = "early" if novelty == "early" else "repeated"
             # Messages before the oldest, which the writer can no longer repeat, were stored before this service lost data.

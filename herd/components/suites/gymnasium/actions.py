@@ -85,13 +85,6 @@ class Actions:
         assert self._groups is not None
         return bool(np.logical_or.reduceat(mask, self._groups).all())
 
-    def first_allowed(self, mask: NDArray[np.bool_] | None) -> Any:
-        """Return a policy's action that ``mask`` [M] allows, or of zeros: an int, or numbers [N]."""
-        first = np.zeros(len(self.space.low), self.space.dtype)
-        if mask is not None and self._groups is not None:
-            first[:] = [int(part.argmax()) for part in np.split(mask, self._groups[1:])]
-        return first if self.space.shape else int(first[0])
-
     def _own(self, space: spaces.Space[Any], path: tuple[Any, ...], numbers: NDArray[Any]) -> Any:
         if isinstance(space, spaces.Dict):
             return {key: self._own(each, (*path, key), numbers) for key, each in space.spaces.items()}

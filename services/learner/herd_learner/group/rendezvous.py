@@ -37,8 +37,9 @@ LISTEN_SECONDS = 10.0
 """Longest time that shard 0 tries to listen at its port, which its predecessor may still hold."""
 _GENERATION, _SETTINGS = "generation", "settings"
 _OF_ONE_PROCESS = ("logging.", "placement.", "security.")
-_OF_ONE_SHARD = frozenset({"run_dir", "resume", "learner.device", "learner.threads"})
-"""Settings that may differ: paths and devices of a machine, and what only shard 0 reads."""
+_OF_ONE_SHARD = frozenset({"run_dir", "resume", "learner.device", "learner.threads", "stop.wall_seconds"})
+"""Settings that may differ: paths and devices of a machine, what only shard 0 reads, and the time that is left, which ``herd train``
+computes at each start of a shard; the first shard whose time is over stops all."""
 
 
 class NotGatheredError(Exception):

@@ -10,7 +10,7 @@ import torch
 from herd.components.suites import environment_spec
 from herd.config.run_contract import learner_inputs
 from herd.files import replace_file
-from herd.run.checkpoints import CheckpointError
+from herd.run.checkpoints import CheckpointError, NotFiniteError
 from herd.run.journals import METRICS, add_point
 from herd.run.paths import REPORT
 from herd.service.host import describe_hardware
@@ -103,6 +103,8 @@ class Records:
         log: BoundLogger,
     ) -> None:
         """``member``: of a population; None without one."""
+        self.is_unusable = False
+        """Whether a checkpoint was not written because it is not finite."""
         self._settings = settings
         self._run_dir = run_dir
         self._origin = origin
@@ -180,6 +182,7 @@ class Records:
                 keep=self._settings.learner.keep_checkpoints,
             )
         except CheckpointError as error:
+            self.is_unusable = isinstance(error, NotFiniteError)
             # The run is worth more than one checkpoint: the last one stays, and the write is tried again after the next interval.
             self._meters.checkpoint_failed()
             self._log.error("checkpoint failed", reason=str(error))
