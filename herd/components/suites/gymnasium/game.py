@@ -61,7 +61,8 @@ class Game:
         self._parts = read_space(_without_mask(environment.observation_space, self._mask), settings, task)
         self.shapes = {name: part.shape for name, part in self._parts.items()}
         self.has_bounds = all(part.is_bounded for part in self._parts.values())
-        self.notes = [f"{task}: {note}" for part in (*self._parts.values(), self.actions) for note in part.notes]
+        notes = [*(note for part in self._parts.values() for note in part.notes), *self.actions.notes]
+        self.notes = [f"{task}: {note}" for note in notes]
         """What a user may not expect, one line each."""
         self._is_seeded = False
         if not _takes(environment.unwrapped.reset, "seed"):
