@@ -105,7 +105,7 @@ def begin_session(run_dir: Path) -> Callable[[], None]:
     with suppress(OSError):
         before = file.read_bytes()
     _write(run_dir, "running", "")
-    return file.unlink if before is None else partial(replace_file, file, before)
+    return file.unlink if before is None else partial(replace_file, file, [before])
 
 
 def end_session(run_dir: Path, *, exit_code: int, was_asked: bool, message: str, warnings: Sequence[str] = ()) -> None:

@@ -161,7 +161,7 @@ def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     if settings.repeats and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first product is computed
         torch.use_deterministic_algorithms(mode=True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before it is written
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing here reads memory before it is written
     return device, precision_of(settings.learner.precision, device)
 
 
