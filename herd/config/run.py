@@ -208,8 +208,8 @@ class RunSettings(Section):
     deterministic: bool | None = None
     """Whether another run with the same seed on the same machine gives the same actions, losses and weights, bit for bit. The actor then
     plays each message of unrolls with the policy that has learned from all messages but the last one, instead of with the newest policy.
-    Null: whenever the run can, which takes one actor with its own policy, one learner that does not work ahead, no service for replay and
-    no temperatures."""
+    Null: whenever ``herd train`` starts a run that can, which takes one actor with its own policy, one learner that does not work ahead, no
+    service for replay and no temperatures."""
     run_dir: Path | None = None
     """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False
@@ -274,7 +274,12 @@ class RunSettings(Section):
 
     @property
     def repeats(self) -> bool:
-        """Whether the seed decides everything that is learned."""
+        """Whether this process acts so that the seed decides everything that is learned."""
+        return self.deterministic is True
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether the seed decides everything that is learned if these settings describe all processes of the run."""
         return self.deterministic is not False and self.what_cannot_repeat is None
 
     @property

@@ -58,9 +58,9 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
     ]
     repeats = (
         "repeats exactly"
-        if settings.repeats and settings.stop.wall_seconds is None
+        if settings.can_repeat and settings.stop.wall_seconds is None
         else "repeats exactly, up to the time limit"
-        if settings.repeats
+        if settings.can_repeat
         else f"two runs differ ({settings.what_cannot_repeat or 'deterministic false'})"
     )
     return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.actions} · seed {settings.seed}: {repeats}"

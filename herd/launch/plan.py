@@ -120,7 +120,9 @@ def _command(settings: RunSettings, run_dir: Path, placed: Placed, start: Start)
     service = placed.place.component.service
     words = [sys.executable, "-m", service.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
     of_this_start = _of_this_start(settings, start) if service.name == "learner" else []
-    return [*words, *placed.words(), *_key_of(settings, placed), *of_this_start]
+    # Only who starts all processes knows that there is one actor. A restarted one would play the same games again.
+    repeats = ["--deterministic", "true"] if settings.can_repeat and service.name in {"learner", "actor"} and not start.restarts else []
+    return [*words, *placed.words(), *_key_of(settings, placed), *of_this_start, *repeats]
 
 
 def _key_of(settings: RunSettings, placed: Placed) -> list[str]:

@@ -40,6 +40,6 @@ def test_two_runs_with_one_seed_are_equal(tmp_path: Path) -> None:
 )
 def test_what_cannot_repeat_is_said(section: dict[str, Any], cause: str) -> None:
     settings = RunSettings.model_validate({"actor": {"count": 2}, **section})
-    assert not settings.repeats
+    assert not settings.can_repeat
     with pytest.raises(ValueError, match=cause):
         RunSettings.model_validate({**settings.model_dump(), "deterministic": True})

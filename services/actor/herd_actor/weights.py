@@ -26,7 +26,7 @@ FRESH_SECONDS = 0.02
 UNUSABLE_SECONDS = 1.0
 """Pause after unusable weights: the server still has them and would send them again each time."""
 Version = tuple[int, int]
-REPEATABLE_SECONDS = 120.0
+REPEATABLE_SECONDS = 30.0
 """Longest wait of a run that repeats for the policy that has learned from the last unrolls. Then it takes the newest, as others do."""
 
 
