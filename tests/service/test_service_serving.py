@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +70,7 @@ def server() -> Iterator[Serving]:
         made.telemetry.close()
 
 
-def test_malformed_messages_and_errors_of_the_handler_are_counted(server: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_messages_and_errors_of_the_handler_are_counted(server: Serving, log: io.StringIO) -> None:
     taken: list[bytes] = []
 
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> None:
@@ -85,7 +86,7 @@ def test_malformed_messages_and_errors_of_the_handler_are_counted(server: Servin
     samples = server.samples()
     assert total(samples, "herd_wire_malformed_messages_total", reason="header") == 1
     assert total(samples, "herd_wire_malformed_messages_total", reason="other") == 1
-    assert "KeyError: 'an error of the handler'" in capsys.readouterr().out
+    assert "KeyError: 'an error of the handler'" in log.getvalue()
     assert total(samples, "herd_wire_received_bytes_total", stream="weights") == 12
     assert total(samples, "herd_wire_connections") == 1
 

@@ -54,7 +54,7 @@ def test_a_service_without_peers_stops_cleanly(tmp_path: Path, service: str, wor
         assert process.wait() == 0, process.output
         assert "Traceback" not in process.output
         if service == "learner":
-            assert left_in_order(tmp_path / "run").learner_updates == 0
+            assert not (tmp_path / "run" / "report.json").exists()  # it has trained nothing
         assert_free(services.ports)
 
 
