@@ -66,6 +66,8 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
         RunError: a service ended, or files of the run could not be written.
 
     """
+    from herd.components.suites.batch import errors_of_environments_raised  # noqa: PLC0415  loads numpy
+
     resolved = debug_settings(resolve_settings(settings, overrides))
     try:
         with ExitStack() as running:
@@ -82,6 +84,7 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
             services.start()
             learner, actor = (next(each.identity for each in placed if each.place.service == name) for name in _HERE)
             running.enter_context(_own_log())
+            running.enter_context(errors_of_environments_raised())
             _take_turns(resolved, learner, actor, services)
     except (PortError, RunDirectoryError) as error:
         raise RunError(str(error)) from error

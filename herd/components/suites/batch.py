@@ -22,7 +22,7 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from mmap import mmap
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
 from herd.components.suites.solo import PREPARE, RESET, Player, described, make_solo, rows_type
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from herd.components.suites import SuiteSettings
@@ -45,6 +47,20 @@ CLOSE_SECONDS = 10.0
 _ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Mesa's software renderer, OpenMP and numpy would start a thread per CPU in every process."""
 _log = logging.getLogger(__name__)
+
+
+_raises_errors = False
+
+
+@contextmanager
+def errors_of_environments_raised() -> Iterator[None]:
+    """Let errors of environments in this process reach the caller as they are, for a debugger; none is replaced by a new one."""
+    global _raises_errors  # noqa: PLW0603  environments are made far below whoever debugs
+    _raises_errors = True
+    try:
+        yield
+    finally:
+        _raises_errors = False
 
 
 class SoloEnvironments:
@@ -232,6 +248,8 @@ class Seat:
         try:
             self._player.carry_out(command)
         except Exception as error:
+            if _raises_errors:
+                raise
             self.error = error
 
     def answers(self) -> bool:
