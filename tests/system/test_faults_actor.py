@@ -82,7 +82,8 @@ def weights_wait_seconds(faulty: FaultyRun) -> float:
 
 
 def test_an_actor_without_new_weights_keeps_its_old_ones(tmp_path: Path) -> None:
-    with FaultyRun(tmp_path, "--actor.count", "1", "--actor.weights_timeout_seconds", "3") as faulty:
+    words = ("--actor.count", "1", "--deterministic", "false", "--actor.weights_timeout_seconds", "3")  # one that repeats would wait longer
+    with FaultyRun(tmp_path, *words) as faulty:
         proxy = faulty.run.proxies[PARAMSERVER]
         waited = weights_wait_seconds(faulty)
         proxy.cut()

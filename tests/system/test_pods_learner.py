@@ -10,7 +10,7 @@ import pytest
 from herd.telemetry.scrape import page, probe
 from herd.telemetry.telemetry import RUN_IS_OVER
 from tests.system.three_services import Services, address, left_in_order
-from tests.system.whole_runs import CATCH, Process, free_ports, read_report, until
+from tests.system.whole_runs import CATCH, Process, free_ports, read_points, read_report, until
 
 STAYS = ("--resume", "true", "--stop.wait_for_signal", "true")
 
@@ -92,7 +92,7 @@ def test_shards_answer_probes_while_waiting_and_end_together(tmp_path: Path, mon
                 assert not probe(f"{shards.metrics[1]}/readyz")
                 with shards.start(0, "new") as first:
                     until(lambda: all(probe(f"{url}/readyz") for url in shards.metrics), "both shards to train")
-                    until((tmp_path / "run-0" / "metrics.jsonl").exists, "a point of the curve")
+                    until(lambda: any(point["env_frames"] for point in read_points(tmp_path / "run-0")), "an update")
                     # An upgrade replaces one shard: the other must not mistake this for the end of the run, and keep running.
                     assert second.stop(signal.SIGTERM) == 0, second.output
                     assert first.wait() == 0, first.output
