@@ -56,13 +56,9 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
         *(["instruction"] if settings.network.language else []),
         *(["last action", "last reward clipped to [-1, 1]"] if settings.network.last_action_and_reward else []),
     ]
-    repeats = (
-        "repeats exactly"
-        if settings.can_repeat and settings.stop.wall_seconds is None
-        else "repeats exactly, up to the time limit"
-        if settings.can_repeat
-        else f"two runs differ ({settings.what_cannot_repeat or 'deterministic false'})"
-    )
+    repeats = f"two runs differ ({settings.what_cannot_repeat or 'deterministic false'})"
+    if settings.can_repeat:
+        repeats = "repeats exactly" if settings.stop.wall_seconds is None else "repeats exactly, up to the time limit"
     return f"rewards: {rewards} · observation: {' + '.join(parts)} · actions: {spec.actions} · seed {settings.seed}: {repeats}"
 
 

@@ -223,7 +223,7 @@ class ClientConnection:
             return f"this client {here} and {endpoint} {there}: give both the same security.curve_keys; or is the address wrong?"
         if curve:
             return (
-                f"{endpoint} ends every handshake: its secret key does not belong to the server.public here, or it has no CURVE; "
-                "or is the address wrong?"
+                f"{endpoint} ends every handshake: its secret key does not belong to the server.public here, or it has no CURVE "
+                "(security.curve_keys); or is the address wrong?"
             )
         return f"{endpoint} ends every handshake: does it demand CURVE (security.curve_keys), or is the address wrong?"
