@@ -201,8 +201,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     if report["human_normalised"]:
         ours = report["human_normalised"]
         lines += ["", row(["human-normalised", "median", "interquartile mean"]), row(["---"] * 3)]
-        others = {f"{name}, dopamine protocol": one for name, one in report["others_human_normalised"].items()}
-        named = {f"**Herd**, {protocol_of(report)}": ours, **others}
+        published = {f"{name}, dopamine protocol": one for name, one in report["others_human_normalised"].items()}
+        named = {f"**Herd**, {protocol_of(report)}": ours, **published}
         lines += [row([name, f"{100 * one['median']:.1f} %", f"{100 * one['interquartile_mean']:.1f} %"]) for name, one in named.items()]
     return "\n".join(lines) + "\n"
 
