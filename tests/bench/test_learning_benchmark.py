@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from benchmarks.intervals import estimate
 from benchmarks.learning import __main__ as command
-from benchmarks.learning import compare
+from benchmarks.learning import compare, redraw
 from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, median_reached, normalised, others_normalised, run_result, tried
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
@@ -142,6 +143,30 @@ def test_labels_are_compared_by_means_with_intervals(tmp_path: Path) -> None:
     ]
     compare.draw({"one": one, "other": other}, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_everything_is_drawn_again_from_the_raw_data(tmp_path: Path) -> None:
+    (tmp_path / "pong-wide.json").write_text(json.dumps(report_of("wide", ["network.width_multiplier=2"], result(seed=4))))
+    redraw.main(["--output", str(tmp_path)])
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "README.md",
+        "pong-wide.json",
+        "pong-wide.md",
+        "pong-wide.png",
+        "scores.json.gz",
+    ]
+    curves = json.loads(gzip.decompress((tmp_path / "scores.json.gz").read_bytes()))
+    own, *others = curves
+    assert {key: own[key] for key in ("task", "method", "seed", "protocol")} == {
+        "task": "atari_pong",
+        "method": "herd-pong-wide",
+        "seed": 4,
+        "protocol": "dopamine",
+    }
+    assert (own["xs"][-1], own["ys"][-1]) == (4e6, 18.0)
+    (rainbow,) = (curve for curve in others if curve["method"] == "Rainbow (nature)")
+    (published,) = (curve for curve in others_curves("pong") if curve.name == "Rainbow (nature)")
+    assert (rainbow["xs"], rainbow["ys"], rainbow["seed"]) == (list(published.env_frames), list(published.returns), None)
 
 
 def test_labels_of_two_protocols_are_not_compared(
