@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from herd.files import JournalError, read_json
+from herd.files import FileError, mapping, read_record
 from herd.protocols.population.journal import Decided, Done, Lineages, journal_file, read_journal
 from herd.run.journals import best_inverse_temperatures, mapping_in, newest_point, number_in, read_evaluations
 from herd.run.paths import REPORT, agent_directories
@@ -32,7 +32,7 @@ def parts_of(run_dir: Path) -> list[Part]:
     for read in (_bandit, _population, _replay, _evaluations):
         try:
             part = read(run_dir)
-        except JournalError as error:
+        except FileError as error:
             part = Part("unreadable", (("problem", str(error)),))
         if part is not None:
             found.append(part)
@@ -75,8 +75,8 @@ def _replay(run_dir: Path) -> Part | None:
     rows = []
     for agent in agents:
         try:
-            replay = mapping_in(read_json(agent / REPORT), "replay")
-        except (OSError, ValueError, AttributeError):
+            replay = mapping_in(read_record(agent / REPORT, "a report", mapping), "replay")
+        except FileNotFoundError:
             continue
         which = f"agent {agent.name} " if len(agents) > 1 else ""
         rows += [(f"{which}{name.replace('_', ' ')}", _text(value)) for name, value in replay.items() if not isinstance(value, dict | list)]

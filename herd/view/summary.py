@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from herd.files import read_json
+from herd.files import FileError, mapping, read_record
 from herd.run.paths import CHECKPOINTS, CURVE, LEARNING, REPORT, agent_directories
 from herd.view.parts import parts_of
 from herd.view.status import read_status
@@ -27,7 +27,7 @@ def draw_curve(run_dir: Path) -> str | None:
     """Draw RUN/curve.png and, if there was an update, RUN/learning.png; returns why there is no curve, or None."""
     try:
         from herd.components.suites import reference_scores  # noqa: PLC0415  loads numpy
-        from herd.files import JournalError  # noqa: PLC0415
+        from herd.files import FileError  # noqa: PLC0415
         from herd.view.plots.curves import plot_runs  # noqa: PLC0415  matplotlib is optional and takes a second to load
     except ImportError as error:
         return f"needs {error.name}: pip install 'herd-rl[plot]'"
@@ -35,9 +35,9 @@ def draw_curve(run_dir: Path) -> str | None:
         plot_runs(agent_directories(run_dir), run_dir / CURVE, reference_scores=reference_scores)
     except ImportError as error:
         return f"needs {error.name}: pip install 'herd-rl[plot]'"
-    except JournalError as error:
+    except FileError as error:
         return str(error)
-    with suppress(JournalError):
+    with suppress(FileError):
         plot_runs(agent_directories(run_dir), run_dir / LEARNING, panels="learning")
     return None
 
@@ -51,15 +51,17 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
         if status.agents:
             rows.append((f"agent {agent.directory.name}", ""))
         report_file = agent.directory / REPORT
+        written, report = str(report_file), {}
         try:
-            report: dict[str, Any] = read_json(report_file)
-        except (OSError, ValueError):
-            report = {}
+            report = read_record(report_file, "a report", mapping)
+        except FileNotFoundError:
+            written = "none: the learner did not reach its end, or could not write it"
+        except FileError as error:
+            written = str(error)
         if not (report or agent.now or agent.checkpoint):
             rows.append(("result", "none: the run ended before its first update was saved, so it has no report, curve or checkpoint"))
             continue
         has_result = True
-        written = str(report_file) if report_file.is_file() else "none: the learner did not reach its end, or could not write it"
         checkpoint = "none" if agent.checkpoint is None else str(agent.directory / CHECKPOINTS / agent.checkpoint)
         rows += [*_figures(report), ("report", written), ("checkpoint", agent.checkpoint_problem or checkpoint)]
     if has_result:

@@ -1,0 +1,234 @@
+"""Everything that reads the files of a run directory: the commands, through `herd.cli.main`; the services, as far as they start; the API.
+
+All of them run in this process, so that thousands of damaged files can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+import torch
+from herd_bandit.exchange import new_window
+from herd_bandit.keeper import Keeper as BanditKeeper
+from herd_bandit.meters import Meters as BanditMeters
+from herd_bandit.snapshot import ForeignSnapshotError as ForeignBandits
+from herd_bandit.task_bandit import groups_of, new_bandits
+from herd_evaluator.evaluator import _lineage
+from herd_evaluator.results import PointsFile
+from herd_learner.record import checkpoints
+from herd_learner.record.lineage import LineageError, open_lineage
+from herd_population.controller import Controller
+from herd_population.journal import Journal
+from herd_replay.assembly import Assembler
+from herd_replay.exchange import Replica
+from herd_replay.snapshot import ForeignSnapshotError, SnapshotFolder
+from herd_replay.store import EpisodeStore
+
+from herd.api.playing import load_policy
+from herd.api.runs import RunError, load_run
+from herd.cli.main import main
+from herd.components.suites import environment_spec
+from herd.config.encryption_keys import EVERY_ROLE, check_curve_keys
+from herd.config.errors import SettingsError
+from herd.config.loading import load_settings
+from herd.config.run import RunSettings
+from herd.config.run_contract import contract_digest, run_layout
+from herd.config.sweep import swept_values
+from herd.files import FileError
+from herd.launch.supervisor import Outcome
+from herd.protocols.bandit.tiling import tiling_of_run
+from herd.protocols.replay.pieces import PieceLayout
+from herd.rpc.serving import AtMostOnce
+from herd.run.checkpoints import CheckpointError
+from herd.run.paths import planned_agent_directories
+from herd.run.provenance import Origin
+from herd.service.startup import BadInputError
+from herd.telemetry import Telemetry
+from herd.training.trainer import Trainer
+from herd.transport.keys.curve import check_server_key
+from tests.patience import patient
+
+HANG_SECONDS = 60
+"""An intact run is read in less than two seconds."""
+REFUSALS = (SettingsError, BadInputError, CheckpointError, LineageError, FileError, ForeignBandits, ForeignSnapshotError, RunError)
+"""What services and scripts get as one line."""
+
+
+class Said(NamedTuple):
+    """How a reader ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """All that it wrote."""
+        return self.out + self.err
+
+
+class HungError(BaseException):
+    """A reader does not return. A BaseException, so that no reader catches it."""
+
+
+@contextlib.contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise HungError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(int(patient(HANG_SECONDS)))
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _captured() -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """Capture both streams; warnings of the log go to the second, as in a command."""
+    out, err = io.StringIO(), io.StringIO()
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield out, err
+    finally:
+        root.handlers = handlers
+
+
+def read(reader: str, run_dir: Path) -> Said:
+    """Let a reader read a run. Any exception but a refusal comes through, as does `HungError`."""
+    with _alarm(), _captured() as (out, err), tempfile.TemporaryDirectory() as folder:
+        code = READERS[reader](run_dir, Path(folder))
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def _command(*words: str | Path) -> int:
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def _train(run_dir: Path, folder: Path) -> int:
+    """All that ``herd train --resume`` does before and after its processes."""
+    drawn = patch("herd.view.summary.draw_curve", lambda _: None)  # `herd plot` reads the same
+    with drawn, patch("herd.launch.supervisor.Supervisor.run", lambda *_: Outcome(0, "")):
+        return _command("train", "--resume", "--run_dir", run_dir, "--stop.env_frames", str(10**9))
+
+
+def _service(read: Callable[[RunSettings], None]) -> Callable[[Path, Path], int]:
+    def run(run_dir: Path, folder: Path) -> int:
+        try:
+            settings = load_settings([run_dir / "config.yaml"], ["--run_dir", str(run_dir)], {})
+            read(settings)
+        except REFUSALS as error:
+            print(f"herd: {error}", file=sys.stderr)
+            return 2
+        return 0
+
+    return run
+
+
+def _learner(settings: RunSettings) -> None:
+    spec = environment_spec(settings.env)
+    for directory in planned_agent_directories(settings):
+        checkpoint = checkpoints.load_newest(directory, Origin.of(settings, spec))
+        restored = checkpoints.restore_counters(checkpoint, spec, tiling_of_run(settings))
+        if checkpoint is not None:
+            trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
+            with torch.random.fork_rng(devices=[]):
+                checkpoints.restore(checkpoint, trainer, replay=None)
+            print(checkpoint.path.name, checkpoint.state["statistics"]["env_frames"])
+        print(open_lineage(directory, restored.least_lineage))
+
+
+def _log(line: str, **facts: object) -> None:
+    print(line, facts)
+
+
+class _Log:
+    warning = info = staticmethod(_log)
+
+
+def _bandit(settings: RunSettings) -> None:
+    groups = groups_of(settings, 1)
+    bandits = new_bandits(settings.bandit, settings.env.tasks, seed=1, num_agents=settings.agents, groups=groups)
+    keeper = BanditKeeper(settings, bandits=bandits, window=new_window(), meters=BanditMeters(Telemetry("bandit", "run")))
+    keeper.restore(_Log())
+    print(keeper.num_episodes)
+    keeper.record()
+
+
+def _replay(settings: RunSettings) -> None:
+    spec = environment_spec(settings.env)
+    layout = PieceLayout(run_layout(settings, spec))
+    folder = SnapshotFolder(
+        settings.directory, run=settings.name, contract=contract_digest(settings, spec), replica=Replica(0, 1), layout=layout
+    )
+    store = EpisodeStore(capacity_steps=10**6, max_bytes=lambda: 1 << 30, unroll_length=layout.unroll.new_steps)
+    restored = folder.load(store, Assembler(1 << 28), AtMostOnce(1000, in_order=True))
+    print(*restored.lost, store.num_steps, sep="\n")
+
+
+def _population(settings: RunSettings) -> None:
+    first = tuple(swept_values(settings.sweep, agent, settings.seed) for agent in range(settings.agents))
+    controller = Controller(settings.population, num_members=settings.agents, seed=settings.seed, is_allowed=lambda _: True)
+    journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
+    print(journal.num_events, *(controller.order_of(agent) for agent in range(settings.agents)))
+
+
+def _evaluator(settings: RunSettings) -> None:
+    for directory in planned_agent_directories(settings):
+        file = PointsFile(directory, lambda: None)
+        print(file.newest_version, _lineage(directory))
+        file.add({"learner_updates": 10, "lineage": 1, "tasks": {}})
+
+
+def _keys(settings: RunSettings) -> None:
+    check_curve_keys(settings.security, {}, EVERY_ROLE)
+    check_server_key(settings.security, {})
+
+
+def _api(settings: RunSettings) -> None:
+    run = load_run(settings.directory)
+    print(run.settings.name)
+    for each in run.agents:
+        print(len(each.metrics), each.report["env_frames"], each.array("env_frames")[-1], each.checkpoints)
+
+
+READERS: Mapping[str, Callable[[Path, Path], int]] = {
+    "status": lambda run, folder: _command("status", run),
+    "status --json": lambda run, folder: _command("status", "--json", run),
+    "report": lambda run, folder: _command("report", run, "--no_game", "--output", folder / "report.html"),
+    "plot": lambda run, folder: _command("plot", run, "--output", folder / "plot.svg"),
+    "plot --bandit": lambda run, folder: _command("plot", "--bandit", run, "--output", folder / "plot.svg"),
+    "plot --population": lambda run, folder: _command("plot", "--population", run, "--output", folder / "plot.svg"),
+    "evaluate": lambda run, folder: _command(
+        "evaluate", run / "agents" / "0", "--episodes", "1", "--environments", "1", "--output", folder / "evaluation"
+    ),
+    "watch": lambda run, folder: _command(
+        "watch", run / "agents" / "0", "--min_seconds", "0", "--max_seconds", "0.2", "--output", folder / "game.gif"
+    ),
+    "load_policy": _service(lambda settings: print(load_policy(settings.directory / "agents" / "0"))),
+    "load_run": _service(_api),
+    "learner": _service(_learner),
+    "bandit": _service(_bandit),
+    "replay": _service(_replay),
+    "population": _service(_population),
+    "evaluator": _service(_evaluator),
+    "keys": _service(_keys),
+    "train": _train,
+}
+"""By name; each takes the run and a folder for what it writes, and returns an exit code. Those that change the run come last."""

@@ -1,0 +1,108 @@
+"""The files of a run directory and who reads them; and the judgement of what a reader did with a damaged one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.damage.damages import CHANGED, PLACES, TORN, UNREADABLE
+from tests.damage.readers import READERS, Said
+
+
+@dataclass(frozen=True)
+class Row:
+    """Files of one kind."""
+
+    readers: tuple[str, ...]
+    """Those that read the contents, and say so if they cannot."""
+    is_digested: bool = False
+    """Whether a digest, or a check of every byte, notices any change."""
+
+
+SHOWN = ("status", "status --json")
+PLAYED = ("evaluate", "watch", "load_policy")
+_CHECKPOINT = (*SHOWN, "report", "learner", "train")
+ROWS: dict[str, Row] = {
+    "config.yaml": Row(tuple(name for name in READERS if name not in {*SHOWN, "plot --bandit", "plot --population"})),
+    "starts.jsonl": Row(("report",)),
+    "session.json": Row((*SHOWN, "report")),
+    "processes/*.json": Row(SHOWN),
+    "agents/?/metrics.jsonl": Row((*SHOWN, "report", "plot", "plot --population", "load_run", "train")),
+    "agents/?/report.json": Row(("report", "load_run", "train")),
+    "agents/?/evaluation.jsonl": Row(("report", "evaluator", "train")),
+    "agents/?/lineage.json": Row(("learner", "evaluator")),
+    "agents/0/checkpoints/newest/*": Row((*_CHECKPOINT, *PLAYED), is_digested=True),
+    "agents/1/checkpoints/newest/*": Row(_CHECKPOINT, is_digested=True),
+    "agents/?/checkpoints/older/*": Row((), is_digested=True),
+    "bandit/state.json": Row(("bandit", "report", "train", *PLAYED), is_digested=True),
+    "bandit/state.previous.json": Row((), is_digested=True),
+    "bandit/history.jsonl": Row(("plot --bandit",)),
+    "bandit/actors/*.json": Row(()),
+    "population/journal.jsonl": Row(("population", "plot --population", "report", "train")),
+    "replay/0/*": Row(("replay",), is_digested=True),
+    "keys/*": Row(("keys",)),
+    "logs/*.log": Row(()),
+    "*.png": Row(()),
+    ".lock": Row(()),
+}
+LOUD = frozenset({*UNREADABLE, *PLACES})
+"""Damage that every reader of the file must name."""
+
+
+def name_of(run_dir: Path, file: Path) -> str:
+    """Return a file's name in the table: checkpoints are newest or older."""
+    name = file.relative_to(run_dir).as_posix()
+    if "/checkpoints/" in name:
+        newest = max(path.name for path in file.parents[1].iterdir())
+        name = name.replace(file.parent.name, "newest" if file.parent.name == newest else "older")
+    return name
+
+
+def row_of(run_dir: Path, file: Path) -> Row:
+    """Return the row of a file.
+
+    Raises:
+        KeyError: there is none.
+
+    """
+    name = name_of(run_dir, file)
+    try:
+        return next(row for pattern, row in ROWS.items() if fnmatch(name, pattern))
+    except StopIteration:
+        raise KeyError(f"no row of the table is for {name}") from None
+
+
+def kinds_of(file: Path) -> list[str]:
+    """Return the kinds of damage that a file can have."""
+    return [*UNREADABLE, *PLACES, *TORN, *(CHANGED if file.suffix in {".json", ".jsonl", ".yaml"} else ())]
+
+
+def damage(file: Path, kind: str, seed: str) -> bool:
+    """Damage a file; returns whether anything changed."""
+    if kind in PLACES:
+        PLACES[kind](file)
+        return True
+    before = file.read_bytes()
+    after = {**UNREADABLE, **TORN, **CHANGED}[kind](random.Random(seed), before)
+    file.write_bytes(after)
+    return after != before
+
+
+def objection(row: Row, file: Path, kind: str, reader: str, said: Said, intact: Said) -> str | None:
+    """Say what is wrong with the behaviour of a reader; None if nothing is."""
+    names = (file.name, file.parent.name) if "checkpoints" in file.parts else (file.name,)
+    is_named = any(name in said.text for name in names) and said.text != intact.text
+    if "Traceback" in said.text or len(said.err) > 20_000:
+        return "a traceback, or too many words"
+    if said.code:
+        lines = [line for line in said.err.splitlines() if line.startswith("herd: ") and "resumes from" not in line]
+        if len(lines) != 1 or not any(name in lines[0] for name in names):
+            return "refuses without one line that names the file"
+        return None if reader in row.readers else "refuses because of a file that it does not need"
+    if reader not in row.readers:
+        return None
+    if (kind in LOUD or row.is_digested) and not is_named:
+        return "does not name the file"
+    return None
