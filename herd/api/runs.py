@@ -59,7 +59,7 @@ class Run:
 
         """
         path = self.directory / METRICS
-        if not path.is_file() or path.stat().st_size == 0:
+        if not path.exists() or (path.is_file() and path.stat().st_size == 0):
             return []
         try:
             return read_points(self.directory)

@@ -120,7 +120,9 @@ def newest_point(directory: Path) -> dict[str, Any]:
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from error
     newest = next((line for line in reversed(lines) if line.endswith(b"\n")), None)
-    if newest is None:  # the first line is being written
+    if newest is None:
+        if size:
+            raise FileError(f"{path}: contains no whole line yet")
         return {}
     try:
         return _checked(parse_json(newest))

@@ -72,7 +72,7 @@ def keep_settings(directory: Path, settings: RunSettings) -> Callable[[], None]:
     }
     append_line(history, json.dumps(record))
     if history.stat().st_size > MAX_STARTS_BYTES:
-        lines = read_file(history, 2 * MAX_STARTS_BYTES).splitlines(keepends=True)
+        lines = bytes(read_file(history, 2 * MAX_STARTS_BYTES)).splitlines(keepends=True)
         replace_file(history, lines[:1] + lines[len(lines) // 2 :])
         num_bytes = history.stat().st_size  # a line too many is harmless
 

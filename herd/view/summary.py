@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from herd.files import FileError, mapping, read_record
+from herd.files import FileError, read_record
 from herd.run.paths import CHECKPOINTS, CURVE, LEARNING, REPORT, agent_directories
 from herd.view.parts import parts_of
 from herd.view.status import read_status
@@ -51,19 +51,19 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
         if status.agents:
             rows.append((f"agent {agent.directory.name}", ""))
         report_file = agent.directory / REPORT
-        written, report = str(report_file), {}
+        written, figures = str(report_file), []
         try:
-            report = read_record(report_file, "a report", mapping)
+            figures = read_record(report_file, "a report", _figures)
         except FileNotFoundError:
             written = "none: the learner did not reach its end, or could not write it"
         except FileError as error:
             written = str(error)
-        if not (report or agent.now or agent.checkpoint):
+        if not (report_file.exists() or agent.now or agent.checkpoint):
             rows.append(("result", "none: the run ended before its first update was saved, so it has no report, curve or checkpoint"))
             continue
         has_result = True
         checkpoint = "none" if agent.checkpoint is None else str(agent.directory / CHECKPOINTS / agent.checkpoint)
-        rows += [*_figures(report), ("report", written), ("checkpoint", agent.checkpoint_problem or checkpoint)]
+        rows += [*figures, ("report", written), ("checkpoint", agent.checkpoint_problem or checkpoint)]
     if has_result:
         rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():

@@ -35,9 +35,8 @@ def _number(chance: random.Random, data: bytes) -> bytes:
     if not places:
         return data + b"9" * 5000
     place = chance.choice(places)
-    other = chance.choice(
-        [b"9" * 400, b"9" * 5000, b"0x" + b"f" * 5000, b"NaN", b"Infinity", b"1e999", b"-1", b"9223372036854775808", b".inf"]
-    )
+    digits = [b"9" * 400, b"9" * 5000, b"0x" + b"f" * 5000, b"9223372036854775808", b"-1"]
+    other = chance.choice([*digits, b"NaN", b"Infinity", b"1e999", b".inf"])
     return data[: place.start()] + other + data[place.end() :]
 
 
@@ -83,19 +82,23 @@ def _lines(chance: random.Random, data: bytes) -> bytes:
     return b"".join(lines)
 
 
+def _by(change: Callable[[bytes], bytes]) -> Change:
+    return lambda _chance, data: change(data)
+
+
 UNREADABLE: dict[str, Change] = {
-    "empty": lambda chance, data: b"",
-    "zeros": lambda chance, data: bytes(max(64, len(data))),
-    "not UTF-8": lambda chance, data: b"\xff\xfe" + data,
-    "nested": lambda chance, data: b"[" * DEEP + b"\n",
-    "nested mappings": lambda chance, data: b'{"a":' * DEEP + b"\n",
-    "digits": lambda chance, data: b"9" * 5000 + b"\n",
-    "another value": lambda chance, data: chance.choice([b"[]\n", b"null\n", b'"x"\n', b"7\n", b"NaN\n"]),
+    "empty": _by(lambda _: b""),
+    "zeros": _by(lambda data: bytes(max(64, len(data)))),
+    "not UTF-8": _by(lambda data: b"\xff" + data.replace(b"\n", b"\xff\n")),
+    "nested": _by(lambda _: b"[" * DEEP + b"\n"),
+    "nested mappings": _by(lambda _: b'{"a":' * DEEP + b"\n"),
+    "digits": _by(lambda _: b"9" * 5000 + b"\n"),
+    "another value": lambda chance, _: chance.choice([b"[]\n", b"null\n", b'"x"\n', b"7\n", b"NaN\n"]),
 }
 """What no reader can take for the file's contents."""
 TORN: dict[str, Change] = {
     "truncated": lambda chance, data: data[: chance.randrange(max(1, len(data)))],
-    "without its end": lambda chance, data: data[:-1],
+    "without its end": _by(lambda data: data[:-1]),
     "a bit": lambda chance, data: _flipped(chance, data, 0, len(data)),
     "a bit near the start": lambda chance, data: _flipped(chance, data, 0, 64),
     "a bit near the end": lambda chance, data: _flipped(chance, data, max(0, len(data) - 64), len(data)),
@@ -131,6 +134,15 @@ def _forbidden(path: Path) -> None:
     path.chmod(0)
 
 
+def _other(path: Path) -> None:
+    """An older file of the same name, or that of another agent; a file that has neither is lost."""
+    folder = path.parent
+    older = sorted(each for each in folder.parent.iterdir() if each.is_dir() and each != folder and (each / path.name).is_file())
+    path.unlink()
+    if older:
+        path.write_bytes((older[0] / path.name).read_bytes())
+
+
 PLACES: dict[str, Callable[[Path], None]] = {
     "a pipe": _fifo,
     "a folder": _folder,
@@ -139,3 +151,5 @@ PLACES: dict[str, Callable[[Path], None]] = {
     **({} if os.geteuid() == 0 else {"no permission": _forbidden}),
 }
 """What stands where the file should be; no reader can read it."""
+REPLACED: dict[str, Callable[[Path], None]] = {"another file": _other}
+"""What a digest notices, if it is not the whole checkpoint."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from unittest.mock import patch
 
 import torch
@@ -56,6 +57,9 @@ from herd.telemetry import Telemetry
 from herd.training.trainer import Trainer
 from herd.transport.keys.curve import check_server_key
 from tests.patience import patient
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
 
 HANG_SECONDS = 60
 """An intact run is read in less than two seconds."""
@@ -107,9 +111,24 @@ def _captured() -> Iterator[tuple[io.StringIO, io.StringIO]]:
         root.handlers = handlers
 
 
-def read(reader: str, run_dir: Path) -> Said:
-    """Let a reader read a run. Any exception but a refusal comes through, as does `HungError`."""
-    with _alarm(), _captured() as (out, err), tempfile.TemporaryDirectory() as folder:
+def _undrawn(_figure: object, output: object, **_: object) -> None:
+    if isinstance(output, io.StringIO):
+        output.write('<svg width="1" height="1"></svg>')
+    else:
+        Path(str(output)).touch()
+
+
+def read(reader: str, run_dir: Path, *, draws: bool = False) -> Said:
+    """Let a reader read a run. Any exception but a refusal comes through, as does `HungError`.
+
+    ``draws``: pictures are drawn to the last pixel, which takes most of the time.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_alarm())
+        out, err = stack.enter_context(_captured())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        if not draws:
+            stack.enter_context(patch("matplotlib.figure.Figure.savefig", _undrawn))
         code = READERS[reader](run_dir, Path(folder))
     return Said(code, out.getvalue(), err.getvalue())
 
@@ -126,6 +145,15 @@ def _train(run_dir: Path, folder: Path) -> int:
     drawn = patch("herd.view.summary.draw_curve", lambda _: None)  # `herd plot` reads the same
     with drawn, patch("herd.launch.supervisor.Supervisor.run", lambda *_: Outcome(0, "")):
         return _command("train", "--resume", "--run_dir", run_dir, "--stop.env_frames", str(10**9))
+
+
+def _report(run_dir: Path, folder: Path) -> int:
+    """``herd report``, and what is on its page."""
+    page = folder / "report.html"
+    code = _command("report", run_dir, "--no_game", "--output", page)
+    if page.exists():
+        print(page.read_text())
+    return code
 
 
 def _service(read: Callable[[RunSettings], None]) -> Callable[[Path, Path], int]:
@@ -166,7 +194,7 @@ def _bandit(settings: RunSettings) -> None:
     groups = groups_of(settings, 1)
     bandits = new_bandits(settings.bandit, settings.env.tasks, seed=1, num_agents=settings.agents, groups=groups)
     keeper = BanditKeeper(settings, bandits=bandits, window=new_window(), meters=BanditMeters(Telemetry("bandit", "run")))
-    keeper.restore(_Log())
+    keeper.restore(cast("BoundLogger", _Log()))
     print(keeper.num_episodes)
     keeper.record()
 
@@ -190,10 +218,9 @@ def _population(settings: RunSettings) -> None:
 
 
 def _evaluator(settings: RunSettings) -> None:
-    for directory in planned_agent_directories(settings):
-        file = PointsFile(directory, lambda: None)
-        print(file.newest_version, _lineage(directory))
-        file.add({"learner_updates": 10, "lineage": 1, "tasks": {}})
+    with patch("herd_evaluator.results.warn_limited", lambda _key, line, **facts: _log(line, **facts)):
+        for directory in planned_agent_directories(settings):
+            print(PointsFile(directory, lambda: None).newest_version, _lineage(directory))
 
 
 def _keys(settings: RunSettings) -> None:
@@ -205,23 +232,29 @@ def _api(settings: RunSettings) -> None:
     run = load_run(settings.directory)
     print(run.settings.name)
     for each in run.agents:
-        print(len(each.metrics), each.report["env_frames"], each.array("env_frames")[-1], each.checkpoints)
+        print(len(each.metrics), each.report["env_frames"], each.array("env_frames")[-1:], each.checkpoints)
+
+
+def _words(*words: str) -> Callable[[Path, Path], int]:
+    """A command; RUN, AGENT and OUT in its words are the run, its first agent, and a folder."""
+
+    def run(run_dir: Path, folder: Path) -> int:
+        places = {"RUN": str(run_dir), "AGENT": str(run_dir / "agents" / "0"), "OUT": str(folder)}
+        return _command(*(re.sub("RUN|AGENT|OUT", lambda found: places[found[0]], word) for word in words))
+
+    return run
 
 
 READERS: Mapping[str, Callable[[Path, Path], int]] = {
-    "status": lambda run, folder: _command("status", run),
-    "status --json": lambda run, folder: _command("status", "--json", run),
-    "report": lambda run, folder: _command("report", run, "--no_game", "--output", folder / "report.html"),
-    "plot": lambda run, folder: _command("plot", run, "--output", folder / "plot.svg"),
-    "plot --bandit": lambda run, folder: _command("plot", "--bandit", run, "--output", folder / "plot.svg"),
-    "plot --population": lambda run, folder: _command("plot", "--population", run, "--output", folder / "plot.svg"),
-    "evaluate": lambda run, folder: _command(
-        "evaluate", run / "agents" / "0", "--episodes", "1", "--environments", "1", "--output", folder / "evaluation"
-    ),
-    "watch": lambda run, folder: _command(
-        "watch", run / "agents" / "0", "--min_seconds", "0", "--max_seconds", "0.2", "--output", folder / "game.gif"
-    ),
-    "load_policy": _service(lambda settings: print(load_policy(settings.directory / "agents" / "0"))),
+    "status": _words("status", "RUN"),
+    "status --json": _words("status", "--json", "RUN"),
+    "report": _report,
+    "plot": _words("plot", "RUN", "--output", "OUT/plot.svg"),
+    "plot --bandit": _words("plot", "--bandit", "RUN", "--output", "OUT/plot.svg"),
+    "plot --population": _words("plot", "--population", "RUN", "--output", "OUT/plot.svg"),
+    "evaluate": _words("evaluate", "AGENT", "--episodes", "1", "--environments", "1", "--output", "OUT/evaluation"),
+    "watch": _words("watch", "AGENT", "--min_seconds", "0", "--max_seconds", "0.2", "--output", "OUT/game.gif"),
+    "load_policy": _service(lambda settings: print(load_policy(settings.directory / "agents" / "0").__class__)),
     "load_run": _service(_api),
     "learner": _service(_learner),
     "bandit": _service(_bandit),
@@ -231,4 +264,4 @@ READERS: Mapping[str, Callable[[Path, Path], int]] = {
     "keys": _service(_keys),
     "train": _train,
 }
-"""By name; each takes the run and a folder for what it writes, and returns an exit code. Those that change the run come last."""
+"""By name; each takes the run and a folder for what it writes, and returns an exit code."""

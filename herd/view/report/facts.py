@@ -107,7 +107,7 @@ def read_facts(run_dir: Path) -> RunFacts:
     agents = agent_directories(run_dir)
     curves = [read_points(agent) for agent in agents]
     now = [snapshot_of(points) for points in curves]
-    problems: list[str] = []
+    problems = [problem for each in (status, *status.agents) if (problem := each.checkpoint_problem) is not None]
     reports = [_report(agent, problems) for agent in agents]
     starts = _starts(whole_run(run_dir) / STARTS, problems)
     labels = [agent.name if len(agents) > 1 else "" for agent in agents]

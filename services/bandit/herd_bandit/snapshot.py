@@ -179,7 +179,7 @@ def load(directory: Path, *, tiling: Tiling, num_bandits: int, groups: Groups = 
         ForeignSnapshotError: an intact snapshot has other tiles, another number of bandits, or ensembles of other environments.
 
     """
-    damaged = []
+    damaged: list[str] = []
     for path in (directory / STATE, directory / PREVIOUS):
         try:
             return _restored(path, read_sealed(path), tiling=tiling, num_bandits=num_bandits, groups=groups), damaged
