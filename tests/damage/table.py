@@ -81,10 +81,10 @@ def kinds_of(file: Path) -> list[str]:
 
 def damage(file: Path, kind: str, seed: str) -> bool:
     """Damage a file; returns whether anything changed."""
+    before = file.read_bytes()
     if place := (PLACES | REPLACED).get(kind):
         place(file)
-        return True
-    before = file.read_bytes()
+        return kind in PLACES or not file.exists() or file.read_bytes() != before
     after = {**UNREADABLE, **TORN, **CHANGED}[kind](random.Random(seed), before)
     file.write_bytes(after)
     return after != before

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from herd.evaluation.evaluate import evaluate_runs
 from herd.evaluation.report import EvaluationReport, print_report
+from herd.files import sealed
 
 DICE = {
     "env": {
@@ -27,7 +28,7 @@ DICE = {
 def leave_state(run_dir: Path, best: dict[str, list[float] | None]) -> None:
     bandits = [{"agent": 0, "task": task, "best_inverse_temperatures": bounds} for task, bounds in best.items()]
     (run_dir / "bandit").mkdir()
-    (run_dir / "bandit" / "state.json").write_text(json.dumps({"state": {"bandits": bandits}}))
+    (run_dir / "bandit" / "state.json").write_text(sealed(json.dumps({"bandits": bandits})))
 
 
 def printed(report: EvaluationReport) -> str:

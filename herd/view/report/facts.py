@@ -230,7 +230,7 @@ def _starts(file: Path, problems: list[str]) -> list[Start]:
 
 def _start(record: Any) -> Start:
     changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in mapping(record["changed"]).items()]
-    return Start(str(record["started"]), str(record["version"]), changed)
+    return Start(str(record["started"] or "-"), str(record["version"] or "-"), changed)
 
 
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:

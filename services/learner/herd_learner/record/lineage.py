@@ -83,7 +83,7 @@ def _read(run_dir: Path) -> int | None:
     except FileNotFoundError:
         return None
     except FileError as error:
-        raise LineageError(f"{error}; remove it, and the learner continues after the lineage of its checkpoint") from error
+        raise LineageError(f"{error}; remove the file, and the learner continues after the lineage of its checkpoint") from error
 
 
 def checked_lineage(lineage: object) -> int:
