@@ -256,7 +256,7 @@ def test_a_state_that_is_not_a_learners_is_refused_in_one_line(tmp_path: Path, d
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("lost", "reason"), [("model", "another network"), ("random", "random"), ("a tensor", "model")])
+@pytest.mark.parametrize(("lost", "reason"), [("model", "another network"), ("random", "random"), ("a tensor", "another network")])
 def test_a_checkpoint_with_missing_contents_is_refused(tmp_path: Path, lost: str, reason: str) -> None:
     settings = _settings(MLP)
     checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
