@@ -64,3 +64,4 @@ def test_a_new_session_resends_unaccepted_messages_under_credit() -> None:
     assert (outbox.acked_sequence, outbox.num_unacked, outbox.oldest_sequence) == (3, 0, 4)
     assert outbox.can_send(2)
     assert not outbox.can_send(3)
+    assert outbox.num_unrolls_resent == 4
