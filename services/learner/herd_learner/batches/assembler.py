@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.components.replay.local import UniformReplay
 from herd.components.replay.shared import SharedReplay as SharedReplaySettings
-from herd.components.replay.uniform import UniformReplay
 from herd.protocols.unrolls.arrays import SingleUnrolls, UnrollArrays
 from herd.training.batch import BatchBuffer, trained_fields
+from herd_learner.batches.local import UnrollReplay
 from herd_learner.batches.shared import SharedReplay
-from herd_learner.batches.uniform import UnrollReplay
 from herd_learner.group.collectives import share
 from herd_learner.intake.queue import neighbours
 
