@@ -29,7 +29,7 @@ from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.loading import load_settings
 from herd.config.run import NetworkSettings, RunSettings
 from herd.config.services import ActorSettings, LearnerSettings
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays, receive_arrays
 from herd.telemetry.training import PHASES
