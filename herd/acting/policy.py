@@ -1,4 +1,6 @@
-"""The policy interface, and where and in which precision a network runs. Requests and answers are separate steps, so that other environments can be stepped in between.
+"""The policy interface, and the device and precision of its network.
+
+Requests and answers are separate steps, so that other environments can be stepped in between.
 
 E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an
 instruction, P parameters of an action distribution, M entries of a mask.
