@@ -13,7 +13,7 @@ from herd_learner.intake.ingest import Ingest, Reply
 from herd_learner.intake.ledger import Ledger, LedgerSnapshot, frames_by_task
 from herd_learner.intake.queue import UnrollQueue
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
