@@ -139,6 +139,7 @@ class Both:
 
 @pytest.mark.parametrize("case", CASES)
 def test_remote_inference_equals_a_local_policy(context: Context, case: str) -> None:
+    """Also after the service has forgotten everything, twice: it continues from the state that clients send."""
     settings = settings_of(case)
     agent = peaked_agent(settings)
     served = Served(settings, [agent], context=context)
@@ -149,35 +150,18 @@ def test_remote_inference_equals_a_local_policy(context: Context, case: str) -> 
         for client, first, size in zip(clients, firsts, (2, 3, 2), strict=True)
     ]
     try:
-        for _ in range(NUM_ROWS):
+        for row in range(NUM_ROWS):
             for group in groups:
                 group.ask()
             for group in groups:
                 assert group.step().version == (1, 10)
-    finally:
-        served.end()
-        for client in clients:
-            client.close()
-    assert [client.num_states_sent for client in clients] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_restarted_service_continues_games_from_sent_states(context: Context, case: str) -> None:
-    settings = settings_of(case)
-    agent = peaked_agent(settings)
-    served = Served(settings, [agent], context=context)
-    client = served.client(3)
-    group = Both(settings, agent, remote_policy(client), range(3))
-    try:
-        for row in range(NUM_ROWS):
-            group.ask()
-            group.step()
             if row in (7, 17):
                 served.restart()
     finally:
         served.end()
-        client.close()
-    assert client.num_states_sent == 3
+        for client in clients:
+            client.close()
+    assert [client.num_states_sent for client in clients] == [3, 3, 3]
 
 
 def test_evicted_environments_send_their_state_again(context: Context) -> None:
