@@ -107,6 +107,10 @@ def test_a_heartbeat_is_answered_with_the_state_of_its_slice() -> None:
     server.publish(2, 0)
     assert server.ask(heartbeat(1, 9)).message == StalePublish(lineage=2, updates=0)
     assert server.ask(heartbeat(2, 1, index=1, count=3)).message == SliceWanted(lineage=2, updates=1, index=1)
+    server.publish(2, 1, index=0, count=3)
+    assert server.ask(heartbeat(2, 1, index=0, count=3)).message == Published(lineage=2, updates=1, index=0)
+    assert server.ask(heartbeat(2, 1, index=1, count=3)).message == SliceWanted(lineage=2, updates=1, index=1)
+    assert server.ask(heartbeat(2, 0)).message == Published(lineage=2, updates=0, index=0)
 
 
 def test_each_agent_has_its_own_weights() -> None:
