@@ -64,9 +64,9 @@ SHARED_REPLAY = (
 RECURRENT = ("--network.core", "lstm", "--network.core.size", "16")
 
 
-def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
+def test_agents_of_a_sweep_and_their_shards_share_the_replicas_of_one_replay(tmp_path: Path) -> None:
     sweep = json.dumps({"optimizer.learning_rate": [2e-3, 1e-3]})
-    words = ("--agents", "2", "--sweep", sweep, "--actor.count", "2", "--stop.env_frames", "20000")
+    words = ("--agents", "2", "--sweep", sweep, "--learner.shards", "2", "--replay_service.replicas", "2", *SHORT)
     run_dir = tmp_path / "run"
     done = herd("train", CATCH, "--run_dir", run_dir, *SHARED_REPLAY, *RECURRENT, *words)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -76,18 +76,12 @@ def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
         replay = report["replay"]
         assert 0.1 < replay["fraction"] <= 0.5
         assert 0.0 <= replay["rejected_share"] <= 1.0
+        assert replay["staleness"]["max"] > 0
+        assert report["accounting"]["dropped"] == {}
         points = (run_dir / "agents" / str(agent) / "metrics.jsonl").read_text().splitlines()
         last = json.loads(points[-1])
         assert {"kl_online", "kl_replayed", "mean_rho_online", "mean_rho_replayed", "rejected_share_replayed"} <= set(last)
         assert last["learning_rate"] <= reports[agent]["sweep"]["optimizer.learning_rate"]
-
-
-def test_two_shards_replay_from_two_replicas(tmp_path: Path) -> None:
-    words = ("--learner.shards", "2", "--replay_service.replicas", "2", "--stop.env_frames", "30000")
-    report = train(tmp_path / "run", *SHARED_REPLAY, *words)
-    assert 0.1 < report["replay"]["fraction"] <= 0.5
-    assert report["replay"]["staleness"]["max"] > 0
-    assert report["accounting"]["dropped"] == {}
 
 
 def test_a_run_is_evaluated_during_training_and_at_the_end(tmp_path: Path) -> None:
