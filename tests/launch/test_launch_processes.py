@@ -273,10 +273,11 @@ def test_a_lost_shard_does_not_affect_other_agents(supervised: Supervised) -> No
     assert supervised.finish()[0] == 0
 
 
-def test_a_second_ctrl_c_kills_the_children(supervised: Supervised) -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_after_a_request_to_stop_kills_the_children(supervised: Supervised, first: int) -> None:
     supervised.start("learner-0:stubborn", "actor-0:stubborn")
     children = supervised.accept_all(2)
-    supervised.signal(signal.SIGINT)
+    supervised.signal(first)
     assert children["learner-0"].line() == "term"
     supervised.signal(signal.SIGINT)
     code, output = supervised.finish()
@@ -353,15 +354,6 @@ def test_repeated_sighup_or_sigterm_does_not_kill(supervised: Supervised, again:
     children["learner-0"].close()
     code, output = supervised.finish()
     assert code == 0, output
-
-
-def test_ctrl_c_after_sigterm_kills_the_children(supervised: Supervised) -> None:
-    supervised.start("learner-0:stubborn", "actor-0:stubborn")
-    children = supervised.accept_all(2)
-    supervised.signal(signal.SIGTERM)
-    assert children["learner-0"].line() == "term"
-    supervised.signal(signal.SIGINT)
-    assert supervised.finish()[0] == 1
 
 
 def test_a_run_under_nohup_ignores_sighup(supervised: Supervised) -> None:

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.image
-import numpy as np
 import pytest
 import yaml
 from matplotlib.figure import Figure
 
 from herd.files import JournalError
 from herd.view.plots import panels
-from herd.view.plots.averaging import Curve
 from herd.view.plots.curves import plot_runs
-from herd.view.plots.panels import SPEED
 
 
 def make_run(
@@ -109,14 +106,6 @@ def test_ungrouped_runs_are_drawn_individually(tmp_path: Path) -> None:
     assert {row["curve"] for row in rows} == {"pong-s1", "pong-s2"}
     last = final(rows, "pong", "pong-s2")
     assert (float(last["wall_seconds"]), float(last["mean"])) == (500.0, 9.0)
-
-
-def test_a_flat_curve_is_not_drawn_on_the_edge() -> None:
-    x, speeds, none = np.array([1.6e3, 3e3]), np.array([2320.0, 2205.0]), np.full(2, np.nan)
-    line = panels.Line(SPEED, "walk", "C0", "-", Curve(x, speeds, none, none, num_runs=1), thin=False)
-    low, high = panels._limits(SPEED, [line])
-    assert low == 0.0
-    assert high >= 1.05 * 2320.0
 
 
 @pytest.mark.parametrize(
