@@ -144,16 +144,20 @@ def test_a_damaged_key_is_named_and_not_shown(folder: Path, name: str, role: Rol
     [
         ("server.secret", "server", ["server.secret: no such file", "herd keys"]),
         ("server.public", "client", ["server.public: no such file", "copy it from the servers' folder"]),
-        ("client-a.secret", "client", ["client-a.secret: no such file", "--client NAME", "set security.curve_client to one of c"]),
+        ("client-a.secret", "client", ["client-a.secret: no such file", "--client NAME"]),
     ],
 )
 def test_a_missing_key_is_named_with_instructions(folder: Path, missing: str, role: Role, words: list[str]) -> None:
-    (folder / "client-c.secret").write_text(key())
     (folder / missing).unlink()
     line = problem(security(folder), {}, role)
     assert str(folder) in line
     for word in words:
         assert word in line
+
+
+def test_an_unknown_client_name_is_answered_with_the_existing_ones(folder: Path) -> None:
+    (folder / "client-c.secret").write_text(key())
+    assert "set security.curve_client to one of a, c" in problem(security(folder, "x"), {}, "client")
 
 
 def test_a_server_without_client_keys_is_refused(folder: Path) -> None:

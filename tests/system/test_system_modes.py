@@ -10,7 +10,7 @@ import pytest
 
 from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
-from tests.system.whole_runs import CATCH, herd, read_report, train
+from tests.system.whole_runs import CATCH, Run, herd, read_points, read_report, train
 
 REPLAY = ("--replay.kind", "uniform", "--replay.minimum_fill_unrolls", "16")
 SHORT = ("--stop.env_frames", "20000")
@@ -46,10 +46,11 @@ def test_credit_before_the_unroll_bounds_policy_lag(tmp_path: Path) -> None:
 
 def test_an_instruction_is_learned_with_zstd_and_bfloat16_weights(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--actor.compression", "zstd")
-    learning = ("--learner.weights_dtype", "bfloat16", "--stop.env_frames", "400000", "--optimizer.schedule", "constant")
-    report = train(tmp_path / "run", *words, *learning)
-    # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.
-    assert report["tasks"]["catch_instructed"]["episode_return"]["mean_last_100"] > 0.5
+    learning = ("--learner.weights_dtype", "bfloat16", "--learner.log_interval_seconds", "0.5", "--optimizer.schedule", "constant")
+    with Run(tmp_path / "run", *words, *learning) as run:
+        # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.
+        run.until(lambda: any((point["episode_return_mean_100"] or 0) > 0.5 for point in read_points(run.run_dir)), "it to be learned")
+        assert run.stop() == 0, run.output
     checkpoint = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
     model = load_checkpoint(checkpoint).tensors["model"]
