@@ -257,10 +257,20 @@ def test_evaluation_games_use_the_bandits_temperatures_unreported(tmp_path: Path
 
 
 @pytest.mark.processes
-def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(dump_settings(settings_in(tmp_path)))
-    command = [sys.executable, "-m", "herd_evaluator", "--config", str(tmp_path / "config.yaml"), "--paramserver", "tcp://127.0.0.1:1"]
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--evaluation.protocol", "saber"], "evaluator: evaluation.protocol: saber is a protocol of suite atari, not of catch"),
+        (["--evaluation.interval_seconds", "null"], "contains no checkpoint yet"),
+    ],
+)
+def test_bad_input_is_reported_in_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+    settings = settings_in(tmp_path, interval_seconds=1.0)
+    (tmp_path / "config.yaml").write_text(dump_settings(settings))
+    command = [sys.executable, "-m", "herd_evaluator", "--config", str(tmp_path / "config.yaml"), *words]
+    command += ["--paramserver", "tcp://127.0.0.1:1"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert "contains no checkpoint yet" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert line in last
     assert "Traceback" not in done.stderr
