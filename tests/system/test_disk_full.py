@@ -57,7 +57,9 @@ class WatchedRun(Run):
     def restart(self, process: str, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Kill a process and wait for its replacement; ``meanwhile`` is called in between."""
         children = {child.pid for child in processes_of(self.run_dir)}
-        self.signal(process, signal.SIGKILL)
+        # By its command, since a process that could not write has not announced itself.
+        (child,) = [child for child in processes_of(self.run_dir) if f"herd_{process.partition('-')[0]}" in child.cmdline()]
+        child.kill()
         self.until(lambda: f"{process} ended (SIGKILL)" in self.output, f"the end of {process}")
         meanwhile()
         self.until(lambda: not {child.pid for child in processes_of(self.run_dir)} <= children, f"another {process}")
