@@ -7,8 +7,8 @@ import pytest
 
 from herd.components.suites import environment_spec, make_environments
 from herd.components.suites.api import UnknownTaskError
-from herd.components.suites.atari.settings import AtariSettings
-from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.atari import AtariSettings
+from herd.components.suites.catch import CatchSettings
 from herd.contract.actions import discrete
 from herd.contract.spaces import EnvSpec
 
