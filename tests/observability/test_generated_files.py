@@ -62,7 +62,7 @@ def rule_expressions() -> dict[str, str]:
 
 
 def every_expression() -> list[str]:
-    return [*rule_expressions().values(), *(filled(target.expression) for target in targets())]
+    return [*rule_expressions().values(), *map(filled, targets())]
 
 
 def test_the_dashboard_is_up_to_date() -> None:

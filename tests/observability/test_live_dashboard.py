@@ -157,7 +157,7 @@ def releases_with(expression: str) -> tuple[str, ...]:
 
 
 def test_every_panel_shows_data_of_every_run(prometheus: Server) -> None:
-    expressions = {shown(target.expression, release) for target in targets() for release in releases_with(target.expression)}
+    expressions = {shown(expression, release) for expression in targets() for release in releases_with(expression)}
     assert len(expressions) > 100
     until_all_have_data(prometheus, expressions)
 
