@@ -59,7 +59,7 @@ def test_unknown_tasks_are_refused_with_a_suggestion(suite: str, task: str, hint
 
 
 @pytest.mark.parametrize("wrong", [{"num_environments": 0}, {"num_threads": 0}, {"first_slot": -1}, {"seed": -1}])
-def test_impossible_counts_are_refused(wrong: dict[str, int]) -> None:
+def test_impossible_counts_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be at least"):
         make_environments(AtariSettings(), **({"num_environments": 1, "first_slot": 0, "seed": 1, "num_threads": 1} | wrong))
 
