@@ -31,7 +31,7 @@ def question(name: str) -> bytes:
     if name == "replay":
         return header(SampleEpisode(id=1, agent=0, **of_another))
     if name == "population":
-        (report,) = population_bases("c")[0](Random(0))
+        (report,) = population_bases("another-run", "c")[0](Random(0))
         return report
     if name == "inference":
         return header(Act(id=1, agent=0, num_environments=1, has_state=False, **of_another))

@@ -368,9 +368,10 @@ def _games() -> Iterator[list[Episode]]:
         yield [PIECES.pack(arrays, segment) for segment in segments]
 
 
-def inserting(pieces: Sequence[Episode], *, run: str = RUN, contract: str = CONTRACT, client: str = "1") -> list[bytes]:
+def inserting(pieces: Sequence[Episode], *, run: str = RUN, contract: str = CONTRACT, client: str = "1", **changes: int) -> list[bytes]:
     """Return a message that inserts these pieces."""
-    message = InsertPieces(run=run, agent=pieces[0].key.agent, contract=contract, client=client, id=1, oldest=1, num_records=len(pieces))
+    numbers = {"agent": pieces[0].key.agent, "id": 1, "oldest": 1, "num_records": len(pieces), **changes}
+    message = InsertPieces(run=run, contract=contract, client=client, **numbers)
     return [bytes(encode(message)[0]), b"".join(part for piece in pieces for part in record_of(piece))]
 
 
