@@ -48,6 +48,7 @@ def fuzz_decoders(number: int, seconds: int, corpus: Path, crashes: Path) -> dic
 def flood(number: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Send messages to every socket, and garbage to every metrics port."""
     words = ["--messages", str(arguments.messages), "--minutes", str(arguments.minutes), "--http", str(arguments.http)]
+    words += ["--servers", *arguments.servers]
     with tempfile.TemporaryDirectory() as folder:
         return sockets.attack(sockets.parse([*words, "--rest-seconds", "0", "--sieges", "--seed", str(number + 1)]), Path(folder) / "run")
 
@@ -74,6 +75,7 @@ def main() -> int:
     parser.add_argument("--report", type=Path, required=True, help="JSON; what is there already is added to")
     parser.add_argument("--messages", type=int, default=100_000, help="against each server's socket")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all of them, at most; the report says how many went")
+    parser.add_argument("--servers", nargs="+", default=sockets.SERVERS, choices=sockets.SERVERS, help="default: all seven")
     parser.add_argument("--seconds", type=int, default=10, help=f"for each of {TARGETS_EACH} targets in one process; 0: none")
     parser.add_argument("--http", type=int, default=200, help="connections to each metrics port")
     parser.add_argument("--corpus", type=Path, help="of in-process targets, kept between slices; default: a temporary folder")
