@@ -130,7 +130,7 @@ DEFECTS = (
         "publish",
         "version > assembly.version:",
         "version.updates > assembly.version.updates:",
-        148,
+        168,
     ),
     Defect(
         "the bandit does not restore which reports it has counted",
