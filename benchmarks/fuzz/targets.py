@@ -24,7 +24,7 @@ from herd_replay.segments import SegmentLog
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.bandit.messages import BANDIT
 from herd.protocols.inference.messages import INFERENCE, Act, Acted

@@ -23,8 +23,7 @@ from herd.components.suites.solo import Played
 from herd.components.suites.vizdoom.game import Game
 from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.components.suites.vizdoom.settings import ViZDoomSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 NOTHING = 0
 

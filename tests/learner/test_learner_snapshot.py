@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from herd_learner.batches.uniform import UnrollReplay
+from herd_learner.batches.local import UnrollReplay
 from herd_learner.group.collectives import ShardGroup
 from herd_learner.group.rendezvous import Place
 from herd_learner.intake.ledger import LEARNER_RESTART, Ledger

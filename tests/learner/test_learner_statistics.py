@@ -15,8 +15,7 @@ from herd_learner.record.statistics import MIN_WINDOW_UNROLLS, MIN_WINDOW_UPDATE
 from herd.components.losses.api import REJECTED_REPLAYED
 from herd.components.suites.scores import ReferenceScores
 from herd.config.services import BanditSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 from herd.protocols.bandit.tiling import tiling_of
 from herd.training.diagnostics import Health, LayerUnits
 from herd.training.metrics import RESERVED_COLUMNS, Measured

@@ -27,7 +27,7 @@ from herd_replay.snapshot import SnapshotError, SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 
 from herd.config.services import BanditSettings, PopulationSettings
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.files import JournalError
 from herd.protocols.bandit.messages import BANDIT

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import DTYPES, Array, Arrays, FieldSpec, UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays, receive_arrays
 from herd.protocols.unrolls.messages import MAX_EPISODES, UNROLLS, Compression, Credit, EpisodeReport, Unrolls, Welcome

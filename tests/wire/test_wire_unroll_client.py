@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.unrolls.arrays import receive_arrays
 from herd.protocols.unrolls.client import UnrollClient
