@@ -31,7 +31,7 @@ from herd.telemetry.scrape import Samples, total
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from benchmarks.fuzz.hostile_messages import Outcome
+    from benchmarks.fuzz.hostile_messages import Oracle, Outcome
     from benchmarks.fuzz.processes import CatchRun, Process
 
 CONNECTIONS = 32
@@ -97,6 +97,7 @@ class Flood:
 
     def _make_hostility(self) -> Hostility:
         run, names = self._run, (self._run.run_id, self._run.contract)
+        oracle: Oracle
         match self._name:
             case "learner":
                 bases, oracle = learner_bases(*names), LearnerOracle(*names, run.layout, run.action_repeat)

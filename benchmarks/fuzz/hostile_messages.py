@@ -440,7 +440,7 @@ def recorded(conversation: Conversation, run_id: str, contract: str) -> list[Cal
         changes = {name: own[name] for name in own if name in message.names}
         return [header(message.model_copy(update={"agent": 0, **changes})), *payloads]
 
-    found = []
+    found: list[Callable[[Random], list[bytes]]] = []
     for frames in golden():
         with suppress(MalformedMessage):
             message = conversation.decode(frames[0])
