@@ -23,8 +23,7 @@ from herd.components.suites.dmlab.cache import LevelCache
 from herd.components.suites.dmlab.levels import ACTIONS
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 STAND_IN = Path(__file__).parent / "stand_in"
 LANGUAGE = "language_execute_random_task"

@@ -9,8 +9,7 @@ from herd.components.suites import environment_spec, make_environments
 from herd.components.suites.api import UnknownTaskError
 from herd.components.suites.atari import AtariSettings
 from herd.components.suites.catch import CatchSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from herd.components.suites.api import BatchedEnvironment, UnknownTaskError
 from herd.components.suites.solo import Played
 from herd.components.suites.vizdoom import SCENARIOS, ViZDoomSettings, actions_of
 from herd.components.suites.vizdoom.game import Game
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 NOTHING = 0
 

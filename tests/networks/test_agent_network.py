@@ -16,8 +16,7 @@ from herd.components.losses import Head
 from herd.components.torsos.api import TorsoError
 from herd.components.torsos.nature import NatureTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 from herd.networks.layers import Dense
 from tests.oracles.networks_layers import Array, lstm_with_resets, read_instruction, relu
 

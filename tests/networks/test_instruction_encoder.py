@@ -8,9 +8,8 @@ import torch
 from herd.agent import Agent
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
-from herd.networks.language import InstructionEncoder
+from herd.contract.spaces import EnvSpec, discrete
+from herd.networks.layers import InstructionEncoder
 from tests.oracles.networks_layers import read_instruction
 
 torch.set_num_threads(1)

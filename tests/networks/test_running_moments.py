@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
 from herd.networks.centering import LARGEST_NORMALIZED, SLOWEST_RATE, RunningMoments
 from herd.run.tensors import decode_weights, encode_weights
 from herd.training.parallel import OneShard

@@ -14,8 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from herd.components.settings import Fraction, NonNegativeInt, Pixels, PositiveInt
 from herd.components.suites import Suite, SuiteSettings, require_known
 from herd.components.suites.scores import ReferenceScores, read_reference_scores
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

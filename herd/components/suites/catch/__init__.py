@@ -9,8 +9,7 @@ from pydantic import Field, field_validator
 from herd.components.settings import Pixels, PositiveFloat, PositiveInt
 from herd.components.suites import Suite, SuiteSettings, require_known
 from herd.components.suites.reading import MAX_WORDS
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 INSTRUCTED = "catch_instructed"
 DECEPTIVE = "catch_deceptive"

@@ -11,8 +11,7 @@ from herd.components.settings import TRUE_WORDS, Pixels, PositiveInt
 from herd.components.suites import PROCESS_STEP_SECONDS, Suite, SuiteSettings, require_known
 from herd.components.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores, spelled_out
 from herd.components.suites.reading import MAX_WORDS
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from herd.components.settings import Pixels, PositiveInt
 from herd.components.suites import PROCESS_STEP_SECONDS, Suite, SuiteSettings, require_known
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
