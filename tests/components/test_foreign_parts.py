@@ -72,7 +72,7 @@ def test_a_loss_an_optimizer_and_a_tracker_of_another_package_train(tmp_path: Pa
     assert python(TRAIN).split() == ["30"]
 
 
-def test_core_and_torso_of_another_package_are_trained() -> None:
+def test_suite_core_and_torso_of_another_package_are_trained() -> None:
     told = python(
         """
 import torch
@@ -88,26 +88,12 @@ for number in range(6):
     trainer.begin(batch, 0)
     trainer.finish(trainer.launch(batch), settings.optimizer.rates(env_frames=0, learner_updates=number))
     batches.actor.policy.load(trainer.weights())
+from herd.components.suites import suite_of
 print(batch.initial_core_state.shape[1], bool((trainer.weights()["core.initial"] != before).all()))
+print(suite_of(settings.env).reference_scores()["corridor"].human)
 """
     )
-    assert told.split() == ["8", "True"]
-
-
-def test_a_suite_of_another_package_can_be_played_and_scored() -> None:
-    told = python(
-        """
-import numpy as np
-from herd.config.loading import load_settings
-from herd.components.suites import environment_spec, make_environments, suite_of
-env = load_settings([], ["--env.suite", "corridor", "--env.length", "4"], {}).env
-environments = make_environments(env, num_environments=2, first_slot=0, seed=1, num_threads=1)
-environments.reset()
-finished = [environments.step(np.array([1, 0], np.int32)).finished for _ in range(3)][-1]
-print(environment_spec(env).vector_size, [game.episode_return for game in finished], suite_of(env).reference_scores()["corridor"].human)
-"""
-    )
-    assert told.split() == ["4", "[1.0]", "1.0"]
+    assert told.split() == ["8", "True", "1.0"]
 
 
 BROKEN = {

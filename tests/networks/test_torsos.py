@@ -126,18 +126,6 @@ def test_truncated_normal_initialization_matches_sonnet() -> None:
         assert float(layer.weight.detach().std()) == pytest.approx(0.8796 * deviation, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp use half"),
-        ({"torso": "mine:Torso", "layer_norm": True}, "yours must do this itself"),
-    ],
-)
-def test_settings_unknown_to_a_torso_are_refused(network: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        NetworkSettings.model_validate(network)
-
-
 def test_gradients_agree_with_slopes_of_the_oracle() -> None:
     torso, frames = _torso("deep", 5, 6, layer_norm=True, input_centering="filters"), _frames(1, 4, 5, 6)
     torso(frames, None, torch.float32).square().sum().backward()
@@ -227,11 +215,6 @@ def test_a_vector_beside_an_image_is_joined_by_a_dense_layer() -> None:
     assert torso.num_features == 256
 
 
-def test_convolutions_without_frames_are_refused() -> None:
-    with pytest.raises(TorsoError, match="shallow needs frames, but these observations have none: use mlp"):
-        build_torso(ShallowTorsoSettings(), EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5))
-
-
 OWN = """
 import torch
 from torch import nn
@@ -283,6 +266,11 @@ def test_a_custom_torso_gets_the_available_inputs(own_file: str, frame_shape: tu
     features = torso(frames, vector, torch.float32)
     assert features.shape == (3, 7)
     assert len(features.unique(dim=0)) == 3
+
+
+def test_a_custom_torso_must_normalise_by_itself() -> None:
+    with pytest.raises(ValidationError, match="yours must do this itself"):
+        NetworkSettings.model_validate({"torso": "mine:Torso", "layer_norm": True})
 
 
 @pytest.mark.parametrize(
