@@ -1,4 +1,6 @@
-"""The policy interface. Requests and answers are separate steps, so that other environments can be stepped in between.
+"""The policy interface, and the device and precision of its network.
+
+Requests and answers are separate steps, so that other environments can be stepped in between.
 
 E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an
 instruction, P parameters of an action distribution, M entries of a mask.
@@ -6,14 +8,15 @@ instruction, P parameters of an action distribution, M entries of a mask.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
 
-from herd.acting.device import precision_of
 from herd.algorithms.rewards import clip_last_rewards
 from herd.run.tensors import load_into
+from herd.service.host import choose_precision, cpu_gains_from_bfloat16
+from herd.service.startup import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from herd.agent import Agent
     from herd.config.run import RunSettings
     from herd.contract.unroll import Array
+    from herd.service.host import Precision
 
 
 class Rows(NamedTuple):
@@ -148,3 +152,22 @@ def _row(array: NDArray[Any] | None) -> torch.Tensor | None: ...
 def _row(array: NDArray[Any] | None) -> torch.Tensor | None:
     """Return [E, ...] as one row of E unrolls, [1, E, ...]."""
     return None if array is None else torch.from_numpy(array).unsqueeze(0)
+
+
+def device_of(wanted: str, key: str) -> torch.device:
+    """Return the GPU, or the CPU if ``auto`` finds none; ``key`` is the name of the setting.
+
+    Raises:
+        BadInputError: cuda is wanted, and torch finds no GPU.
+
+    """
+    has_gpu = torch.cuda.is_available()
+    if wanted == "cuda" and not has_gpu:
+        raise BadInputError(f"{key} cuda: torch finds no GPU here; choose auto or cpu")
+    return torch.device("cuda" if has_gpu and wanted != "cpu" else "cpu")
+
+
+def precision_of(wanted: Precision | Literal["auto"], device: torch.device) -> torch.dtype:
+    """Return the type in which convolutions and matrix products are computed on ``device``."""
+    gains = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_gains_from_bfloat16()
+    return torch.bfloat16 if choose_precision(wanted, gains_from_bfloat16=gains) == "bfloat16" else torch.float32

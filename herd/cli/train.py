@@ -21,7 +21,7 @@ from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import read_arguments, split_arguments
 from herd.run.journals import METRICS
 from herd.run.paths import CONFIG, checkpoint_folders
-from herd.service.exit_codes import EXIT_BAD_INPUT
+from herd.service import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,8 +14,8 @@ from herd.config.errors import printable
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import split_arguments
+from herd.service import EXIT_BAD_INPUT, EXIT_LOST
 from herd.service.allocator import ensure_tuned_allocator
-from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST
 from herd.service.identity import check_identity, component_of, identity_options, take_identity
 from herd.topology import SERVICES, service_of
 

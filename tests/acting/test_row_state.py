@@ -14,8 +14,7 @@ from herd.components.cores.lstm import LSTMSettings
 from herd.components.suites.api import FinishedGame, Observation, Transition
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 SPEC = EnvSpec(("game",), (1, 1, 1), 4, discrete(4), 1, 0)
 NETWORK = NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=3))

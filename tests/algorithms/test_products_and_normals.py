@@ -17,7 +17,7 @@ from herd.components.actions import ACTIONS
 from herd.components.actions.normal import NormalSettings
 from herd.components.actions.normal.normal import MAX_LOG_DEVIATION, MIN_LOG_DEVIATION
 from herd.components.actions.product import ProductSettings
-from herd.contract.actions import ActionSpace, continuous, discrete
+from herd.contract.spaces import ActionSpace, continuous, discrete
 from tests.oracles.actor_critic import softmax
 from tests.oracles.distributions import (
     joint_table,

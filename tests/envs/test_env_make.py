@@ -15,8 +15,7 @@ from herd.components.suites.catch.settings import CatchSettings
 from herd.components.suites.dmlab.settings import DMLabSettings
 from herd.components.suites.reading import MAX_WORDS, NUM_BUCKETS, hash_instruction
 from herd.components.suites.vizdoom.settings import ViZDoomSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 LEVELS = ("rooms_watermaze", "contributed/psychlab/harlow", "lt_chasm")
 

@@ -19,8 +19,7 @@ from herd.components.suites.gymnasium.check import check
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
-from herd.contract.actions import continuous, discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, continuous, discrete
 from tests.patience import patient
 
 DIALS = "herd.components.suites.gymnasium.examples:Dials"

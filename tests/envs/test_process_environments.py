@@ -26,8 +26,7 @@ from herd.components.suites import SuiteSettings
 from herd.components.suites.api import BrokenEnvironmentError
 from herd.components.suites.batch import ProcessSeat, SoloEnvironments
 from herd.components.suites.reading import hash_instruction
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes

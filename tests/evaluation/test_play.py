@@ -13,8 +13,7 @@ from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observa
 from herd.components.suites.catch.settings import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 from herd.evaluation.play import Game, Play, assigned_episodes, play_episodes
 
 CATCH = CatchSettings(tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1)

@@ -45,7 +45,7 @@ def run_volume(workload: Object) -> Object | None:
     [
         ("bandit", DICE, (*DICE, "experiment.loss.ablation=baseline"), SERVER),
         ("bandit", (*DICE, "experiment.loss.ablation=random"), (), SERVER),
-        ("replay", SHARED, ("experiment.replay.kind=uniform", "experiment.learner.queue_batches=4"), SERVER),
+        ("replay", SHARED, ("experiment.replay.kind=local", "experiment.learner.queue_batches=4"), SERVER),
         ("inference", REMOTE, ("experiment.inference.replicas=2",), SERVER - {"StatefulSet"} | {"Deployment"}),
         ("evaluator", EVALUATED, ("experiment.evaluation.final=true",), {"Deployment", "NetworkPolicy"}),
     ],

@@ -9,7 +9,7 @@ import pytest
 from herd_inference.exchange import ActingHandler, Decision
 from herd_inference.sessions import Batches, Sessions
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer

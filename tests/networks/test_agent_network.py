@@ -17,10 +17,8 @@ from herd.components.torsos.api import TorsoError
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.components.torsos.nature import NatureTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
-from herd.networks.language import InstructionEncoder
-from herd.networks.layers import Dense
+from herd.contract.spaces import EnvSpec, discrete
+from herd.networks.layers import Dense, InstructionEncoder
 from tests.oracles.networks_layers import Array, lstm_with_resets, read_instruction, relu
 
 torch.set_num_threads(1)

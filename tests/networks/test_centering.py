@@ -12,8 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from numpy.typing import NDArray
 
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
 from herd.networks.centering import LARGEST_NORMALIZED, ROW_STRIDE, SLOWEST_RATE, AverageImage, RunningMoments
 from herd.networks.layers import PixelConvolution
 from herd.run.tensors import decode_weights, encode_weights

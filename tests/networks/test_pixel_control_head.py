@@ -8,8 +8,7 @@ import torch
 
 from herd.components.auxiliary.pixel_control import PixelControlSettings
 from herd.components.auxiliary.pixel_control.head import CHANNELS, PixelControlHead
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
 from tests.oracles.networks_layers import Array, Layer, deconvolution, relu
 
 SHAPES = {(72, 96): (18, 24), (84, 84): (20, 20), (96, 72): (24, 18), (120, 160): (30, 40), (64, 64): (16, 16), (33, 44): (8, 10)}

@@ -21,8 +21,7 @@ from herd.components.torsos.mlp.board import BoardTorso
 from herd.components.torsos.shallow import ShallowTorsoSettings
 from herd.components.torsos.shallow.strided import StridedTorso
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
 from herd.networks.layers import Rectifier
 from tests.oracles import networks_layers as oracle
 

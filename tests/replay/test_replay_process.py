@@ -26,7 +26,7 @@ from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, Stored
 from herd.protocols.unrolls.messages import Ack
 from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
-from herd.service.exit_codes import EXIT_LOST
+from herd.service import EXIT_LOST
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import total
 from herd.transport.context import Context

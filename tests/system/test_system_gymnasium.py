@@ -35,7 +35,7 @@ def test_images_vectors_and_instructions_train_a_recurrent_network(tmp_path: Pat
         *("--network.core", "lstm", "--network.core.size", "32", "--network.language", "--network.last_action_and_reward"),
         *("--env.vectorization", "async", "--actor.environments", "2", "--actor.environment_threads", "2", "--learner.batch_size", "4"),
         *("--stop.env_frames", "2000", "--algorithm.burn_in", "5"),
-        *("--replay.kind", "uniform", "--replay.fraction", "0.5", "--replay.minimum_fill_unrolls", "16"),
+        *("--replay.kind", "local", "--replay.fraction", "0.5", "--replay.minimum_fill_unrolls", "16"),
         file="minigrid-empty",
     )
     assert report["env_frames"] >= 2000

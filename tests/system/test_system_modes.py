@@ -12,7 +12,7 @@ from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
 from tests.system.whole_runs import CATCH, herd, read_report, train
 
-REPLAY = ("--replay.kind", "uniform", "--replay.minimum_fill_unrolls", "16")
+REPLAY = ("--replay.kind", "local", "--replay.minimum_fill_unrolls", "16")
 SHORT = ("--stop.env_frames", "20000")
 
 

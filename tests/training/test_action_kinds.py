@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 COMPOSITIONS: dict[str, dict[str, Any]] = {
     "laser": {
         "loss": {"trust_region": "behaviour", "trust_region_threshold": 100.0},
-        "replay": {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1},
+        "replay": {"kind": "local", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1},
         "value_scaling": {"kind": "popart"},
     },
     "appo, burn-in": {"loss": {"ratio_clip": 0.2, "correction": "v_trace"}, "algorithm": {"unroll_length": 5, "burn_in": 2}},

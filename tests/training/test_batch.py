@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.training.batch import ALIGNMENT, BatchBuffer
 

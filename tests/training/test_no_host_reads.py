@@ -14,7 +14,7 @@ from tests.training.small_runs import RUN, STEP, batch_of, run_of, trainer_of
 
 TWO_TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 8, "frame_width": 8}
 EVERY_UPDATE = {"health_interval_updates": 2}
-REPLAYED = {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1}
+REPLAYED = {"kind": "local", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1}
 RUNS: dict[str, dict[str, Any]] = {
     "impala": {"optimizer": {"max_gradient_norm": 1.0, "momentum": 0.5}},
     "clipped ratios": {"loss": {"correction": "one_step", "ratio_clip": 0.3}},

@@ -101,7 +101,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "env": TASKS,
         "network": {**LSTM, "language": True},
         "value_scaling": {"kind": "popart", "rate": 0.1, "replayed": True},
-        "replay": {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1},
+        "replay": {"kind": "local", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1},
     },
     "multi_head, feed-forward": {"env": TASKS, "network": {"torso": "mlp"}, "value_scaling": {"kind": "multi_head"}},
     "custom": {"loss": {"kind": "custom", "function": "pixel_control_loss_of_mine:only_values"}},

@@ -19,7 +19,7 @@ from tests.training.small_runs import BATCH_SIZE, STEP, buffer_of, run_of, train
 
 torch.set_num_threads(1)
 
-REPLAY = {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1}
+REPLAY = {"kind": "local", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1}
 SHARED = {"kind": "shared", "fraction": 0.4}
 NUM_REPLAYED = 2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, HandedTemperature, StartingEpisode, Temperatures
 from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES
+from herd.contract.spaces import NO_FRAMES, discrete
 from herd.contract.unroll import DTYPES, UnrollLayout
 
 ATARI = UnrollLayout(unroll_length=20, frame_stack=4, frame_shape=(84, 84, 1), actions=discrete(6), num_parameters=6)

@@ -18,8 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.contract.actions import ActionSpace
-    from herd.contract.spaces import EnvSpec
+    from herd.contract.spaces import ActionSpace, EnvSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from herd.acting.device import device_of, precision_of
+from herd.acting.policy import device_of, precision_of
 from herd.agent import agent_of
 from herd.config.run_contract import run_layout
 from herd.protocols.inference import metrics as names

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from herd.acting.device import device_of, precision_of
+from herd.acting.policy import device_of, precision_of
 from herd.components.suites import suite_of
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
@@ -33,9 +33,8 @@ from herd.transport import AddressInUse
 from herd_learner.batches.assembler import BatchAssembler
 from herd_learner.group.collectives import ShardGroup, Turn, join_group
 from herd_learner.group.rendezvous import NotGatheredError, shared_settings
-from herd_learner.intake.io_thread import IoThread
+from herd_learner.intake.io_thread import IntakeMeters, IoThread
 from herd_learner.intake.ledger import STALE, frames_by_task
-from herd_learner.intake.meters import IntakeMeters
 from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 from herd_learner.population.link import PopulationLink
 from herd_learner.population.member import FitnessWindow, Member, Membership

@@ -11,8 +11,7 @@ from herd.components.settings import PositiveInt
 from herd.components.suites import Suite, SuiteSettings, require_known
 from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
 from herd.components.suites.scores import ReferenceScores
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
 
 MAX_STEPS = 50
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd.components.suites import Suite, require_known
 from herd.components.suites.atari.settings import AtariSettings, atari_scores
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

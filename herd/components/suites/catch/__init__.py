@@ -8,8 +8,7 @@ from herd.components.suites import Suite, require_known
 from herd.components.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks
 from herd.components.suites.catch.settings import CatchSettings
 from herd.components.suites.reading import MAX_WORDS
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
     from herd.components.suites.api import BatchedEnvironment

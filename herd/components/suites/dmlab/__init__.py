@@ -9,8 +9,7 @@ from herd.components.suites import Suite, require_known
 from herd.components.suites.dmlab.levels import ACTIONS, ALL_LEVELS, OTHERS, dmlab30, reference_scores
 from herd.components.suites.dmlab.settings import DMLabSettings
 from herd.components.suites.reading import MAX_WORDS
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
 
 
 def _spec(settings: GymnasiumSettings) -> EnvSpec:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from herd.components.suites import Suite, require_known
 from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
 from herd.components.suites.vizdoom.settings import ViZDoomSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from herd.protocols.bandit.tiling import Tiling
     from herd.run.provenance import Origin
     from herd.training.trainer import Trainer
-    from herd_learner.batches.uniform import UnrollReplay
+    from herd_learner.batches.local import UnrollReplay
     from herd_learner.group.collectives import ShardGroup
 
 RANDOM = "random"
