@@ -10,11 +10,11 @@ import pytest
 
 from herd.components.suites import SuiteSettings, environment_spec, make_environments
 from herd.components.suites.api import UnknownTaskError
-from herd.components.suites.atari.settings import AtariSettings
-from herd.components.suites.catch.settings import CatchSettings
-from herd.components.suites.dmlab.settings import DMLabSettings
+from herd.components.suites.atari import AtariSettings
+from herd.components.suites.catch import CatchSettings
+from herd.components.suites.dmlab import DMLabSettings
 from herd.components.suites.reading import MAX_WORDS, NUM_BUCKETS, hash_instruction
-from herd.components.suites.vizdoom.settings import ViZDoomSettings
+from herd.components.suites.vizdoom import ViZDoomSettings
 from herd.contract.spaces import EnvSpec, discrete
 
 LEVELS = ("rooms_watermaze", "contributed/psychlab/harlow", "lt_chasm")
@@ -81,7 +81,7 @@ def test_a_missing_package_is_named_with_its_install_command(
 
 
 @pytest.mark.parametrize("wrong", [{"num_environments": 0}, {"num_threads": 0}, {"first_slot": -1}, {"seed": -1}])
-def test_impossible_counts_are_refused(wrong: dict[str, int]) -> None:
+def test_impossible_counts_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be at least"):
         make_environments(AtariSettings(), **({"num_environments": 1, "first_slot": 0, "seed": 1, "num_threads": 1} | wrong))
 
