@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from herd.components.suites import make_environments, suite_named, what_is_missing
 from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError
+from herd.components.suites.dmlab import DMLabSettings
 from herd.components.suites.dmlab.cache import LevelCache
 from herd.components.suites.dmlab.levels import ACTIONS
 from herd.components.suites.reading import hash_instruction
