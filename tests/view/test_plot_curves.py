@@ -299,11 +299,11 @@ def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
     )
     data, picture = tmp_path / "numbers.csv", tmp_path / "learning.svg"
     plot_runs([run], picture, panels="learning", data=data)
-    drawn: dict[str, list[float]] = {}
+    shown: dict[str, list[float]] = {}
     for row in rows_of(data):
-        drawn.setdefault(row["panel"], []).append(float(row["mean"]))
+        shown.setdefault(row["panel"], []).append(float(row["mean"]))
     # Each curve appears twice: the values, and their trailing mean.
-    assert {name: values[: len(values) // 2] for name, values in drawn.items()} == {
+    assert {name: values[: len(values) // 2] for name, values in shown.items()} == {
         "loss_total": [0.5, 0.25, 0.125, 0.0625],
         "entropy": [1.0, 0.9, 0.8, 0.7],
         "policy_lag_mean": [4.0, 5.0, 6.0, 5.0],  # nothing had been measured at 0 updates
