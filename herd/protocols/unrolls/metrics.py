@@ -7,7 +7,9 @@ from herd.telemetry.metrics import Exporters
 _actor = Exporters("actor")
 _learner = Exporters("learner")
 
-ACTOR_ENV_FRAMES = _actor.counter("herd_actor_env_frames_total", "env_frames", "Emulator frames played, including action repeats.")
+ACTOR_ENV_FRAMES = _actor.counter(
+    "herd_actor_env_frames_total", "env_frames", "Emulator frames played, including action repeats.", counts_work=True
+)
 ACTOR_EPISODES = _actor.counter("herd_actor_episodes_total", "episodes", "Games finished.")
 ACTOR_UNROLLS_SENT = _actor.counter("herd_actor_unrolls_sent_total", "unrolls", "Unrolls sent. An unroll that is sent again counts once.")
 ACTOR_UNROLLS_RESENT = _actor.counter("herd_actor_unrolls_resent_total", "unrolls", "Unrolls sent again after a reconnection.")
