@@ -14,10 +14,12 @@ import yaml
 
 from helm.tools.values_comments import Value, read_values
 from herd.config.loading import settings_json_schema
+from herd.topology import COMPONENT_NAMES
 
 EXPERIMENT = "experiment"
 DEFAULTS = "defaults"
-COMPONENTS = ("actor", "learner", "paramserver", "paramserverReplica", "inference", "bandit", "population", "replay", "evaluator")
+COMPONENTS = tuple(name.replace("-replica", "Replica") for name in COMPONENT_NAMES)
+"""Their sections in values.yaml."""
 NOT_EVERYWHERE = frozenset({"persistence", "podDisruptionBudget"})
 """Defaults of those components only whose own section has the key."""
 ACTOR_GROUPS = "actor-groups"

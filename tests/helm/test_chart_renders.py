@@ -523,7 +523,7 @@ def test_the_notes_name_the_next_steps() -> None:
         assert words in default
     assert "kubectl --namespace rl scale deployment herd-actor --replicas=100" in default
     assert "2 learner(s) of 1 shard(s)" in population
-    assert "population controller" in population
+    assert ", population" in population
     assert "WARNING" not in gpu
     assert ("`herd status` shows pods but no numbers" in gpu, "shows pods but no numbers" in default) == (True, False)
     assert "herd keys" not in gpu
