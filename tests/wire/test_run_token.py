@@ -97,7 +97,7 @@ def test_clients_without_the_token_have_a_low_unread_limit(stack: ExitStack) -> 
 def test_no_client_is_admitted_without_the_authenticator(stack: ExitStack) -> None:
     context, router = serve(stack, "secret")
     transport: Any = context._transport("tcp://")
-    transport._token.close()
+    transport._guard.close()
     dealer = dial(stack, router, "secret")
     until(
         lambda: context.refusals.count("incomplete") + context.refusals.count("protocol") > 0 or dealer.trouble is not None, router, dealer

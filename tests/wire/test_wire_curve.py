@@ -27,7 +27,7 @@ from herd.transport import AddressInUse, Client, Limits, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
 from herd.transport.context import REASONS, Context, Poller, Refusals
-from herd.transport.keys.curve import AuthorisedClients, check_server_key, new_key_pair
+from herd.transport.keys import AuthorisedClients, check_server_key, new_key_pair
 from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0
@@ -260,7 +260,7 @@ def test_a_server_without_its_authenticator_refuses_all_clients(contexts: ExitSt
     monkeypatch.setattr(sockets, "HANDSHAKE_MILLISECONDS", 200)
     server = serve(contexts, with_keys(keys))
     transport: Any = server.context._transport("tcp://")
-    transport._curve.close()
+    transport._guard.close()
     dealer = dial(contexts, server, with_keys(keys))
     assert_refused(server, dealer, "incomplete")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActedRows, ActingLayout, pack_fields, read_answer
 from herd.rpc.codec import MalformedMessage, encode
-from herd.rpc.request import CONNECTING_SECONDS, WAIT_SECONDS, RetryingClient, RetryingRequest
+from herd.rpc.request import RetryingClient, RetryingRequest
 from herd.transport import Limits
 
 if TYPE_CHECKING:
@@ -135,20 +135,7 @@ class InferenceClient(RetryingClient):
 
     def poll(self, timeout_seconds: float = 0.0) -> Answer | None:
         """Return the answer; None if it does not arrive within ``timeout_seconds``, or if the request was abandoned."""
-        deadline = self._clock() + timeout_seconds
-        while self._request.is_pending:
-            self._request.advance()
-            for message, payloads in self._request.answers():
-                if (answer := self._handle(message, payloads)) is not None:
-                    return answer
-            left = deadline - self._clock()
-            if not self._request.is_pending or left <= 0:
-                break
-            longest = LONGEST_WAIT_SECONDS
-            if not self._request.is_sent:
-                longest = max(CONNECTING_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
-            self.socket.wait(min(left, longest))
-        return None
+        return self._request.wait_for(self._handle, timeout_seconds, longest_seconds=LONGEST_WAIT_SECONDS)
 
     def abandon(self) -> None:
         """Stop waiting for the answer, because another policy has acted on the row.

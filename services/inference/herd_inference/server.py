@@ -215,15 +215,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             unread_bytes_each=request_bytes,
         )
         sockets.enter_context(router)
-        weights = Weights(
-            process.context,
-            identity.address("paramserver"),
-            run_id=settings.name,
-            contract=process.contract,
-            num_agents=settings.agents,
-            max_slice_bytes=settings.paramserver.max_version_bytes,
-            load=engine.load,
-        )
+        weights = Weights(process, engine.load)
         sockets.enter_context(closing(weights))
         meters.watch_wire(router, weights.sockets, process.context.refusals)
         meters.watch_sessions(sessions)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from herd.protocols.weights.client import WeightsClient
 from herd.run.checkpoints import CheckpointError
 from herd.run.tensors import decode_weights
 from herd.telemetry.logs import warn_limited
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.service.process import ServiceProcess
     from herd.transport import Client
-    from herd.transport.context import Context
 
     Version = tuple[int, int]
 
@@ -28,33 +27,12 @@ UNUSABLE_SECONDS = 1.0
 class Weights:
     """Fetches the newest weights of each agent and passes them to ``load(agent, tensors, version)``."""
 
-    def __init__(
-        self,
-        context: Context,
-        endpoint: str,
-        *,
-        run_id: str,
-        contract: str,
-        num_agents: int,
-        max_slice_bytes: int,
-        load: Callable[[int, Mapping[str, Tensor], Version], None],
-    ) -> None:
+    def __init__(self, process: ServiceProcess, load: Callable[[int, Mapping[str, Tensor], Version], None]) -> None:
         """Start connecting. ``load`` raises ``CheckpointError`` for tensors that it cannot use."""
-        self.versions: list[Version | None] = [None] * num_agents
-        """Current versions, by agent."""
+        self._clients = [process.weights_client(agent, pause_seconds=PULL_SECONDS) for agent in range(process.settings.agents)]
         self._load = load
-        self._clients = [
-            WeightsClient(
-                context,
-                endpoint,
-                run_id=run_id,
-                agent=agent,
-                contract=contract,
-                max_slice_bytes=max_slice_bytes,
-                pause_seconds=PULL_SECONDS,
-            )
-            for agent in range(num_agents)
-        ]
+        self.versions: list[Version | None] = [None] * len(self._clients)
+        """Current versions, by agent."""
 
     @property
     def sockets(self) -> Sequence[Client]:
