@@ -18,7 +18,7 @@ from helm.tools.fetch_tools import ENGINES
 from helm.tools.values_comments import read_values
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.loading import load_settings
-from herd.launch.placement import Place, on_own_hosts, placement
+from herd.launch.placement import Place, placement
 from herd.topology import COMPONENT_NAMES, COMPONENTS, METRICS_PORT
 from tests.helm.rendering import (
     CHART,
@@ -40,6 +40,7 @@ from tests.helm.rendering import (
     with_values,
     workloads,
 )
+from tests.own_hosts import on_own_hosts
 
 pytestmark = pytest.mark.processes
 

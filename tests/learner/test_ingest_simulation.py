@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from herd_learner.intake.ingest import Ingest, Reply
-from herd_learner.intake.ledger import LEARNER_RESTART, Ledger, LedgerSnapshot, frames_by_task
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot, frames_by_task
 from herd_learner.intake.queue import UnrollQueue
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.metrics import LEARNER_RESTART
 from herd.rpc.codec import encode
 from herd.rpc.serving import ServedRun
 from herd.transport import Frame, Peer

@@ -29,7 +29,13 @@ FRAMES_GENERATED = _learner.counter(
     "herd_learner_env_frames_generated_total", "env_frames", "Env frames that actors reported as played, since this process started."
 )
 
-DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
+LEARNER_RESTART = "learner_restart"
+"""Acknowledged, but lost with the learner before an update consumed it."""
+MALFORMED = "malformed"
+"""The header was valid, but the arrays were unusable."""
+STALE = "stale"
+"""Begun under a policy older than ``learner.max_policy_lag`` updates, of an abandoned lineage, or not made yet."""
+DROP_REASONS = (STALE, MALFORMED, LEARNER_RESTART, "other")
 """Reasons why the learner never trained on an unroll."""
 FRAMES_DROPPED = _learner.counter(
     "herd_learner_env_frames_dropped_total",

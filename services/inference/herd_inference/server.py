@@ -18,8 +18,8 @@ from herd.protocols.inference.messages import INFERENCE
 from herd.protocols.inference.rows import ActingLayout
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
+from herd.service.inbox import POLL_SECONDS, RequestInbox, ServerMeters, open_router, serve
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, RequestInbox, ServerMeters, open_router, serve
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler
 from herd_inference.sessions import Batches, Sessions

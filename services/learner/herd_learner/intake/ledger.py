@@ -16,18 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from herd.protocols.unrolls.metrics import LEARNER_RESTART
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from herd_learner.intake.queue import QueuedUnroll
-
-LEARNER_RESTART = "learner_restart"
-"""Acknowledged, but lost with the learner before an update consumed it."""
-MALFORMED = "malformed"
-"""The header was valid, but the arrays were unusable."""
-STALE = "stale"
-"""Begun under a policy older than ``learner.max_policy_lag`` updates, of an abandoned lineage, or not made yet."""
-
 
 MAX_ACCOUNTS = 65_536
 """Incarnations remembered: 16 restarts of each of 4,000 actors, 16 MB. Those without a session are forgotten first, the longest silent
