@@ -444,6 +444,6 @@ def inference_bases(run_id: str, contract: str, layout: UnrollLayout) -> list[Ca
         packed = packed[:where] + random.randbytes(4) + packed[where + 4 :]
         shape = acting.planes_shape(has_state=has_state)
         planes = [] if shape is None else [bytes(count * math.prod(shape))]
-        return [header(Act(**who, id=1 + random.getrandbits(20), has_state=has_state)), packed, *planes]
+        return [header(Act(**who, id=1 + random.getrandbits(20), has_state=has_state, wants_state=random.random() < 0.5)), packed, *planes]
 
     return [act]

@@ -52,6 +52,8 @@ class Rows(NamedTuple):
     """[E], raw."""
     inverse_temperatures: NDArray[np.float32] | None
     """[E]: 1/tau, of the policy that acts; None: tau is 1."""
+    wants_state: bool = True
+    """Whether the answer must have the core's state after the row."""
 
 
 Version = tuple[int, int]
@@ -67,8 +69,8 @@ class PolicyStep(NamedTuple):
     """[E, P] of the distribution that the actions were drawn from, before any temperature."""
     values: NDArray[np.float32]
     """[E, K]: values of shaped and discounted future rewards, one for all tasks or one for each. [E, 0] if the policy returns none."""
-    core_state: NDArray[np.float32]
-    """[E, S] after the row."""
+    core_state: NDArray[np.float32] | None
+    """[E, S] after the row; None if it was not asked for, and somebody else keeps it."""
     version: Version = (0, 0)
     """Version of the weights."""
 

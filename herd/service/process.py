@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest, objection_of_parts
-from herd.protocols.weights.client import WeightsClient
+from herd.protocols.weights.client import PAUSE_SECONDS, WeightsClient
 from herd.rpc.serving import ServedRun
 from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
@@ -70,8 +70,8 @@ class ServiceProcess:
         """Return what clients must agree on; ``address`` is the setting that holds this server's address."""
         return ServedRun(address, self.settings.name, self.contract, range(self.settings.agents))
 
-    def weights_client(self, agent: int, **pauses: float) -> WeightsClient:
-        """Connect to the parameter server, for the weights of ``agent``; ``pauses`` are those of `WeightsClient`."""
+    def weights_client(self, agent: int, *, pause_seconds: float = PAUSE_SECONDS) -> WeightsClient:
+        """Connect to the parameter server, for the weights of ``agent``."""
         return WeightsClient(
             self.context,
             self.identity.address("paramserver"),
@@ -79,7 +79,7 @@ class ServiceProcess:
             agent=agent,
             contract=self.contract,
             max_slice_bytes=self.settings.paramserver.max_version_bytes,
-            **pauses,
+            pause_seconds=pause_seconds,
         )
 
     def _warn_of_open_door(self) -> None:
