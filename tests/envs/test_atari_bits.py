@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from herd.components.suites import environment_spec
+from herd.components.suites.api import Slots
+from herd.components.suites.atari import AtariSettings
 from herd.components.suites.atari.environments import AtariEnvironments
-from herd.components.suites.atari.settings import AtariSettings
 from tests.envs.slow_atari import SlowAtari
 
 NUM_ENVIRONMENTS = 2
@@ -17,7 +18,7 @@ NUM_ENVIRONMENTS = 2
 
 def start(settings: AtariSettings, *, seed: int = 3, first_slot: int = 0, num_environments: int = NUM_ENVIRONMENTS) -> AtariEnvironments:
     spec = environment_spec(settings)
-    return AtariEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=1)
+    return AtariEnvironments(settings, spec, Slots(num_environments, first_slot, seed, num_threads=1))
 
 
 def check_against_the_slow_player(settings: AtariSettings, *, num_steps: int, num_noops: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from herd.components.suites import make_environments
 from herd.components.suites.api import BatchedEnvironment, Transition
-from herd.components.suites.atari.settings import AtariSettings, atari_scores
+from herd.components.suites.atari import AtariSettings, atari_scores
 from herd.components.suites.atari.start import game_start
 
 
@@ -252,7 +252,7 @@ def test_the_requested_threads_are_started_and_end_with_close() -> None:
 def test_spaces_are_known_without_importing_the_emulator() -> None:
     code = (
         "import sys\n"
-        "from herd.components.suites.atari.settings import AtariSettings\n"
+        "from herd.components.suites.atari import AtariSettings\n"
         "from herd.components.suites import environment_spec\n"
         "assert environment_spec(AtariSettings(tasks=('pong',))).actions.num_actions == 6\n"
         "sys.exit(', '.join({'ale_py', 'gymnasium', 'torch'} & set(sys.modules)) or 0)"

@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from herd.components.suites import environment_spec
+from herd.components.suites.api import Slots
+from herd.components.suites.atari import AtariSettings
 from herd.components.suites.atari.environments import AtariEnvironments
-from herd.components.suites.atari.settings import AtariSettings
 
 
 class ScriptedEmulators:
@@ -41,7 +42,7 @@ class ScriptedEmulators:
 
 @contextmanager
 def scripted(emulators: ScriptedEmulators, settings: AtariSettings) -> Iterator[AtariEnvironments]:
-    environments = AtariEnvironments(settings, environment_spec(settings), num_environments=1, first_slot=0, seed=1, num_threads=1)
+    environments = AtariEnvironments(settings, environment_spec(settings), Slots(num_environments=1, first_slot=0, seed=1, num_threads=1))
     environments._parts[0].emulators.close()
     environments._parts[0].emulators = emulators
     environments.reset()
@@ -130,7 +131,7 @@ def test_an_emulator_that_always_ends_during_noops_is_an_error() -> None:
 def test_the_number_of_busy_threads_is_limited(num_threads: int, most_at_once: int, threads_each: int) -> None:
     settings = AtariSettings(tasks=("pong", "breakout", "freeway"), action_set="full")
     environments = AtariEnvironments(
-        settings, environment_spec(settings), num_environments=3, first_slot=0, seed=1, num_threads=num_threads
+        settings, environment_spec(settings), Slots(num_environments=3, first_slot=0, seed=1, num_threads=num_threads)
     )
     busy, most = set[int](), 0
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from herd.components.suites import make_environments
 from herd.components.suites.api import BatchedEnvironment, Observation, Transition
-from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.catch import CatchSettings
 from herd.components.suites.reading import hash_instruction
 
 ROWS, COLUMNS = 6, 5

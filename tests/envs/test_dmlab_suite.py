@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from herd.components.suites import environment_spec, make_environments, suite_named, what_is_missing
 from herd.components.suites.api import BatchedEnvironment, BrokenEnvironmentError, UnknownTaskError
+from herd.components.suites.dmlab import DMLabSettings
 from herd.components.suites.dmlab.cache import LevelCache
 from herd.components.suites.dmlab.levels import ACTIONS
-from herd.components.suites.dmlab.settings import DMLabSettings
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
 from herd.contract.spaces import EnvSpec, discrete
@@ -41,7 +41,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def make_level(settings: DMLabSettings) -> Any:
     module = import_module("herd.components.suites.dmlab.level")  # this module imports the Lab
-    return module.make_level(settings.model_dump_json(), settings.tasks[0])
+    return module.LabLevel(settings, settings.tasks[0])
 
 
 def make(settings: DMLabSettings, num_environments: int = 1, first_slot: int = 0, seed: int = 3) -> BatchedEnvironment:

@@ -7,8 +7,8 @@ import pytest
 
 from herd.components.suites import environment_spec, make_environments
 from herd.components.suites.api import UnknownTaskError
-from herd.components.suites.atari.settings import AtariSettings
-from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.atari import AtariSettings
+from herd.components.suites.catch import CatchSettings
 from herd.contract.spaces import EnvSpec, discrete
 
 
@@ -58,7 +58,7 @@ def test_unknown_tasks_are_refused_with_a_suggestion(suite: str, task: str, hint
 
 
 @pytest.mark.parametrize("wrong", [{"num_environments": 0}, {"num_threads": 0}, {"first_slot": -1}, {"seed": -1}])
-def test_impossible_counts_are_refused(wrong: dict[str, int]) -> None:
+def test_impossible_counts_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be at least"):
         make_environments(AtariSettings(), **({"num_environments": 1, "first_slot": 0, "seed": 1, "num_threads": 1} | wrong))
 

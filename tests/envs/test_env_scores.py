@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.atari import atari_scores
 from herd.components.suites.dmlab.levels import reference_scores
 from herd.components.suites.scores import ReferenceScores, aggregates, human_normalised, interquartile_mean, record_normalised
 

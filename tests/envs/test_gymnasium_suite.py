@@ -140,7 +140,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 def found(env: GymnasiumSettings, effort: Effort) -> dict[Level, list[str]]:
     """What a check finds, by level, on a machine of any speed."""
     [task] = env.tasks
-    findings = [each for each in check(env.model_dump_json(), task, effort._replace(seconds=1e6)) if isinstance(each, Finding)]
+    findings = [each for each in check(env, task, effort._replace(seconds=1e6)) if isinstance(each, Finding)]
     findings = [each for each in findings if "its step is slow" not in each.what]
     levels: tuple[Level, ...] = (SUMMARY, FINE, NOTE, PROBLEM)
     return {level: [each.what.removeprefix(f"{task}: ") for each in findings if each.level == level] for level in levels}

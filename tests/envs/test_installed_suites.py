@@ -13,7 +13,7 @@ import pytest
 
 from herd.components.suites import make_environments, missing_packages, suite_named
 from herd.components.suites.api import UnknownTaskError
-from herd.components.suites.atari.settings import AtariSettings
+from herd.components.suites.atari import AtariSettings
 from tests.patience import patient
 
 EXTENSION = Path(__file__).parents[1] / "extension_package"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.atari import atari_scores
 from herd.components.suites.dmlab.levels import reference_scores
 from herd.components.suites.scores import ReferenceScores, aggregates
 

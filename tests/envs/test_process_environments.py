@@ -23,7 +23,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from herd.components.suites import SuiteSettings
-from herd.components.suites.api import BrokenEnvironmentError
+from herd.components.suites.api import BrokenEnvironmentError, Slots
 from herd.components.suites.batch import ProcessSeat, SoloEnvironments
 from herd.components.suites.reading import hash_instruction
 from herd.contract.spaces import EnvSpec, discrete
@@ -116,16 +116,7 @@ def environments(
 ) -> Iterator[SoloEnvironments]:
     spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(8), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
-    made = SoloEnvironments(
-        settings,
-        spec,
-        "process_script:make",
-        num_environments=num_environments,
-        first_slot=2,
-        seed=9,
-        num_threads=busy,
-        **how,
-    )
+    made = SoloEnvironments(settings, spec, Slots(num_environments, first_slot=2, seed=9, num_threads=busy), "process_script:make", **how)
     try:
         yield made
     finally:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from herd.components.suites import environment_spec, make_environments, suite_named
 from herd.components.suites.api import BatchedEnvironment, UnknownTaskError
 from herd.components.suites.solo import Played
+from herd.components.suites.vizdoom import SCENARIOS, ViZDoomSettings, actions_of
 from herd.components.suites.vizdoom.game import Game
-from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
-from herd.components.suites.vizdoom.settings import ViZDoomSettings
 from herd.contract.spaces import EnvSpec, discrete
 
 NOTHING = 0

@@ -15,7 +15,7 @@ from rich.console import Console
 from herd.acting.policy import LocalPolicy
 from herd.cli.main import main
 from herd.components.suites import make_environments
-from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.atari import atari_scores
 from herd.evaluation import play
 from herd.evaluation.evaluate import evaluate_runs
 from herd.evaluation.play import num_environments, start_play

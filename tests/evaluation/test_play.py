@@ -11,7 +11,7 @@ from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.components.suites import make_environments
 from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observation, Transition
-from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.catch import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
 from herd.contract.spaces import EnvSpec, discrete

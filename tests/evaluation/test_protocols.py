@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from herd.components.suites import suite_named
-from herd.components.suites.dmlab.settings import DMLabSettings
+from herd.components.suites.dmlab import DMLabSettings
 from herd.config.loading import load_settings
 from herd.config.services import EvaluationSettings
 from herd.evaluation.protocols import PROTOCOLS, Protocol

@@ -8,7 +8,7 @@ from herd_learner.intake.queue import is_stale
 from herd_learner.record.lineage import LINEAGE_FILE, LineageError, keep_lineage, open_lineage
 
 from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
-from tests.failing_disks import no_space_beyond, read_only
+from tests.failing_disks import no_space_beyond
 
 NOW = 1_790_000_000.25
 
@@ -57,14 +57,6 @@ def test_a_lineage_above_the_clock_is_kept(tmp_path: Path) -> None:
     with no_space_beyond(0):
         assert open_lineage(tmp_path, at_least=2 * 10**12, now=clock) == 2 * 10**12
         assert open_lineage(tmp_path, now=lambda: 0.001) == 2
-
-
-@pytest.mark.processes
-def test_a_read_only_disk_also_gives_a_lineage_from_the_clock(tmp_path: Path) -> None:
-    assert open_lineage(tmp_path) == 1
-    with read_only(tmp_path):
-        assert open_lineage(tmp_path, now=clock) == 1_790_000_000_250
-    assert open_lineage(tmp_path) == 2
 
 
 def test_no_lineage_is_opened_that_parameter_servers_would_refuse(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ class BanditProcess(Process):
             raise Violation(f"the bandit continued with {num_restored} games, and had written {self.promised}")
         self.counted = self.saved[self._state] if num_restored else frozenset()
         world.sometimes("the bandit continued from its state", num_restored > 0)
+        self.restored = dict(window.all())
         self.handler = ExchangeHandler(
             self.settings, action_repeat=ACTION_REPEAT, bandits=self.bandits, window=window, generator=draw_generator(self.bandits, seed=0)
         )
@@ -137,6 +138,10 @@ class BanditProcess(Process):
         for outcome, number in answer.reports.items():
             self.world.sometimes(f"a return was {outcome}", number > 0)
         self.world.sometimes(f"a request to the bandit was {answer.outcome}")
+        client, number = str(received.message.client), received.message.id
+        self.world.sometimes(
+            "the bandit had counted a report before it started again", answer.outcome == "repeated" and self.restored.get(client) == number
+        )
         return answer
 
     def count(self, episode_return: float) -> None:

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as st_numpy
 from herd.contract.spaces import discrete
 from herd.contract.unroll import DTYPES, Array, Arrays, FieldSpec, UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays, receive_arrays
-from herd.protocols.unrolls.messages import MAX_EPISODES, UNROLLS, Compression, Credit, EpisodeReport, Unrolls, Welcome
+from herd.protocols.unrolls.messages import MAX_EPISODES, UNROLLS, Compression, Credit, EpisodeReport, Unrolls
 from herd.rpc.codec import MalformedMessage, OtherProtocol, encode, payload_digest
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.transport import Frame
@@ -290,11 +290,6 @@ def test_a_decompression_bomb_allocates_no_memory(which: int) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20
-
-
-def test_headers_are_decoded_from_memoryviews() -> None:
-    welcome = Welcome(id=1, accepted_sequence=2, granted_unrolls=3)
-    assert UNROLLS.decode(memoryview(bytes(encode(welcome)[0]))) == welcome
 
 
 def test_payload_digest_is_sha256() -> None:

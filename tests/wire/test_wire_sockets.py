@@ -104,13 +104,6 @@ def test_an_oversized_frame_closes_only_its_connection(context: Context) -> None
         assert received == {b"small", b"good"}
 
 
-def test_a_reconnecting_peer_takes_over_its_identity(context: Context) -> None:
-    with bind(context) as router, dial(context, router.endpoint, "same") as old:
-        assert exchange(router, old, [b"one"]) == [b"one"]
-        with dial(context, router.endpoint, "same") as new:
-            assert exchange(router, new, [b"two"]) == [b"two"]
-
-
 def test_a_dealer_can_reconnect_to_another_endpoint(context: Context) -> None:
     with bind(context) as first, bind(context) as second, dial(context, first.endpoint) as dealer:
         assert exchange(first, dealer, [b"one"]) == [b"one"]

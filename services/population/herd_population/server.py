@@ -123,7 +123,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             settings.population,
             num_members=settings.agents,
             seed=settings.seed,
-            is_allowed=lambda values: _is_allowed(settings, values),
+            is_allowed=lambda values: is_allowed(settings, values),
         )
         try:
             journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
@@ -137,8 +137,8 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             process.log.info("stopped")
 
 
-def _is_allowed(settings: RunSettings, values: Settings) -> bool:
-    """Whether they are values of what the run's sweep names, all of it and nothing else."""
+def is_allowed(settings: RunSettings, values: Settings) -> bool:
+    """Return whether they are values of what the run's sweep names, all of it and nothing else."""
     if values.keys() != settings.sweep.keys():
         return False
     try:
