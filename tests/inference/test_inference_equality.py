@@ -125,8 +125,9 @@ class Both:
             atol=self._tolerance * max(1.0, np.abs(expected.behaviour_parameters).max()),
         )
         core_state = expected.core_state
+        assert core_state is not None
         if said.core_state is not None:
-            np.testing.assert_allclose(said.core_state, expected.core_state, rtol=0, atol=self._tolerance)
+            np.testing.assert_allclose(said.core_state, core_state, rtol=0, atol=self._tolerance)
             core_state = said.core_state
         assert np.ptp(expected.behaviour_parameters, axis=0).max() > 1e-2  # environments differ
         if self._observation.action_masks is not None:
