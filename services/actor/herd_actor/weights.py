@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from herd.acting.policy import load_received
 from herd.acting.remote_policy import WAIT_SECONDS
-from herd.run.checkpoints import CheckpointError
-from herd.run.tensors import decode_weights
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.acting.policy import LocalPolicy, Policy
+    from herd.acting.policy import LocalPolicy, Policy, Version
     from herd.config.services import ActorSettings
     from herd.protocols.weights.client import WeightsClient, WeightsFrame
     from herd.service.signals import Stop
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS = 0.02
 """An older request for weights is repeated before an unroll. This is about half an update of the fastest learner."""
-UNUSABLE_SECONDS = 1.0
-"""Pause after unusable weights: the server still has them and would send them again each time."""
-Version = tuple[int, int]
 REPEATABLE_SECONDS = 30.0
 """Longest wait of a run that repeats for the policy that has learned from the last unrolls. Then it takes the newest, as others do."""
 
@@ -48,8 +44,6 @@ class FreshWeights:
     ) -> None:
         self.version: Version | None = None
         """(lineage, learner updates) of the policy's weights; None before the first."""
-        self.num_unusable = 0
-        """Number of dropped versions: damaged, of another network, or with numbers that are not finite."""
         self.of_groups: Sequence[Policy[Any]] = [policy]
         """The policies of the groups: one."""
         self._client = client
@@ -135,16 +129,9 @@ class FreshWeights:
             self._load(frame)
 
     def _load(self, frame: WeightsFrame) -> None:
-        try:
-            self._policy.load(decode_weights(*frame.slices), frame.version)
-        except CheckpointError as error:
-            # The actor continues with the weights it has, or waits for the first ones.
-            self.num_unusable += 1
-            self._client.pause(UNUSABLE_SECONDS)
-            warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error), dropped=self.num_unusable)
-            return
-        self.version = frame.version
-        self._telemetry.set_weights_version(*self.version)
+        if load_received(self._client, frame, self._policy.load):
+            self.version = frame.version
+            self._telemetry.set_weights_version(*self.version)
 
 
 class RepeatableWeights(FreshWeights):

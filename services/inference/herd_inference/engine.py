@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from herd.acting.policy import Version
     from herd.agent import Agent
     from herd.contract.unroll import Array
     from herd.protocols.inference.rows import ActingLayout
     from herd_inference.sessions import Request
-
-Version = tuple[int, int]
-"""(lineage, learner updates)."""
 
 
 class Acting(NamedTuple):

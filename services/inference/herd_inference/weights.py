@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.run.checkpoints import CheckpointError
-from herd.run.tensors import decode_weights
+from herd.acting.policy import load_received
 from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:
@@ -13,15 +13,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.acting.policy import Version
     from herd.service.process import ServiceProcess
     from herd.transport import Client
 
-    Version = tuple[int, int]
-
 PULL_SECONDS = 0.02
 """Pause between an answer and the next request: about half an update of the fastest learner, so that loading takes a few per cent."""
-UNUSABLE_SECONDS = 1.0
-"""Pause after unusable weights: the server still has them and would send them again each time."""
 
 
 class Weights:
@@ -52,17 +49,10 @@ class Weights:
             frame = client.poll()
             if client.refused is not None:
                 warn_limited("weights refused", "the parameter server refuses this inference service", reason=client.refused)
-            if frame is None:
-                continue
-            try:
-                self._load(agent, decode_weights(*frame.slices), frame.version)
-            except CheckpointError as error:
-                client.pause(UNUSABLE_SECONDS)
-                warn_limited("weights unusable", "dropped weights that cannot be used", agent=agent, reason=str(error))
-                continue
-            client.pause(PULL_SECONDS)
-            self.versions[agent] = frame.version
-            newer.append(agent)
+            if frame is not None and load_received(client, frame, partial(self._load, agent), agent=agent):
+                client.pause(PULL_SECONDS)
+                self.versions[agent] = frame.version
+                newer.append(agent)
         return newer
 
     def close(self) -> None:

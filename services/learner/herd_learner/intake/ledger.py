@@ -156,9 +156,9 @@ class LedgerSnapshot:
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> LedgerSnapshot:
-        """Inverse of `as_json`. Checkpoints of older versions, which did not count by task, have only totals."""
+        """Inverse of `as_json`."""
         accounts = {(index, incarnation): (sequence, generated) for index, incarnation, sequence, generated in state["accounts"]}
-        tasks = {task_id: Frames.from_json(frames) for task_id, frames in state.get("tasks", [])}
+        tasks = {task_id: Frames.from_json(frames) for task_id, frames in state["tasks"]}
         return cls(Frames.from_json(state), tasks, accounts)
 
 
