@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, keep_lineage, open_lineage
+from herd_learner.intake.queue import is_stale
+from herd_learner.record.lineage import LINEAGE_FILE, LineageError, keep_lineage, open_lineage
 
 from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 from tests.failing_disks import no_space_beyond

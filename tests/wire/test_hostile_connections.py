@@ -17,7 +17,7 @@ import pytest
 from herd_learner.intake.io_thread import MESSAGES_PER_TURN
 
 from herd.protocols.weights.messages import MAX_SLICES
-from herd.service.serving import MAX_BURST, Inbox, ServerMeters
+from herd.service.inbox import MAX_BURST, Inbox, ServerMeters
 from herd.telemetry import Telemetry
 from herd.transport import Limits, Peer, Server
 from herd.transport import connections as connections_module
@@ -90,11 +90,11 @@ def test_the_connection_with_most_unread_bytes_is_closed(kernel: Kernel) -> None
         kernel.connect(table, descriptor)
         kernel.receive(descriptor, total)
     table.look()
-    assert (table.unread_bytes, kernel.shut) == (1000, [])
+    assert (table._unread_bytes, kernel.shut) == (1000, [])
     kernel.receive(3, 101)
     table.look()
     assert (kernel.shut, table.num_cut) == ([2], {"crowd": 0, "unread": 1})
-    assert table.unread_bytes == 501
+    assert table._unread_bytes == 501
 
 
 def test_unauthenticated_connections_have_a_low_unread_limit(kernel: Kernel) -> None:
@@ -128,7 +128,7 @@ def test_delivered_messages_and_heartbeats_do_not_count_as_unread(kernel: Kernel
         table.look()
         table.delivered(1, 900 - FRAME_OVERHEAD_BYTES, 1)
         table.delivered(2, 1, 1)
-    assert (table.unread_bytes, kernel.shut) == (0, [])
+    assert (table._unread_bytes, kernel.shut) == (0, [])
     kernel.receive(2, 200 * 3 + 1100)  # the overhead that was assumed is no allowance
     table.look()
     assert kernel.shut == [2]
@@ -140,10 +140,10 @@ def test_a_reused_descriptor_counts_as_a_new_connection(kernel: Kernel) -> None:
     kernel.receive(1, 900)
     table.look()
     kernel.connect(table, 1, "after")
-    assert table.unread_bytes == 0
+    assert table._unread_bytes == 0
     kernel.open[1] = Probe("a third", 5000)  # the change was not reported
     table.look()
-    assert (len(table), kernel.shut, table.unread_bytes) == (0, [], 0)
+    assert (len(table), kernel.shut, table._unread_bytes) == (0, [], 0)
 
 
 def test_every_connection_is_eventually_checked(kernel: Kernel, monkeypatch) -> None:
@@ -266,7 +266,7 @@ def test_a_message_that_never_ends_is_cut_off(context: Context) -> None:
             assert send_until_disconnected(peer, 64 * frame, router) > 2 * len(frame)
             until(lambda: router.connections.num_cut["unread"] == 1, router)
             assert is_reset(peer)
-            assert (len(router.connections), router.connections.unread_bytes) == (0, 0)
+            assert (len(router.connections), router.connections._unread_bytes) == (0, 0)
         with shake_hands(router, b"another") as peer:
             peer.sendall(b"\x00\x02hi")
             until(lambda: router.bytes_in == 2, router)  # incomplete data was never delivered
