@@ -13,7 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herd.files import MAX_JOURNAL_BYTES, FileError, append_line, open_file, parse_json, read_lines, read_sealed, replace_file
+from herd.files import (
+    MAX_JOURNAL_BYTES,
+    FileError,
+    append_line,
+    mapping,
+    open_file,
+    parse_json,
+    read_lines,
+    read_record,
+    read_sealed,
+    replace_file,
+)
+from herd.run.paths import REPORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -128,6 +140,19 @@ def newest_point(directory: Path) -> dict[str, Any]:
         return _checked(parse_json(newest))
     except ValueError as error:
         raise FileError(f"{path}: its last line is not a point of a curve: {' '.join(str(error).split())[:200]}") from error
+
+
+def read_report(directory: Path) -> Mapping[str, Any]:
+    """Return the report that an agent's learner writes at its end; empty if there is none.
+
+    Raises:
+        FileError: it cannot be read.
+
+    """
+    try:
+        return read_record(directory / REPORT, "a report", mapping)
+    except FileNotFoundError:
+        return {}
 
 
 def best_inverse_temperatures(run_dir: Path) -> dict[tuple[int, str], tuple[float, float] | None]:

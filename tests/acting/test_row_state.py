@@ -14,8 +14,7 @@ from herd.components.cores.lstm import LSTMSettings
 from herd.components.suites.api import FinishedGame, Observation, Transition
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 SPEC = EnvSpec(("game",), (1, 1, 1), 4, discrete(4), 1, 0)
 NETWORK = NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=3))
@@ -68,6 +67,14 @@ def test_a_row_holds_the_last_action_and_reward_unless_reset(transition: Transit
     assert rows.last_actions.tolist() == [0 if forgets else 3, 3]
     assert rows.last_rewards.tolist() == [0.0 if forgets else 2.5, -2.5]
     assert (rows.core_state == 7.0).all()
+
+
+def test_a_state_that_was_not_told_stays_unless_a_game_began() -> None:
+    state = state_of()
+    state.core_state = np.full((2, 6), 7.0, np.float32)
+    for transition, expected in ((after(), [7.0, 7.0]), (after(game_reset=(True, False)), [0.0, 7.0])):
+        state.advance(chosen()._replace(core_state=None), transition)
+        assert state.core_state[:, 0].tolist() == expected
 
 
 def test_only_a_new_game_increments_the_episode_id() -> None:

@@ -42,7 +42,7 @@ from herd.config.encryption_keys import EVERY_ROLE, check_curve_keys
 from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
-from herd.config.run_contract import contract_digest, run_layout
+from herd.config.run_contract import Origin, contract_digest, run_layout
 from herd.config.sweep import swept_values
 from herd.files import FileError
 from herd.launch.supervisor import Outcome
@@ -51,11 +51,10 @@ from herd.protocols.replay.pieces import PieceLayout
 from herd.rpc.serving import AtMostOnce
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import planned_agent_directories
-from herd.run.provenance import Origin
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.training.trainer import Trainer
-from herd.transport.keys.curve import check_server_key
+from herd.transport.keys import check_server_key
 from tests.patience import patient
 
 if TYPE_CHECKING:

@@ -18,11 +18,6 @@ from hypothesis import strategies as st
 from tests.training.small_runs import run_of, trainer_of
 
 
-@pytest.mark.parametrize(("total", "size", "parts"), [(32, 3, [11, 11, 10]), (32, 1, [32]), (2, 3, [1, 1, 0]), (7, 7, [1] * 7)])
-def test_share_divides_a_batch_as_expected(total: int, size: int, parts: list[int]) -> None:
-    assert [share(total, rank, size) for rank in range(size)] == parts
-
-
 @given(st.integers(0, 10_000), st.integers(1, 64))
 def test_shares_add_up_and_differ_by_at_most_one(total: int, size: int) -> None:
     parts = [share(total, rank, size) for rank in range(size)]

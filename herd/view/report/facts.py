@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
-from herd.files import FileError, mapping, read_lines, read_record
-from herd.run.journals import mapping_in, number_in, read_points
-from herd.run.paths import REPORT, STARTS, agent_directories, config_file, whole_run
+from herd.files import FileError, mapping, read_lines
+from herd.run.journals import mapping_in, number_in, read_points, read_report
+from herd.run.paths import STARTS, agent_directories, config_file, whole_run
 from herd.run.settings import read_config
 from herd.view.snapshot import snapshot_of
 from herd.view.status import read_status
@@ -251,11 +251,9 @@ def _standing(now: RunSnapshot) -> float:
     return now.human_normalised if now.human_normalised is not None else returned if returned is not None else float("-inf")
 
 
-def _report(agent: Path, problems: list[str]) -> dict[str, Any]:
+def _report(agent: Path, problems: list[str]) -> Mapping[str, Any]:
     try:
-        return read_record(agent / REPORT, "a report", mapping)
-    except FileNotFoundError:
-        return {}
+        return read_report(agent)
     except FileError as error:
         problems.append(str(error))
         return {}

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from herd.files import FileError, make_folder, read_sealed, replace_file, sealed
 from herd.protocols.bandit.tiling import Tiling, inverse_temperature_of
-from herd.rpc.envelope import Identifier
+from herd.rpc.envelope import Count, Identifier
 from herd_bandit.bandits_vote import BanditsVote, Mode, ensemble_of
 from herd_bandit.task_bandit import CENTRAL, Groups, Tally, TaskBandit
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 DIRECTORY = "bandit"
 STATE = "state.json"
 PREVIOUS = "state.previous.json"
-Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class _Model(BaseModel):

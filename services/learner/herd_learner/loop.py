@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from herd.acting.device import device_of, precision_of
+from herd.acting.policy import device_of, precision_of
 from herd.components.suites import suite_of
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
-from herd.config.run_contract import run_layout
+from herd.config.run_contract import Origin, run_layout
 from herd.files import make_folder
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
+from herd.protocols.unrolls.metrics import STALE
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import REPORT, agent_directory
 from herd.run.processes import is_supervised
-from herd.run.provenance import Origin
 from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
 from herd.service.host import usable_cpus
@@ -33,15 +33,14 @@ from herd.transport import AddressInUse
 from herd_learner.batches.assembler import BatchAssembler
 from herd_learner.group.collectives import ShardGroup, Turn, join_group
 from herd_learner.group.rendezvous import NotGatheredError, shared_settings
-from herd_learner.intake.io_thread import IoThread
-from herd_learner.intake.ledger import STALE, frames_by_task
-from herd_learner.intake.meters import IntakeMeters
-from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
+from herd_learner.intake.io_thread import IntakeMeters, IoThread
+from herd_learner.intake.ledger import frames_by_task
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue, is_stale
 from herd_learner.population.link import PopulationLink
 from herd_learner.population.member import FitnessWindow, Member, Membership
 from herd_learner.publication import Publication
 from herd_learner.record import checkpoints
-from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
+from herd_learner.record.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.record.meters import Meters
 from herd_learner.record.records import Records, RunFiles
 from herd_learner.record.replay_account import ReplayAccount

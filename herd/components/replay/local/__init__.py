@@ -11,10 +11,10 @@ from herd.components.replay import ReplayedShare, ReplaySettings
 from herd.components.settings import PositiveInt
 
 
-class UniformReplay(ReplaySettings):
+class LocalReplay(ReplaySettings):
     """A ring of unrolls in each learner shard, drawn uniformly (IMPALA section 5.2.2)."""
 
-    kind: Literal["uniform"] = "uniform"
+    kind: Literal["local"] = "local"
     """A ring of unrolls of the learner's own actors, in its memory."""
     fraction: ReplayedShare = 0.5
     """Share of each batch that is replayed, rounded to whole unrolls. The paper's experiment uses 0.5."""
@@ -33,4 +33,4 @@ class UniformReplay(ReplaySettings):
         return self
 
 
-PART = Part("uniform", UniformReplay)
+PART = Part("local", LocalReplay)
