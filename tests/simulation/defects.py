@@ -68,7 +68,7 @@ DEFECTS = (
         "_on_unrolls_message",
         'self._hello_required(peer, "credit", f"no credit for {message.num_unrolls} unrolls")',
         "[self._ack(peer, message.sequence)]",
-        63,
+        119,
     ),
     Defect(
         "messages under way when a session ends are not sent again",
