@@ -141,7 +141,7 @@ DEFECTS = (
         "pass",
         49,
     ),
-    Defect("the other shards do not follow the first one's lineage", VersionSchedule, "adopt", "self.lineage = turn.lineage", "pass", 1),
+    Defect("the other shards do not follow the first one's lineage", VersionSchedule, "adopt", "self.lineage = turn.lineage", "pass", 43),
     Defect(
         "nothing is published when a lineage begins",
         VersionSchedule,
