@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from herd.algorithms.actor_critic import actor_critic_loss
 from herd.algorithms.dice import DiceTerms, dice_loss, policy_surrogate
 from herd.algorithms.distributions import AppliedCategorical, tempered
 from herd.components.losses.dice import DiceSettings
-from herd.components.losses.impala import ImpalaSettings
 from tests.oracles.dice import Batch, Costs, constants, gradients, importance_ratios, losses
 
 torch.set_num_threads(1)
@@ -123,6 +120,8 @@ def test_the_inputs_straddle_every_threshold() -> None:
         Costs(retrace_bootstrap="taken", lambda_=0.6),
         Costs(lambda_=0.3, q_estimate="value"),
         Costs(ablation="entropy"),
+        Costs(ablation="baseline"),
+        Costs(ablation="random"),
         Costs(policy_cost=0.0),
         Costs(q_cost=0.0, baseline_cost=0.3),
         Costs(baseline_cost=0.0, q_cost=2.0, policy_cost=3.0),
@@ -140,39 +139,10 @@ def test_loss_and_gradients_agree_with_the_oracle(costs: Costs) -> None:
     by_advantages, by_values = gradients(BATCH, fixed, costs)
     np.testing.assert_allclose(found.by_advantages.numpy(), by_advantages, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found.by_values.numpy(), by_values, rtol=1e-9, atol=1e-11)
-
-
-def test_only_the_entropy_ablation_changes_the_loss() -> None:
-    of_dice = loss_by_herd(BATCH, Costs())
-    for ablation in ("baseline", "random"):
-        found = loss_by_herd(BATCH, Costs(ablation=ablation))
-        assert all(torch.equal(one, other) for one, other in zip(found.terms[:-1], of_dice.terms[:-1], strict=True))
-        assert torch.equal(found.by_advantages, of_dice.by_advantages)
-    other = loss_by_herd(BATCH, Costs(ablation="entropy"))
-    assert (of_dice.terms.total - other.terms.total).item() == pytest.approx(of_dice.terms.entropy.item(), rel=1e-12)
-    assert not torch.equal(other.by_advantages, of_dice.by_advantages)
-
-
-def test_at_tau_1_without_q_the_loss_equals_actor_critic() -> None:
-    batch = replace(BATCH, inverse_temperature=np.ones_like(BATCH.inverse_temperature))
-    costs = Costs(q_cost=0.0, policy_cost=1.0, baseline_cost=0.5, entropy_cost=0.0)
-    found = loss_by_herd(batch, costs)
-    logits = torch.tensor(batch.advantages, requires_grad=True)
-    values = torch.tensor(batch.values, requires_grad=True)
-    terms = actor_critic_loss(
-        target=AppliedCategorical(logits[:-1]),
-        behaviour=AppliedCategorical(torch.tensor(batch.behaviour_advantages)),
-        values=values,
-        actions=torch.tensor(batch.actions),
-        rewards=torch.tensor(batch.rewards),
-        terminated=torch.tensor(batch.terminated),
-        row_valid=torch.tensor(batch.row_valid),
-        discount=DISCOUNT,
-        settings=ImpalaSettings.model_construct(**asdict(costs)),
-    )
-    terms.total.backward()
-    torch.testing.assert_close(found.by_advantages, logits.grad, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(found.by_values, values.grad, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found.terms.targets.numpy(), fixed.v_targets, rtol=1e-11)
+    rhos = np.minimum(importance_ratios(BATCH), costs.clip_rho_threshold)
+    np.testing.assert_allclose(found.terms.rhos.numpy(), np.where(BATCH.row_valid, rhos, 0.0), rtol=1e-11)
+    assert [name for name, term in found.terms._asdict().items() if isinstance(term, torch.Tensor) and term.requires_grad] == ["total"]
 
 
 def surrogate_at(advantages: torch.Tensor, actions: torch.Tensor, inverse_temperature: torch.Tensor) -> torch.Tensor:
@@ -204,17 +174,6 @@ def test_tau_times_the_policy_gradient_is_the_centred_advantage_gradient(inverse
             torch.testing.assert_close(found, of_log_pi / inverse_temperature, rtol=1e-9, atol=1e-10)
 
 
-def test_the_gradient_is_continuous_at_infinite_tau() -> None:
-    advantages = torch.tensor([0.3, -1.0, 2.0, 0.0], dtype=torch.float64, requires_grad=True)
-
-    def direction(inverse_temperature: float) -> torch.Tensor:
-        surrogate = surrogate_at(advantages, torch.tensor(2), torch.tensor(inverse_temperature, dtype=torch.float64))
-        return torch.autograd.grad(surrogate, advantages)[0]
-
-    torch.testing.assert_close(direction(0.0), torch.tensor([-0.25, -0.25, 0.75, -0.25], dtype=torch.float64))
-    torch.testing.assert_close(direction(1e-7), direction(0.0), rtol=0.0, atol=1e-6)
-
-
 def test_the_surrogate_in_float32_follows_float64() -> None:
     advantages = torch.linspace(-1.0, 1.0, 18).repeat(6, 1)
     actions = torch.arange(6) * 3
@@ -223,16 +182,6 @@ def test_the_surrogate_in_float32_follows_float64() -> None:
     found = surrogate_at(advantages, actions, inverse_temperature)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_the_entropy_falls_from_log_of_the_number_of_actions_to_0() -> None:
-    advantages = torch.tensor([0.9, 0.2, -0.4, 0.5], dtype=torch.float64)
-    inverse_temperatures = torch.tensor([0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 1e4], dtype=torch.float64)
-    entropies = AppliedCategorical(tempered(advantages.expand(11, 4), inverse_temperatures)).entropy()
-    assert entropies[0].item() == pytest.approx(math.log(4.0), rel=1e-15)
-    assert (entropies.diff() < 0.0).all()
-    assert entropies[-2].item() < 1e-6
-    assert entropies[-1].item() < 1e-300
 
 
 @pytest.mark.parametrize("ablation", ["dice", "entropy"])
@@ -250,37 +199,6 @@ def test_loss_and_gradients_are_finite_in_float32_at_any_temperature(inverse_tem
     assert torch.isfinite(found.by_advantages).all()
     assert torch.isfinite(found.by_values).all()
     assert found.by_advantages.abs().max() > 0.0
-
-
-def test_rho_is_summed_over_valid_rows() -> None:
-    costs = Costs()
-    clipped = np.minimum(importance_ratios(BATCH), costs.clip_rho_threshold)[BATCH.row_valid]
-    assert loss_by_herd(BATCH, costs).terms.rhos.sum().item() == pytest.approx(clipped.sum(), rel=1e-12)
-    # A network is on-policy with itself at the same temperature, whatever the temperature.
-    on_policy = loss_by_herd(replace(BATCH, behaviour_advantages=BATCH.advantages[:-1]), costs).terms
-    assert on_policy.rhos.sum().item() == pytest.approx(BATCH.row_valid.sum(), rel=1e-12)
-
-
-def test_the_returned_targets_agree_with_the_oracle() -> None:
-    found = loss_by_herd(BATCH, Costs()).terms.targets
-    np.testing.assert_allclose(found.numpy(), constants(BATCH, DISCOUNT, Costs()).v_targets, rtol=1e-11)
-
-
-def test_a_constant_added_to_advantages_does_not_change_the_policy() -> None:
-    shift = np.random.default_rng(3).normal(size=(NUM_STEPS + 1, BATCH_SIZE, 1))
-    before = loss_by_herd(BATCH, Costs(q_cost=0.0)).terms
-    behaved = loss_by_herd(replace(BATCH, behaviour_advantages=BATCH.behaviour_advantages + shift[:-1]), Costs(q_cost=0.0)).terms
-    shifted = loss_by_herd(replace(BATCH, advantages=BATCH.advantages + shift), Costs(q_cost=0.0)).terms
-    torch.testing.assert_close(behaved, before, rtol=1e-10, atol=1e-12)
-    for name in ("total", "policy", "value", "entropy", "rhos"):
-        torch.testing.assert_close(getattr(shifted, name), getattr(before, name), rtol=1e-10, atol=1e-12)
-    # But Q = V + A does change, because A is not centred.
-    assert abs(shifted.q.item() - before.q.item()) > 0.1
-
-
-def test_only_the_total_carries_a_gradient() -> None:
-    terms = loss_by_herd(BATCH, Costs()).terms
-    assert [name for name, term in terms._asdict().items() if isinstance(term, torch.Tensor) and term.requires_grad] == ["total"]
 
 
 @pytest.mark.parametrize("costs", [Costs(), Costs(retrace_bootstrap="taken"), Costs(correction="epsilon", ablation="entropy")], ids=str)
@@ -302,7 +220,6 @@ def test_contents_of_invalid_rows_do_not_matter(costs: Costs) -> None:
     assert (after.by_values[:-1][torch.tensor(invalid)] == 0.0).all()
 
 
-@settings(deadline=None)  # a slow machine must not fail the test
 @given(
     seed=st.integers(0, 10_000),
     batch_size=st.integers(2, 6),
@@ -332,31 +249,6 @@ def test_without_valid_rows_loss_and_gradients_are_zero() -> None:
     assert not found.by_values.any()
 
 
-def _arguments(device: str) -> dict[str, object]:
-    by_row = (NUM_STEPS, BATCH_SIZE)
-    advantages = torch.zeros(NUM_STEPS + 1, BATCH_SIZE, NUM_ACTIONS, device=device, requires_grad=True)
-    return {
-        "advantages": advantages,
-        **policies(advantages, torch.zeros(*by_row, NUM_ACTIONS, device=device), torch.zeros(by_row, device=device)),
-        "values": torch.zeros(NUM_STEPS + 1, BATCH_SIZE, device=device, requires_grad=True),
-        "actions": torch.zeros(by_row, dtype=torch.int64, device=device),
-        "rewards": torch.zeros(by_row, device=device),
-        "terminated": torch.zeros(by_row, dtype=torch.bool, device=device),
-        "row_valid": torch.ones(by_row, dtype=torch.bool, device=device),
-        "discount": DISCOUNT,
-        "settings": DiceSettings(ablation="entropy", retrace_bootstrap="taken"),
-    }
-
-
-def test_the_loss_never_waits_for_the_device() -> None:
-    # A meta tensor has no content, so anything that would wait for the device (item, bool, if) raises.
-    terms = dice_loss(**_arguments("meta"))  # type: ignore[arg-type]
-    assert terms.total.dtype == torch.float32
-    assert terms.total.requires_grad
-    with pytest.raises(RuntimeError):
-        terms.total.item()
-
-
 @pytest.mark.parametrize(
     ("name", "bad", "message"),
     [
@@ -369,7 +261,19 @@ def test_the_loss_never_waits_for_the_device() -> None:
     ],
 )
 def test_arguments_of_wrong_shape_or_dtype_are_refused(name: str, bad: object, message: str) -> None:
-    arguments = _arguments("cpu")
+    by_row = (NUM_STEPS, BATCH_SIZE)
+    advantages = torch.zeros(NUM_STEPS + 1, BATCH_SIZE, NUM_ACTIONS)
+    arguments: dict[str, object] = {
+        "advantages": advantages,
+        **policies(advantages, torch.zeros(*by_row, NUM_ACTIONS), torch.zeros(by_row)),
+        "values": torch.zeros(NUM_STEPS + 1, BATCH_SIZE),
+        "actions": torch.zeros(by_row, dtype=torch.int64),
+        "rewards": torch.zeros(by_row),
+        "terminated": torch.zeros(by_row, dtype=torch.bool),
+        "row_valid": torch.ones(by_row, dtype=torch.bool),
+        "discount": DISCOUNT,
+        "settings": DiceSettings(),
+    }
     dice_loss(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         dice_loss(**(arguments | {name: bad}))  # type: ignore[arg-type]

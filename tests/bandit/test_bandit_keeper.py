@@ -11,7 +11,7 @@ from herd_bandit.keeper import Keeper
 from herd_bandit.meters import Meters
 from herd_bandit.task_bandit import TaskBandits, new_bandits
 
-from herd.components.suites.atari.settings import AtariSettings
+from herd.components.suites.atari import AtariSettings
 from herd.config.run import RunSettings
 from herd.config.services import BanditSettings
 from herd.telemetry import Telemetry

@@ -20,7 +20,7 @@ from benchmarks.learning import compare, redraw
 from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, median_reached, normalised, others_normalised, run_result, tried
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
-from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.atari import atari_scores
 from herd.components.suites.scores import ReferenceScores
 from herd.config.loading import load_settings
 

@@ -24,7 +24,7 @@ from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
 from herd.components.cores.lstm import LSTMSettings
 from herd.components.replay.local import LocalReplay
-from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.catch import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.loading import load_settings
 from herd.config.run import NetworkSettings, RunSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from herd.cli.main import main
-from herd.components.suites.atari.settings import AtariSettings
+from herd.components.suites.atari import AtariSettings
 from herd.config.loading import SettingsError, load_settings
 from herd.evaluation.protocols import PROTOCOLS
 

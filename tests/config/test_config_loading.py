@@ -12,7 +12,7 @@ from herd.components.losses.impala import ImpalaSettings
 from herd.components.optimizers.adamw import AdamWSettings
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.components.replay.local import LocalReplay
-from herd.components.suites.atari.settings import AtariSettings
+from herd.components.suites.atari import AtariSettings
 from herd.config.loading import SettingsError, dump_settings, load_settings, settings_json_schema
 from herd.config.run import RunSettings
 

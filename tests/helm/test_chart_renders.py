@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from helm.tools.fetch_tools import ENGINES
-from helm.tools.values_comments import read_values
+from helm.tools.values_schema import read_values
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.loading import load_settings
 from herd.launch.placement import Place, on_own_hosts, placement

@@ -22,10 +22,9 @@ from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
-from herd.config.run_contract import run_layout
+from herd.config.run_contract import Origin, run_layout
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import checkpoint_folders
-from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer

@@ -55,7 +55,6 @@ EXPECTED: dict[str, list[tuple[dict[str, str], float]]] = {
     "herd:learner_queue:ratio": [({"agent": "0"}, 0.5)],
     "herd:env_frames_dropped:rate5m": [({"agent": "0", "reason": "stale"}, 20)],
     "herd:episode_return:mean_100": [({"agent": "0", "task": "pong"}, 18)],
-    "herd:episodes:rate5m": [({"agent": "0", "task": "pong"}, 1)],
     'herd:processes_up:sum{component="actor"}': [({"component": "actor"}, 9)],
     'herd:processes:count{component="actor"}': [({"component": "actor"}, 10)],
     "herd:processes:sum": [({}, 18)],

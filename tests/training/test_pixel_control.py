@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -143,28 +142,3 @@ def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
     assert {name.partition(".")[0] for name in trainer.parts["auxiliary"].tensors()} == {"dense", "hidden", "dueling"}
     trainer(_batch(settings), STEP)
     assert {name.partition(".")[0] for name in trainer.parts["optimizer"].tensors()} >= {"auxiliary", "torso", "core", "value_head"}
-
-
-def test_action_values_learn_which_cells_change() -> None:
-    """Action 0 makes the upper half alternate between white and black, action 1 the lower half; the action values learn which."""
-    settings = _settings(
-        env={**BOARD, "frame_height": 8, "frame_stack": 1},
-        algorithm={"unroll_length": 8},
-        auxiliary={**PIXELS, "cost": 1.0, "discount": 0.0},
-    )
-    trainer, random = trainer_of(settings), np.random.default_rng(0)
-    for _ in range(160):
-        arrays = unrolls_of(settings)
-        arrays["row_valid"][...], arrays["terminated"][...], arrays["rewards"][...] = True, False, 0.0
-        arrays["actions"][...] = random.integers(0, 2, arrays["actions"].shape)
-        halves = np.cumsum(np.stack([arrays["actions"] == 0, arrays["actions"] == 1], -1), axis=1) % 2 * 255
-        arrays["frames"][...] = 0
-        arrays["frames"][:, 1:, :4, :, 0] = halves[:, :, None, None, 0]
-        arrays["frames"][:, 1:, 4:, :, 0] = halves[:, :, None, None, 1]
-        buffer = buffer_of(settings, arrays)
-        trainer(buffer, STEP)
-    found = _forward(trainer, settings, buffer).auxiliary
-    assert found is not None
-    upper, lower = found[..., :4, :].mean(dim=(0, 1, 3, 4)), found[..., 4:, :].mean(dim=(0, 1, 3, 4))
-    assert upper.tolist()[:2] == pytest.approx([1.0, 0.0], abs=0.2)
-    assert lower.tolist()[:2] == pytest.approx([0.0, 1.0], abs=0.2)

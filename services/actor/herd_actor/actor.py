@@ -65,8 +65,14 @@ def run(settings: RunSettings, identity: Identity, stop: Stop) -> None:
         raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: the supervisor starts another process
 
 
-def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[Actor]:
+def acting(settings: RunSettings, identity: Identity, stop: Stop, *, raise_errors: bool = False) -> Generator[Actor]:
     """Act in one place after the other. Yields control after each message of unrolls, so that the caller can do other work.
+
+    Args:
+        settings: see `run`.
+        identity: see `run`.
+        stop: see `run`.
+        raise_errors: for a debugger, see `herd.components.suites.api.Slots`.
 
     Raises:
         BadInputError: see `run`.
@@ -79,7 +85,7 @@ def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[A
         meters = Meters(process.telemetry)
         is_announced = False
         for assignment in assignments:
-            actor = Actor(process, meters, assignment)
+            actor = Actor(process, meters, assignment, raise_errors=raise_errors)
             try:
                 if not is_announced:
                     is_announced = True
@@ -97,12 +103,13 @@ def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[A
 class Actor:
     """Owns all resources of one assignment; `play` is the hot loop."""
 
-    def __init__(self, process: ServiceProcess, meters: Meters, assignment: Assignment) -> None:
+    def __init__(self, process: ServiceProcess, meters: Meters, assignment: Assignment, *, raise_errors: bool) -> None:
         settings, contract, context = process.settings, process.contract, process.context
         agent, index = assignment.place
         self.number = index * settings.agents + agent
         """Number among the actors of all agents."""
         self._settings = settings
+        self._raise_errors = raise_errors
         self._assignment = assignment
         self._spec = process.spec
         self._layout = run_layout(settings, self._spec)
@@ -188,6 +195,7 @@ class Actor:
                 first_slot=first_slot,
                 seed=seed,
                 num_threads=settings.actor.environment_threads,
+                raise_errors=self._raise_errors,
             )
         except UnknownTaskError as error:
             raise BadInputError(str(error)) from error

@@ -13,7 +13,7 @@ from herd.components.suites import suite_of
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
-from herd.config.run_contract import run_layout
+from herd.config.run_contract import Origin, run_layout
 from herd.files import make_folder
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
@@ -21,7 +21,6 @@ from herd.protocols.replay.client import ReplayClient
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import REPORT, agent_directory
 from herd.run.processes import is_supervised
-from herd.run.provenance import Origin
 from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
 from herd.service.host import usable_cpus
