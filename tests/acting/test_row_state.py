@@ -69,6 +69,14 @@ def test_a_row_holds_the_last_action_and_reward_unless_reset(transition: Transit
     assert (rows.core_state == 7.0).all()
 
 
+def test_a_state_that_was_not_told_stays_unless_a_game_began() -> None:
+    state = state_of()
+    state.core_state = np.full((2, 6), 7.0, np.float32)
+    for transition, expected in ((after(), [7.0, 7.0]), (after(game_reset=(True, False)), [0.0, 7.0])):
+        state.advance(chosen()._replace(core_state=None), transition)
+        assert state.core_state[:, 0].tolist() == expected
+
+
 def test_only_a_new_game_increments_the_episode_id() -> None:
     state, numbers = state_of(), []
     for transition in (after(terminated=[True, True]), after(game_reset=(True, False)), after()):

@@ -1,4 +1,4 @@
-"""The whole loss and its gradients agree with the oracle, and the loss adds up over parts of a batch."""
+"""The whole loss and its gradients agree with the oracle."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from herd.algorithms.actor_critic import LossTerms, actor_critic_loss
 from herd.algorithms.distributions import AppliedCategorical
@@ -22,19 +20,18 @@ DISCOUNT = 0.93
 CORRECTIONS: tuple[Correction, ...] = ("v_trace", "one_step", "epsilon", "none")
 
 
-def make_batch(num_steps: int = 8, batch_size: int = 5, num_actions: int = 3, seed: int = 1) -> Batch:
-    rng = np.random.default_rng(seed)
+def make_batch() -> Batch:
+    rng = np.random.default_rng(1)
+    num_steps, batch_size, num_actions = 8, 5, 3
     rows = (num_steps, batch_size)
     target_logits = rng.normal(size=(*rows, num_actions))
-    terminated = np.zeros(rows, dtype=np.bool_)
-    row_valid = np.ones(rows, dtype=np.bool_)
-    if num_steps >= 8 and batch_size >= 5:
-        terminated[2, 0], row_valid[3, 0] = True, False  # game over, and the row that only resets
-        row_valid[4, 1] = False  # a truncation at row 3, whose discount stays
-        terminated[[1, 5], 2] = True  # lost lives; the game continues in the next row
-        terminated[num_steps - 1, 3] = True
-        row_valid[0, 3] = False  # the previous unroll ended with the end of its game
-        row_valid[num_steps - 1, 4] = False
+    terminated, row_valid = np.zeros(rows, dtype=np.bool_), np.ones(rows, dtype=np.bool_)
+    terminated[2, 0], row_valid[3, 0] = True, False  # game over, and the row that only resets
+    row_valid[4, 1] = False  # a truncation at row 3, whose discount stays
+    terminated[[1, 5], 2] = True  # lost lives; the game continues in the next row
+    terminated[num_steps - 1, 3] = True
+    row_valid[0, 3] = False  # the previous unroll ended with the end of its game
+    row_valid[num_steps - 1, 4] = False
     return Batch(
         target_logits=target_logits,
         behaviour_logits=target_logits + rng.normal(scale=0.7, size=target_logits.shape),
@@ -50,28 +47,22 @@ BATCH = make_batch()
 
 
 def loss_by_herd(
-    batch: Batch,
-    costs: Costs,
-    *,
-    columns: slice = slice(None),
-    has_entropy_bonus: torch.Tensor | None = None,
-    value_scale: torch.Tensor | None = None,
+    batch: Batch, costs: Costs, *, has_entropy_bonus: torch.Tensor | None = None
 ) -> tuple[LossTerms, torch.Tensor, torch.Tensor]:
-    """The loss of some columns, and its gradients with respect to the whole batch's logits and values."""
+    """The loss, and its gradients with respect to logits and values."""
     logits = torch.tensor(batch.target_logits, requires_grad=True)
     values = torch.tensor(batch.values, requires_grad=True)
     terms = actor_critic_loss(
-        target=AppliedCategorical(logits[:, columns]),
-        behaviour=AppliedCategorical(torch.tensor(batch.behaviour_logits)[:, columns]),
-        values=values[:, columns],
-        actions=torch.tensor(batch.actions)[:, columns],
-        rewards=torch.tensor(batch.rewards)[:, columns],
-        terminated=torch.tensor(batch.terminated)[:, columns],
-        row_valid=torch.tensor(batch.row_valid)[:, columns],
+        target=AppliedCategorical(logits),
+        behaviour=AppliedCategorical(torch.tensor(batch.behaviour_logits)),
+        values=values,
+        actions=torch.tensor(batch.actions),
+        rewards=torch.tensor(batch.rewards),
+        terminated=torch.tensor(batch.terminated),
+        row_valid=torch.tensor(batch.row_valid),
         discount=DISCOUNT,
         settings=ImpalaSettings.model_construct(**asdict(costs)),
         has_entropy_bonus=has_entropy_bonus,
-        value_scale=value_scale,
     )
     terms.total.backward()
     assert logits.grad is not None
@@ -145,19 +136,6 @@ def test_epsilon_bounds_the_logarithm_and_its_gradient() -> None:
     assert gradient.abs().max() < 1e-100
 
 
-def test_a_value_scale_divides_errors_and_advantages() -> None:
-    """PopArt, section 3: errors and advantages are divided by the scale of the unroll's task."""
-    scale = torch.tensor([0.5, 2.0, 10.0, 1.0, 0.1], dtype=torch.float64)
-    terms, by_logits, by_values = loss_by_herd(BATCH, Costs(entropy_cost=0.0), value_scale=scale)
-    targets, _ = targets_and_advantages(BATCH, DISCOUNT, Costs())
-    divisor = scale.numpy()
-    errors = np.where(BATCH.row_valid, (targets - BATCH.values[:-1]) / divisor, 0.0)
-    assert terms.value.item() == pytest.approx(0.5 * (errors**2).sum(), rel=1e-11)
-    _, unscaled_by_logits, _ = loss_by_herd(BATCH, Costs(entropy_cost=0.0))
-    torch.testing.assert_close(by_logits, unscaled_by_logits / scale[:, None], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(by_values[:-1].numpy(), -0.5 * errors / divisor, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("normalization", ["none", "batch"])
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_contents_of_invalid_rows_do_not_matter(correction: Correction, normalization: Literal["none", "batch"]) -> None:
@@ -173,29 +151,6 @@ def test_contents_of_invalid_rows_do_not_matter(correction: Correction, normaliz
     invalid = torch.tensor(~BATCH.row_valid)
     assert (after[1][invalid] == 0.0).all()
     assert (after[2][:-1][invalid] == 0.0).all()
-
-
-@given(
-    seed=st.integers(0, 10_000),
-    batch_size=st.integers(2, 6),
-    cut=st.integers(1, 5),
-    correction=st.sampled_from(CORRECTIONS),
-)
-def test_losses_of_parts_add_up_to_that_of_the_batch(seed: int, batch_size: int, cut: int, correction: Correction) -> None:
-    batch = make_batch(num_steps=4, batch_size=batch_size, seed=seed)
-    rng = np.random.default_rng(seed)
-    batch = replace(batch, terminated=rng.random((4, batch_size)) < 0.2, row_valid=rng.random((4, batch_size)) < 0.7)
-    costs = Costs(correction=correction)
-    whole = loss_by_herd(batch, costs)
-    cut = min(cut, batch_size - 1)
-    parts = [loss_by_herd(batch, costs, columns=columns) for columns in (slice(0, cut), slice(cut, None))]
-    for name in ("total", "policy", "value", "entropy"):
-        together = sum(getattr(terms, name) for terms, _, _ in parts)
-        torch.testing.assert_close(together, getattr(whole[0], name), rtol=1e-10, atol=1e-10)
-    _, *gradients_of_one = parts[0]
-    _, *gradients_of_other = parts[1]
-    for one, other, together in zip(gradients_of_one, gradients_of_other, whole[1:], strict=True):
-        torch.testing.assert_close(one + other, together, rtol=1e-10, atol=1e-10)
 
 
 def test_without_valid_rows_loss_and_gradients_are_zero() -> None:

@@ -138,17 +138,6 @@ def test_caps_limit_scores_only_from_above() -> None:
         assert aggregates([[score]], [task])["mean_capped"] == pytest.approx(capped)
 
 
-def test_aggregates_agree_with_a_manual_calculation() -> None:
-    # The normalised scores are 2 for breakout ((59.3 - 1.7) / 28.8), 0.5 for enduro, and 0 (random play) for pong.
-    games = [atari_scores()[name] for name in ("breakout", "enduro", "pong")]
-    found = aggregates([[59.3, 430.25, -20.7]], games)
-    records = [57.6 / 862.3, 430.25 / 9500, 0.0]
-    by_hand = {"mean": 2.5 / 3, "median": 0.5, "mean_capped": 0.5, "interquartile_mean": 2.5 / 3}
-    assert {name: float(value) for name, value in found.items()} == pytest.approx(
-        by_hand | {"saber_mean": sum(records) / 3, "saber_median": records[1]}
-    )
-
-
 def test_aggregates_combine_several_runs_of_a_task() -> None:
     tasks = [ReferenceScores(name, 0.0, 100.0, 200.0, None) for name in "ab"]
     # Rows are runs, columns are tasks. Task scores: (40 + 180) / 2 = 110 and (-20 + 60) / 2 = 20.

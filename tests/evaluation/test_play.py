@@ -80,8 +80,6 @@ class ScriptedGames:
 
     lengths: list[list[int]]
     tasks: list[int]
-    life_lost_at: int | None = None
-    truncate: bool = False
     spec: EnvSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +98,7 @@ class ScriptedGames:
 
     def step(self, actions: NDArray[np.int32]) -> Transition:
         count = self.num_environments
-        reset, ended, lost = np.zeros((3, count), np.bool_)
+        reset, ended, never = np.zeros((3, count), np.bool_)
         rewards = np.zeros(count, np.float32)
         finished = []
         for e in range(count):
@@ -109,13 +107,10 @@ class ScriptedGames:
                 continue
             self.steps[e] += 1
             rewards[e] = 1.0
-            lost[e] = self.steps[e] == self.life_lost_at
             if self.steps[e] == self.lengths[e][self.game[e] % len(self.lengths[e])]:
                 self.over[e] = ended[e] = True
                 finished.append(FinishedGame(e, int(self.task_ids[e]), 100.0 * e + self.game[e], self.steps[e]))
-        terminated = lost if self.truncate else ended | lost
-        truncated = ended & ~terminated if self.truncate else np.zeros(count, np.bool_)
-        return Transition(self.observe(reset), rewards, terminated, truncated, ~reset, tuple(finished))
+        return Transition(self.observe(reset), rewards, ended, never, ~reset, tuple(finished))
 
     def close(self) -> None: ...
 
@@ -141,24 +136,3 @@ def test_every_task_gets_its_games_and_progress_is_reported() -> None:
     assert [sum(game.task_id == task for game in games) for task in (0, 1)] == [3, 3]
     assert told[-1] == (6, 6)
     assert [count for count, _ in told] == sorted({count for count, _ in told})
-
-
-def test_truncated_games_are_marked() -> None:
-    assert all(game.truncated for game in played(ScriptedGames([[3], [4]], [0, 0], truncate=True), 4))
-    assert not any(game.truncated for game in played(ScriptedGames([[3], [4]], [0, 0]), 4))
-
-
-def test_the_policy_gets_the_same_row_state_as_in_an_actor() -> None:
-    told = []
-
-    def note(rows: Rows) -> NDArray[np.int32]:
-        told.append((bool(rows.core_reset[0]), int(rows.last_actions[0]), float(rows.last_rewards[0])))
-        return np.ones_like(rows.last_actions)
-
-    play = play_of(ScriptedGames([[4]], [0], life_lost_at=2), note)
-    for _ in range(7):
-        play.step()
-    # Rows: start of a game, middle row, after a lost life, middle row, last observation (terminated), start of the next, middle row.
-    assert [row[0] for row in told] == [True, False, True, False, True, True, False]
-    assert [row[1] for row in told if not row[0]] == [1, 1, 1]  # a first row has no last action
-    assert [row[2] for row in told] == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]

@@ -183,21 +183,6 @@ def test_dmlab_networks_have_the_parameter_counts_of_the_paper() -> None:
         assert round(count / 1e6, 1) == millions
 
 
-def test_policy_and_dueling_heads_differ_only_in_their_names() -> None:
-    def tensors(head: Head) -> dict[str, Tensor]:
-        torch.manual_seed(23)
-        return Agent(spec=_spec(), network=NetworkSettings(core=LSTMSettings(size=16)), head=head).state_dict()
-
-    plain, dueling = tensors("policy_value"), tensors("dueling")
-    heads = {name for name in plain if "head" in name}
-    assert heads == {"policy_head.weight", "policy_head.bias", "value_head.weight", "value_head.bias"}
-    assert list(dueling) == [name.replace("policy_head", "advantage_head") for name in plain]
-    for one, other in zip(plain.values(), dueling.values(), strict=True):
-        assert torch.equal(one, other)
-    with pytest.raises(RuntimeError, match="advantage_head"):
-        _agent(core=LSTMSettings(size=16)).load_state_dict(dueling)
-
-
 @pytest.mark.parametrize("head", ["policy_value", "dueling"])
 def test_the_first_policy_is_nearly_uniform(head: Head) -> None:
     torch.manual_seed(19)

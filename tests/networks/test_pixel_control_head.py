@@ -66,9 +66,3 @@ def test_unsupported_observations_are_refused_in_one_line(settings: dict[str, in
     assert objection is not None
     assert message in objection
     assert "\n" not in objection
-
-
-@pytest.mark.parametrize("grid", [(7, 8), (6, 8), (8, 9)])
-def test_a_grid_that_deconvolution_cannot_produce_is_refused(grid: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="even number of rows and columns, at least 8"):
-        PixelControlHead(4, 2, grid)

@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from herd_learner.group.turns import Turn, VersionSchedule, combine
 from herd_learner.intake.ingest import Ingest, Reply
-from herd_learner.intake.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot, frames_by_task
-from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot, frames_by_task
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue, is_stale
 from herd_learner.population.member import FitnessWindow, Member, Membership
-from herd_learner.record.lineage import LineageError, is_stale, keep_lineage, open_lineage
+from herd_learner.record.lineage import LineageError, keep_lineage, open_lineage
 
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.population.journal import Settings
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.samples import EpisodePart, SampledEpisode
 from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, STALE
 from herd.protocols.weights.client import WeightsPublisher
 from herd.rpc.codec import encode
 from herd.rpc.serving import ServedRun
 from herd.run.checkpoints import CheckpointError, TornCheckpointError, newest_accepted, verified_contents, write_checkpoint
-from herd.service.serving import Inbox
+from herd.service.inbox import Inbox
 from herd.transport import Limits, Peer
 from tests.simulation.disk import SimPath
 from tests.simulation.servers import (

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from herd.cli.sweep import _numbers
 from herd.components.suites.scores import ReferenceScores
 from herd.sweeps.grid import combinations, directory_name, label, parse_values
-from herd.sweeps.summary import ALL_TASKS, Estimate, RunScore, estimates, final_return, write_csv, write_json
+from herd.sweeps.summary import ALL_TASKS, RunScore, estimates, final_return, write_csv, write_json
 
 NAN = float("nan")
 REFERENCES = {
@@ -109,10 +108,3 @@ def test_results_are_written(tmp_path: Path) -> None:
         ("0.1", "2", ""),
         ("0.2", "1", "5.0"),
     ]
-
-
-def test_the_numbers_of_a_row_have_equal_decimals() -> None:
-    large = Estimate(0, "kung_fu_master", 3, 1187.9, (377.0, 1864.1), 1187.9, (1322.6, 377.0, 1864.1))
-    assert _numbers(large) == ["1,188", "377 to 1,864", "1,188", "377", "1,864"]
-    assert _numbers(Estimate(0, ALL_TASKS, 3, 0.333, (0.32, 0.381), 0.519, ())) == ["0.33", "0.32 to 0.38", "0.52", "-", "-"]
-    assert _numbers(Estimate(0, "pong", 1, -20.0, None, -20.0, (-20.0,))) == ["-20.00", "-", "-20.00", "-20.00", "-20.00"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +23,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PIXELS = {"kind": "pixel_control", "cell_size": 1, "cost": 0.02}
 BOARD = {**RUN["env"], "frame_height": 9, "frame_width": 8}
 """A picture of 8 x 8 cells; its last row of pixels belongs to no cell."""
-TASKS = {**BOARD, "tasks": ["catch", "catch_instructed"]}
-LSTM = RUN["network"]
 
 
 def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
@@ -84,50 +81,6 @@ def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: di
     assert {name: told[name].value for name in plain if name != "loss_total"} == pytest.approx(
         {name: value for name, value in plain.items() if name != "loss_total"}, rel=1e-5
     )
-
-
-CUSTOM = """
-from herd.components.losses.api import LossOutput, Metric
-
-def only_values(forward):
-    value = forward.values[:-1].masked_fill(~forward.trained, 0.0).square().sum()
-    return LossOutput(value, {"loss_value": Metric(value, forward.trained.sum(), cost=1.0)}, forward.values[:-1].detach())
-"""
-RUNS: dict[str, dict[str, Any]] = {
-    "impala, recurrent": {},
-    "mean": {"loss": {"reduction": "mean"}},
-    "dice, burn-in": {"loss": {"kind": "dice"}, "algorithm": {"unroll_length": 5, "burn_in": 2}},
-    "popart, language": {
-        "env": TASKS,
-        "network": {**LSTM, "language": True},
-        "value_scaling": {"kind": "popart", "rate": 0.1, "replayed": True},
-        "replay": {"kind": "local", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1},
-    },
-    "multi_head, feed-forward": {"env": TASKS, "network": {"torso": "mlp"}, "value_scaling": {"kind": "multi_head"}},
-    "custom": {"loss": {"kind": "custom", "function": "pixel_control_loss_of_mine:only_values"}},
-}
-
-
-@pytest.mark.parametrize("run", RUNS)
-def test_pixel_control_trains_with_all_losses_in_micro_batches(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pixel_control_loss_of_mine.py").write_text(CUSTOM)
-    monkeypatch.syspath_prepend(tmp_path)
-    whole, parts, without = (
-        trainer_of(_settings(size, **{"auxiliary": auxiliary, "optimizer": {"max_gradient_norm": None}, **RUNS[run]}))
-        for size, auxiliary in ((BATCH_SIZE, PIXELS), (2, PIXELS), (2, {"kind": "none"}))
-    )
-    for seed in range(3):
-        batch = _batch(_settings(**RUNS[run]), seed)
-        expected, done = whole(batch, STEP), parts(batch, STEP)
-        assert without(batch, STEP).is_finite
-        assert done.is_finite
-        assert done.losses["loss_pixel_control"].value > 0.0
-        assert values_of(done.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
-        assert done.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
-    for name, tensor in (whole.weights() | whole.parts["auxiliary"].tensors()).items():
-        torch.testing.assert_close((parts.weights() | parts.parts["auxiliary"].tensors())[name], tensor, rtol=1e-4, atol=1e-6)
-    # The auxiliary loss trains the torso.
-    assert not torch.equal(parts.weights()["torso.first.weight"], without.weights()["torso.first.weight"])
 
 
 def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:

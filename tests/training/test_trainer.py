@@ -10,6 +10,7 @@ import torch
 from herd.components.optimizers import OPTIMIZERS, Rates
 from herd.training.trainer import Trainer
 from tests.training.small_runs import BATCH_SIZE, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of, values_of
+from tests.training.small_runs import RUN as SMALL
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,20 +25,42 @@ def _copies(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in trainer.weights().items()}
 
 
-@pytest.mark.parametrize("loss", [{"reduction": "sum"}, {"reduction": "mean"}, {"kind": "dice", "ablation": "entropy"}], ids=str)
-def test_micro_batches_do_not_change_the_update(loss: dict[str, Any]) -> None:
-    whole = _trainer(BATCH_SIZE, loss=loss)
-    parts = {size: _trainer(size, loss=loss) for size in (1, 3)}
+BOARD = {**SMALL["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 9, "frame_width": 8}
+PIXELS = {"env": BOARD, "auxiliary": {"kind": "pixel_control", "cell_size": 1, "cost": 0.02}, "optimizer": {"max_gradient_norm": None}}
+MICRO_BATCHED: dict[str, dict[str, Any]] = {
+    "sum": {"loss": {"reduction": "sum"}},
+    "mean": {"loss": {"reduction": "mean"}},
+    "dice": {"loss": {"kind": "dice", "ablation": "entropy"}},
+    "pixel control, one step, burn-in": {**PIXELS, "loss": {"correction": "one_step"}, "algorithm": {"unroll_length": 5, "burn_in": 2}},
+    "pixel control, dice, mean": {**PIXELS, "loss": {"kind": "dice", "reduction": "mean"}},
+    "pixel control, popart, language, replay": {
+        **PIXELS,
+        "network": {**SMALL["network"], "language": True},
+        "loss": {"trust_region": "behaviour", "trust_region_threshold": 1.0},
+        "value_scaling": {"kind": "popart", "rate": 0.1, "replayed": True},
+        "replay": {"kind": "local", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1},
+    },
+    "pixel control, multi_head, feed-forward": {**PIXELS, "network": {"torso": "mlp"}, "value_scaling": {"kind": "multi_head"}},
+}
+
+
+@pytest.mark.parametrize("changes", MICRO_BATCHED.values(), ids=MICRO_BATCHED)
+def test_micro_batches_do_not_change_the_update(changes: dict[str, Any]) -> None:
+    whole, parts = _trainer(BATCH_SIZE, **changes), {size: _trainer(size, **changes) for size in (1, 3)}
     before = _copies(whole)
     for step in range(3):
-        expected = whole(batch_of(RUN, step), STEP)
+        buffer = batch_of(run_of(**changes), step)
+        buffer.arrays["is_replayed"][::2] = "replay" in changes
+        expected = whole(buffer, STEP)
         for trainer in parts.values():
-            statistics = trainer(batch_of(RUN, step), STEP)
+            statistics = trainer(buffer, STEP)
             assert values_of(statistics.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
             assert statistics.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
-    for name, tensor in whole.weights().items():
+    assert ("loss_pixel_control" in expected.losses) == ("auxiliary" in changes)
+    for name, tensor in (whole.weights() | whole.parts["auxiliary"].tensors()).items():
         for trainer in parts.values():
-            torch.testing.assert_close(trainer.weights()[name], tensor, rtol=1e-4, atol=1e-6)
+            found = trainer.weights() | trainer.parts["auxiliary"].tensors()
+            torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6)
     assert max(float((before[name] - tensor).abs().max()) for name, tensor in whole.weights().items()) > 1e-4  # well above the tolerance
 
 

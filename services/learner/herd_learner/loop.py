@@ -18,6 +18,7 @@ from herd.files import make_folder
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
+from herd.protocols.unrolls.metrics import STALE
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import REPORT, agent_directory
 from herd.run.processes import is_supervised
@@ -34,13 +35,13 @@ from herd_learner.group.collectives import ShardGroup, join_group
 from herd_learner.group.rendezvous import NotGatheredError, shared_settings
 from herd_learner.group.turns import Turn, VersionSchedule
 from herd_learner.intake.io_thread import IntakeMeters, IoThread
-from herd_learner.intake.ledger import STALE, frames_by_task
-from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
+from herd_learner.intake.ledger import frames_by_task
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue, is_stale
 from herd_learner.population.link import PopulationLink
 from herd_learner.population.member import FitnessWindow, Member, Membership
 from herd_learner.publication import Publication
 from herd_learner.record import checkpoints
-from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
+from herd_learner.record.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.record.meters import Meters
 from herd_learner.record.records import Records, RunFiles
 from herd_learner.record.replay_account import ReplayAccount
