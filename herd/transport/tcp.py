@@ -259,7 +259,7 @@ class Router(_Socket):
         if not self._send([route, *frames]):
             if self._socket.closed:
                 return False
-            # libzmq may not have noticed yet that the peer has read: it looks about once a millisecond, and whenever it is asked for events.
+            # libzmq may not know yet that the peer has read: it looks about once a millisecond, and when it is asked for events.
             self._socket.getsockopt(zmq.EVENTS)
             if not self._send([route, *frames]):
                 return False
