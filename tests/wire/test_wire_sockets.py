@@ -139,3 +139,17 @@ def test_a_waker_wakes_a_poller_from_another_thread(context: Context) -> None:
         assert poller.poll(0.0) == set()
     waker.close()
     waker.wake()  # there is no poller to wake
+
+
+def test_a_client_that_reads_each_answer_gets_every_one(context: Context) -> None:
+    """libzmq counts what was read about once a millisecond, so that the queue of a quick client seemed full after two to four answers."""
+    with bind(context, high_water_mark=2) as router, dial(context, router.endpoint) as dealer:
+        for number in range(2000):
+            request = [b"%d" % number]
+            while not dealer.send(request):
+                pass
+            while (received := router.receive()) is None:
+                pass
+            assert router.send(received[0], [b"answer", *received[1]]), number
+            while dealer.receive() is None:
+                pass
