@@ -276,6 +276,8 @@ def test_a_game_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "a" / "no-more-games").touch()
         with pytest.raises(BrokenEnvironmentError, match="environment 3: its process failed: RuntimeError: no more games"):
             made.step(act(0, 0))
+        with pytest.raises(ValueError, match="actions must"):
+            made.step(act(0, 8))
 
 
 def test_an_environment_that_cannot_be_created_gives_one_line(tmp_path: Path) -> None:
@@ -358,14 +360,6 @@ def test_a_failed_process_is_replaced_while_the_standby_plays(tmp_path: Path) ->
         assert not failed.valid[0]
         assert failed.observation.stack[0, 0, 1, 1] == seed_of(2, 3, 0) % 251
         assert [made.step(act(action)).valid[0] for action in (0, WIN, 0, WIN, 0)] == [True, True, False, True, False]
-
-
-@pytest.mark.parametrize("wrong", [(0, 8), (0, -1), (0,)])
-def test_invalid_actions_are_refused(tmp_path: Path, wrong: tuple[int, ...]) -> None:
-    with environments(folders(tmp_path, "a"), 2) as made:
-        made.reset()
-        with pytest.raises(ValueError, match="actions must"):
-            made.step(act(*wrong))
 
 
 def test_closing_ends_every_process_and_removes_its_files(tmp_path: Path) -> None:
