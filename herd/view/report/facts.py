@@ -89,7 +89,7 @@ class RunFacts:
     config: str
     """The text of config.yaml."""
     starts: Sequence[Start]
-    """Starts in order of time; empty for a run of a version without this history."""
+    """Starts in order of time."""
     machine: Sequence[tuple[str, str]]
     agents: Sequence[Path]
     """Directories of the agents that have points, best first by the newest return."""
@@ -149,8 +149,8 @@ def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
 
 def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
     """Return the reward shaping of runs of this suite that do not set it; None if the suite is not installed here."""
-    algorithm = _mapping(with_reward_shaping({"env": config.get("env", {})})).get("algorithm")
-    return None if algorithm is None else str(algorithm["reward_shaping"])
+    shaped = with_reward_shaping({"env": config.get("env", {})})
+    return str(shaped["algorithm"]["reward_shaping"]) if isinstance(shaped, dict) and "algorithm" in shaped else None
 
 
 def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
@@ -158,9 +158,9 @@ def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
     if not key.variants:
         return True
     variants = section_variants()[key.section]
-    section: Any = config
+    section = config
     for name in key.section.split("."):
-        section = _mapping(_mapping(section).get(name))
+        section = mapping_in(section, name)
     return section.get(variants.discriminator, variants.default) in key.variants
 
 
@@ -234,8 +234,8 @@ def _start(record: Any) -> Start:
 
 
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the learner's machine from its report; empty for reports of older versions."""
-    machine = _mapping(report.get("machine"))
+    """Return the learner's machine from its report."""
+    machine = mapping_in(report, "machine")
     shown = []
     for name, value in machine.items():
         if value is None or name in {"bfloat16_is_faster", "load_average_1_minute"}:
@@ -257,10 +257,6 @@ def _report(agent: Path, problems: list[str]) -> Mapping[str, Any]:
     except FileError as error:
         problems.append(str(error))
         return {}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str:
