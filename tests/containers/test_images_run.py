@@ -63,7 +63,7 @@ def image(service: str) -> str:
     return f"localhost/herd-{service}:{TAG}"
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
+def until(condition: Callable[[], object], what: str, seconds: float) -> float:
     """Poll twice a second; returns how long it took, in seconds."""
     started = time.monotonic()
     while not condition():
