@@ -21,14 +21,9 @@ def on_disk(run_dir: Path) -> int:
     return int(json.loads((run_dir / LINEAGE_FILE).read_text())["lineage"])
 
 
-def test_every_start_opens_a_higher_lineage(tmp_path: Path) -> None:
-    lineages = [open_lineage(tmp_path), open_lineage(tmp_path), open_lineage(tmp_path, at_least=10), open_lineage(tmp_path, at_least=4)]
-    assert lineages == [1, 2, 10, 11]
-
-
-def test_the_lineage_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
-    lineage = open_lineage(tmp_path, at_least=5)
-    assert on_disk(tmp_path) == lineage
+def test_every_start_opens_a_higher_lineage_which_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
+    for at_least, lineage in ((0, 1), (0, 2), (10, 10), (4, 11)):
+        assert open_lineage(tmp_path, at_least=at_least) == on_disk(tmp_path) == lineage
     assert [path.name for path in tmp_path.iterdir()] == [LINEAGE_FILE]
 
 

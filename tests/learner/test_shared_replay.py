@@ -16,8 +16,9 @@ import pytest
 import torch
 from herd_learner.batches.assembler import BatchAssembler
 from herd_learner.batches.shared import BACKLOG_BATCHES
-from herd_learner.group.collectives import ShardGroup, Turn
+from herd_learner.group.collectives import ShardGroup
 from herd_learner.group.rendezvous import Place
+from herd_learner.group.turns import Turn
 from herd_learner.intake.queue import QueuedUnroll
 from herd_learner.loop import Learner, Prepared
 from herd_learner.population.link import CarriedOut
