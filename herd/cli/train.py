@@ -114,7 +114,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
     if settings.security.curve:
-        from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+        from herd.transport.keys import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
 
         check_server_key(settings.security, environ)
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help

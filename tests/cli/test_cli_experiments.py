@@ -8,7 +8,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.components.suites.atari import AtariSettings
-from herd.config.loading import SettingsError, load_settings
+from herd.config.loading import load_settings
 from herd.evaluation.protocols import PROTOCOLS
 
 SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
@@ -70,34 +70,3 @@ def test_a_file_takes_precedence_over_a_shipped_experiment(tmp_path: Path, monke
     assert load_settings([Path("pong")], [], {}).name == "pong"
     Path("catch").write_text("name: mine\n")
     assert load_settings([Path("catch")], [], {}).name == "mine"
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("pogn", "pogn: no such file or experiment; did you mean pong? (herd experiments lists them)"),
-        ("somethingelse", "somethingelse: no such file or experiment (herd experiments lists them)"),
-        ("experiments/pong.yaml", "experiments/pong.yaml: no such file; did you mean pong?"),
-        ("pong.yaml", "pong.yaml: no such file; did you mean pong?"),
-    ],
-)
-def test_a_misspelt_experiment_is_answered_with_a_suggestion(
-    word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingsError) as error:
-        load_settings([Path(word)], [], {})
-    assert str(error.value) == message
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["show"], "show needs the name of an experiment"),
-        (["show", "pogn"], "pogn: no such experiment; did you mean pong?"),
-        (["list"], "should be show, not 'list'"),
-    ],
-)
-def test_an_experiment_that_cannot_be_shown_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["experiments", *words]) == 2
-    assert message in capsys.readouterr().err

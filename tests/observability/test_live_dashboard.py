@@ -191,10 +191,3 @@ def test_dashboard_variables_list_runs_and_tasks(prometheus: Server) -> None:
         until_all_have_data(prometheus, {shown(selector, BANDIT)})
         found[name] = {labels[label] for labels, _ in prometheus.query(shown(selector, BANDIT))}
     assert found == {"namespace": {NAMESPACE}, "release": {TREE, BANDIT}, "agent": {"0"}, "task": {"catch"}}
-
-
-def test_an_actor_exports_at_most_thirty_series(prometheus: Server) -> None:
-    until_all_have_data(prometheus, {'scrape_samples_scraped{component="actor"}'})
-    scraped = prometheus.query('scrape_samples_scraped{component="actor"}')
-    assert len(scraped) == 2
-    assert max(value for _, value in scraped) <= 30

@@ -36,7 +36,7 @@ from herd.protocols.population.messages import POPULATION
 from herd.protocols.replay.messages import REPLAY
 from herd.protocols.replay.pieces import PieceLayout
 from herd.rpc.serving import AtMostOnce, Received, Reply, ServedRun
-from herd.service.serving import RequestInbox
+from herd.service.inbox import RequestInbox
 from herd.transport import Limits
 from tests.simulation.disk import SimPath
 from tests.simulation.world import NULL, EndedItself, Process, Violation, World

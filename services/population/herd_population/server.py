@@ -11,8 +11,8 @@ from herd.protocols.population.journal import Decided, Failed
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.serving import Received, Reply, RequestRefused
+from herd.service.inbox import RequestInbox, ServerMeters, open_router, serve_requests
 from herd.service.process import ServiceProcess
-from herd.service.serving import RequestInbox, ServerMeters, open_router, serve_requests
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd_population.controller import Controller

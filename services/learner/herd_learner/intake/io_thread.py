@@ -14,7 +14,7 @@ from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.weights.client import WeightsPublisher
 from herd.rpc.codec import encode
 from herd.rpc.serving import ServedRun
-from herd.service.serving import Inbox, ServerMeters
+from herd.service.inbox import Inbox, ServerMeters
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.transport import Limits, Peer
 from herd.transport.context import Poller, Waker

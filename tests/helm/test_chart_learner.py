@@ -12,7 +12,6 @@ from tests.helm.rendering import (
     Object,
     container_of,
     find,
-    names,
     pod_of,
     read_pod,
     render,
@@ -26,14 +25,6 @@ pytestmark = pytest.mark.processes
 
 def learner(*words: str) -> Object:
     return find(render(*with_values(*words)), "StatefulSet", "herd-learner")
-
-
-def test_one_shard_needs_no_rendezvous() -> None:
-    one = learner()
-    assert one["spec"]["replicas"] == 1
-    assert {each["name"] for each in container_of(one)["env"]} == {"HOME", "OMP_NUM_THREADS"}
-    service = find(render(), "Service", "herd-learner")
-    assert [port["name"] for port in service["spec"]["ports"]] == ["unrolls", "metrics"]
 
 
 def test_shards_get_their_rank_and_rendezvous_address() -> None:
@@ -56,13 +47,6 @@ def test_shards_come_from_the_experiment_unless_overridden(tmp_path: Path) -> No
         objects = render(*with_values(*words))
         own = find(objects, "StatefulSet", "herd-learner")
         assert own["spec"]["replicas"] == settings_of(objects, own, tmp_path).learner.shards == shards
-
-
-def test_shards_are_ready_before_they_form_a_group() -> None:
-    """A new shard must become ready before the others are replaced; otherwise the controller and the shard would wait for each other."""
-    assert container_of(learner())["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    several = container_of(learner("learner.shards=2"))
-    assert several["readinessProbe"]["httpGet"]["path"] == several["startupProbe"]["httpGet"]["path"] == "/healthz"
 
 
 def test_shards_of_different_revisions_do_not_form_a_group() -> None:
@@ -102,14 +86,6 @@ def test_every_start_resumes_and_waits_for_a_signal_at_the_end(tmp_path: Path) -
     assert identity.address("paramserver") == "tcp://herd-paramserver:7200"
 
 
-def test_a_gpu_is_requested_on_request(tmp_path: Path) -> None:
-    assert "nvidia" not in str(learner())
-    gpu = learner("learner.gpu.enabled=true")
-    assert container_of(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
-    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod_of(gpu)["tolerations"]
-    assert "--learner.device=cuda" in container_of(gpu)["args"]
-
-
 @pytest.mark.parametrize(
     ("resource", "tolerated"),
     [
@@ -121,33 +97,9 @@ def test_a_gpu_is_requested_on_request(tmp_path: Path) -> None:
 )
 def test_the_taint_of_gpu_nodes_is_tolerated_whatever_the_resource(resource: str, tolerated: list[str]) -> None:
     gpu = learner("learner.gpu.enabled=true", f"learner.gpu.resourceName={resource}")
+    assert "--learner.device=cuda" in container_of(gpu)["args"]
     assert container_of(gpu)["resources"]["limits"][resource] == 1
     assert [each["key"] for each in pod_of(gpu)["tolerations"]] == tolerated
-
-
-def test_shared_memory_has_the_given_size() -> None:
-    (volume,) = [each for each in pod_of(learner("learner.sharedMemory=3Gi"))["volumes"] if each["name"] == "shm"]
-    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "3Gi"}
-    assert {"name": "shm", "mountPath": "/dev/shm"} in container_of(learner())["volumeMounts"]
-
-
-def test_persistence_can_be_enabled() -> None:
-    def run_volume(workload: Object) -> list[Object]:
-        return [each for each in pod_of(workload)["volumes"] if each["name"] == "run"]
-
-    assert "volumeClaimTemplates" not in learner()["spec"]
-    assert run_volume(learner())[0]["emptyDir"] == {"sizeLimit": "4Gi"}
-    kept = learner("learner.persistence.enabled=true", "learner.persistence.storageClass=fast")
-    assert run_volume(kept) == []
-    bound = learner("learner.persistence.enabled=true", 'learner.persistence.storageClass=""')
-    assert bound["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] == ""
-    (claim,) = kept["spec"]["volumeClaimTemplates"]
-    assert claim["spec"]["storageClassName"] == "fast"
-    assert claim["spec"]["resources"]["requests"]["storage"] == "10Gi"
-    assert kept["spec"]["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
-    shared = learner("learner.persistence.existingClaim=mine")
-    assert "volumeClaimTemplates" not in shared["spec"]
-    assert run_volume(shared)[0]["persistentVolumeClaim"] == {"claimName": "mine"}
 
 
 def test_volume_claims_do_not_change_with_chart_or_labels() -> None:
@@ -156,20 +108,3 @@ def test_volume_claims_do_not_change_with_chart_or_labels() -> None:
     plain, labelled = learner(*words), learner(*words, 'commonLabels={"team": "rl"}', "image.tag=other")
     assert plain["spec"]["volumeClaimTemplates"] == labelled["spec"]["volumeClaimTemplates"]
     assert "helm.sh/chart" not in str(plain["spec"]["volumeClaimTemplates"])
-
-
-def test_a_disruption_budget_is_created_on_request() -> None:
-    assert ("PodDisruptionBudget", "herd-learner") not in names(render())
-    budget = find(render_ci("gpu-values.yaml"), "PodDisruptionBudget", "herd-learner")["spec"]
-    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (0, "AlwaysAllow")
-
-
-def test_threads_follow_the_cpu_limit_or_the_request() -> None:
-    def source(*words: str) -> object:
-        env = {each["name"]: each for each in container_of(learner(*words))["env"]}
-        return env.get("OMP_NUM_THREADS", {}).get("valueFrom", {}).get("resourceFieldRef", {}).get("resource")
-
-    assert source() == "limits.cpu"
-    # Without a limit, limits.cpu is the number of CPUs of the node.
-    assert source("learner.resources.limits.cpu=null") == "requests.cpu"
-    assert source("learner.resources.limits.cpu=null", "learner.resources.requests.cpu=null") is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helm.tools.fetch_tools import ENGINES, resource_validators
-from tests.helm.rendering import CHART, Object, RenderError, find, names, render, render_ci, with_values
+from tests.helm.rendering import CHART, Object, RenderError, find, render, render_ci, with_values
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes
@@ -75,12 +75,6 @@ def errors_of(*objects: Object) -> str:
     return result.stdout
 
 
-def test_no_monitoring_objects_are_created_by_default() -> None:
-    kinds = {kind for kind, _ in names(render())}
-    assert kinds & {"PodMonitor", "PrometheusRule", "ScaledObject"} == set()
-    assert [name for kind, name in names(render()) if kind == "ConfigMap"] == ["herd-experiment"]
-
-
 def test_custom_resources_are_valid(chart: Path) -> None:
     objects = render(*EVERYTHING, *with_values("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"), chart=chart)
     custom = [each for each in objects if each["apiVersion"] in _PACKAGES]
@@ -88,24 +82,6 @@ def test_custom_resources_are_valid(chart: Path) -> None:
     assert errors_of(*custom) == ""
     custom[0]["spec"]["podMetricsEndpoints" if custom[0]["kind"] == "PodMonitor" else "groups"] = "nonsense"
     assert errors_of(custom[0]) != ""
-
-
-def test_targets_get_the_agreed_labels() -> None:
-    monitor = find(render_ci("gpu-values.yaml"), "PodMonitor", "herd")
-    assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert {each["targetLabel"] for each in endpoint["relabelings"]} == {"namespace", "release", "component", "pod", "agent"}
-    assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
-
-
-def test_scrape_annotations_are_omitted_with_a_pod_monitor() -> None:
-    def annotations(*words: str) -> Object:
-        template: Object = find(render(*with_values(*words)), "Deployment", "herd-actor")["spec"]["template"]
-        return dict(template["metadata"]["annotations"])
-
-    assert annotations()["prometheus.io/port"] == "9400"
-    assert "prometheus.io/scrape" not in annotations("monitoring.podMonitor.enabled=true")
-    assert "prometheus.io/scrape" not in annotations("monitoring.scrapeAnnotations=false")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -130,8 +106,12 @@ def test_a_missing_file_is_named_only_when_needed(chart: Path, tmp_path: Path, s
         render(*with_values(f"monitoring.{switch}.enabled=true"), chart=without)
 
 
-def test_a_learner_is_labelled_with_its_agent() -> None:
-    (endpoint,) = find(render(*EVERYTHING), "PodMonitor", "herd")["spec"]["podMetricsEndpoints"]
+def test_targets_get_the_agreed_labels_and_learners_their_agent() -> None:
+    monitor = find(render_ci("gpu-values.yaml"), "PodMonitor", "herd")
+    assert monitor["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert {each["targetLabel"] for each in endpoint["relabelings"]} == {"namespace", "release", "component", "pod", "agent"}
+    assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
 
     def agent(component: str, pod_labels: dict[str, str]) -> str:
         """The label as Prometheus' relabelling makes it."""
