@@ -13,7 +13,7 @@ from herd.config.loading import SettingsError, load_settings
 from herd.files import JournalError, read_json
 from herd.run.checkpoints import MANIFEST
 from herd.run.journals import METRICS, read_points
-from herd.run.paths import CHECKPOINTS, REPORT, agent_directories, checkpoint_folders, config_file
+from herd.run.paths import CHECKPOINTS, REPORT, RUNS, agent_directories, checkpoint_folders, config_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 class RunError(Exception):
     """A run cannot be opened, played or trained to its end; one line."""
-
-
-RUNS = Path("runs")
-"""Folder in which ``herd train`` creates runs, and in which runs are found by name."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError
@@ -12,10 +11,10 @@ from herd.files import read_json
 from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from herd.config.run import RunSettings
     from herd.config.run_contract import Origin
-
-RUNS = Path("runs")
 
 
 def existing_run(directory: Path) -> Path:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError, OneLineParser, number
-from herd.cli.run_paths import RUNS, existing_run
+from herd.cli.run_paths import existing_run
 from herd.config.errors import printable
+from herd.run.paths import RUNS
 
 if TYPE_CHECKING:
     import argparse

@@ -16,7 +16,7 @@ from herd.cli.train import is_run, read_settings
 from herd.config.errors import SettingsError, printable
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
-from herd.run.paths import AGENTS, CONFIG
+from herd.run.paths import AGENTS, CONFIG, RUNS
 from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
 from herd.sweeps.whole_runs import ClaimedError, Trial, check_unclaimed, train_all
 
@@ -84,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
     settings = read_settings(common, os.environ)
     if settings.stop.env_frames is None and settings.stop.wall_seconds is None:
         raise CommandError("stop.env_frames: the runs of a sweep must end; set this or stop.wall_seconds")
-    output = options.output or Path("runs") / f"{settings.name}-sweep"
+    output = options.output or RUNS / f"{settings.name}-sweep"
     trials, cells = _plan(output, common, grid, range(options.first_seed, options.first_seed + options.seeds), together=options.together)
     try:
         missing = _checked(trials)

@@ -55,7 +55,7 @@ def test_an_exported_policy_gives_the_same_results(
     make_run: RunMaker, capsys: pytest.CaptureFixture[str], name: str, kind: formats.Format
 ) -> None:
     run = make_run(NETWORKS[name])
-    assert main(["export", str(run), "--format", kind, "--steps", "30", "--environments", "2", "--seed", "4"]) == 0
+    assert main(["export", str(run), "--format", kind, "--steps", "15"]) == 0
     said, path, described = capsys.readouterr().out.splitlines()
     assert said.startswith("largest difference from the network: logits ")
     assert "(60 observations, " in said
@@ -123,7 +123,7 @@ def test_parity_detects_a_lost_state_and_non_finite_numbers(make_run: RunMaker) 
             with torch.inference_mode():
                 return change([output.numpy() for output in policy(*map(torch.from_numpy, inputs))])
 
-        return compare(run, policy, computed, steps=8, environments=2, seed=1)
+        return compare(run, policy, computed, steps=8)
 
     assert of(lambda outputs: outputs).within(1e-5)
     forgetful = of(lambda outputs: [*outputs[:2], np.zeros_like(outputs[2])])
@@ -172,7 +172,7 @@ def test_policies_over_every_kind_of_action_and_observation_can_be_exported(
     else:
         run = make_run({"env": {"suite": "gymnasium", "tasks": [task]}, "network": LSTM})
     output = run / "out" / "mine.bin"
-    assert main(["export", str(run), "--format", kind, "--steps", "25", "--environments", "2", "--output", str(output)]) == 0
+    assert main(["export", str(run), "--format", kind, "--steps", "12", "--output", str(output)]) == 0
     description = json.loads((run / "out" / "mine.bin.json").read_text())
     assert (description["outputs"][0]["name"], description["outputs"][0]["shape"]) == (name, ["environments", num_parameters])
     inputs = {port["name"]: port["shape"] for port in description["inputs"]}

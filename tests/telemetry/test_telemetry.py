@@ -97,7 +97,7 @@ def test_invalid_requests_for_metrics_are_errors(learner):
     with pytest.raises(ValueError, match="takes the labels"):
         learner.counter(unroll_metrics.UNROLLS_DROPPED)
     with pytest.raises(ValueError, match="takes the labels"):
-        learner.counter(unroll_metrics.UNROLLS_RECEIVED, reason="stale")
+        learner.counter(unroll_metrics.UNROLLS_REPLAYED, reason="stale")
     with pytest.raises(ValueError, match="phase must be one of"):
         learner.counter(training_metrics.UPDATE_PHASE, phase="coffee")
     with pytest.raises(TypeError, match="is a Gauge"):
@@ -108,9 +108,9 @@ def test_a_metric_is_read_from_a_function_or_set_but_not_both(learner):
     learner.read(unroll_metrics.QUEUE_DEPTH, lambda: 1.0)
     with pytest.raises(ValueError, match="read from a function"):
         learner.gauge(unroll_metrics.QUEUE_DEPTH)
-    learner.counter(unroll_metrics.UNROLLS_RECEIVED)
+    learner.counter(unroll_metrics.UNROLLS_REPLAYED)
     with pytest.raises(ValueError, match="set directly"):
-        learner.read(unroll_metrics.UNROLLS_RECEIVED, lambda: 1.0)
+        learner.read(unroll_metrics.UNROLLS_REPLAYED, lambda: 1.0)
 
 
 def test_functions_of_metrics_are_called_at_each_scrape(learner):

@@ -89,7 +89,7 @@ class RunFacts:
     config: str
     """The text of config.yaml."""
     starts: Sequence[Start]
-    """Starts in order of time; empty for a run of a version without this history."""
+    """Starts in order of time."""
     machine: Sequence[tuple[str, str]]
     agents: Sequence[Path]
     """Directories of the agents that have points, best first by the newest return."""
@@ -147,8 +147,8 @@ def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
 
 def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
     """Return the reward shaping of runs of this suite that do not set it; None if the suite is not installed here."""
-    algorithm = _mapping(with_reward_shaping({"env": config.get("env", {})})).get("algorithm")
-    return None if algorithm is None else str(algorithm["reward_shaping"])
+    shaped = with_reward_shaping({"env": config.get("env", {})})
+    return str(shaped["algorithm"]["reward_shaping"]) if isinstance(shaped, dict) and "algorithm" in shaped else None
 
 
 def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
@@ -156,9 +156,9 @@ def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
     if not key.variants:
         return True
     variants = section_variants()[key.section]
-    section: Any = config
+    section = config
     for name in key.section.split("."):
-        section = _mapping(_mapping(section).get(name))
+        section = mapping_in(section, name)
     return section.get(variants.discriminator, variants.default) in key.variants
 
 
@@ -224,18 +224,20 @@ def _starts(file: Path) -> list[Start]:
     starts = []
     for line in lines:
         try:
-            record = _mapping(parse_json(line))
+            record = parse_json(line)
         except ValueError:
             continue
-        changes = [(key, pair) for key, pair in _mapping(record.get("changed")).items() if isinstance(pair, list) and len(pair) == 2]
+        if not isinstance(record, dict):
+            continue
+        changes = [(key, pair) for key, pair in mapping_in(record, "changed").items() if isinstance(pair, list) and len(pair) == 2]
         changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in changes]
         starts.append(Start(str(record.get("started") or "-"), str(record.get("version") or "-"), changed))
     return starts
 
 
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the learner's machine from its report; empty for reports of older versions."""
-    machine = _mapping(report.get("machine"))
+    """Return the learner's machine from its report."""
+    machine = mapping_in(report, "machine")
     shown = []
     for name, value in machine.items():
         if value is None or name in {"bfloat16_is_faster", "load_average_1_minute"}:
@@ -249,10 +251,6 @@ def _standing(now: RunSnapshot) -> float:
     """Return the number by which agents are compared; tasks of different scales cannot be, so it is their first task's return."""
     returned = next((task.episode_return for task in now.tasks), None)
     return now.human_normalised if now.human_normalised is not None else returned if returned is not None else float("-inf")
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str:

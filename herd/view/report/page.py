@@ -241,7 +241,7 @@ class Game:
     caption: str
 
 
-def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
+def play_game(agent: Path) -> Game:
     """Play with the newest checkpoint of an agent's directory.
 
     Raises:
@@ -254,6 +254,6 @@ def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
 
     with TemporaryDirectory() as folder:
         file = Path(folder) / "game.gif"
-        recording = record_episode(agent, file, min_seconds=SHORTEST_SECONDS, max_seconds=max_seconds)
+        recording = record_episode(agent, file, min_seconds=SHORTEST_SECONDS, max_seconds=LONGEST_SECONDS)
         ended = recording.result if recording.episode_returns else f"the first {recording.seconds:.0f} seconds of a game"
         return Game(file.read_bytes(), f"{recording.task_name}: {ended}")
