@@ -23,6 +23,7 @@ from herd.evaluation.play import num_environments, start_play
 from herd.evaluation.protocols import EvaluationError
 from herd.evaluation.report import EvaluationReport, TaskResult, TaskScore, print_report, summarise_tasks, task_result
 from herd.evaluation.trained_run import load_trained_run
+from herd.files import sealed
 from herd.run.tensors import encode_weights
 from tests.acting.playing import make_group, play_unroll
 from tests.evaluation.conftest import BREAKOUT, CATCH
@@ -301,7 +302,7 @@ def test_the_table_shows_scores_protocol_and_temperatures(make_run: Callable[...
     best = {"catch_deceptive": [11.18249, 12.46374], "catch": None}  # no game of catch has ended: it is played with tau = 1
     bandits = [{"agent": 0, "task": task, "best_inverse_temperatures": bounds} for task, bounds in best.items()]
     (run_dir / "bandit").mkdir()
-    (run_dir / "bandit" / "state.json").write_text(json.dumps({"state": {"bandits": bandits}}))
+    (run_dir / "bandit" / "state.json").write_text(sealed(json.dumps({"bandits": bandits})))
     report = evaluate_runs([run_dir], episodes=4, overrides=["--env.max_episode_frames", "4"])
     assert [task.inverse_temperatures for task in report.tasks] == [(1.0, 1.0), (11.18249, 12.46374)]
     text = printed(report, width=80)
