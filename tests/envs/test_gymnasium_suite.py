@@ -201,15 +201,16 @@ def test_worker_processes_play_the_same_games_as_one_process() -> None:
     one = GymnasiumSettings(tasks=("CartPole-v1",))
     several = one.model_copy(update={"vectorization": "async"})
     both = [make(settings, num_environments=2) for settings in (one, several)]
-    np.testing.assert_array_equal(*(each.reset().vector for each in both))
+    first, second = (each.reset().vector for each in both)
+    np.testing.assert_array_equal(first, second)
     random, num_ends = np.random.default_rng(1), 0
     for _ in range(40):
         actions = random.integers(2, size=2, dtype=np.int32)
-        rows = [each.step(actions) for each in both]
+        row, other = (each.step(actions) for each in both)
         for name in ("rewards", "terminated", "truncated", "valid"):
-            np.testing.assert_array_equal(*(getattr(row, name) for row in rows))
-        np.testing.assert_array_equal(*(row.observation.vector for row in rows))
-        num_ends += int(rows[0].terminated.sum())
+            np.testing.assert_array_equal(getattr(row, name), getattr(other, name))
+        np.testing.assert_array_equal(row.observation.vector, other.observation.vector)
+        num_ends += int(row.terminated.sum())
     assert num_ends > 0
     for each in both:
         each.close()
