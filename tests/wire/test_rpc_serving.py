@@ -118,7 +118,7 @@ def test_a_viewer_requests_temperatures_for_evaluation_only() -> None:
     fields: dict[str, Any] = {"id": 1, **IDENTITY, "client": "c", "finished": (), "starting": ()}
     received(ExchangeTemperatures(**fields, purpose="evaluation"), key="client-viewer")
     received(ExchangeTemperatures(**fields, purpose="training"), key="client-actor")
-    action = Act(id=1, **IDENTITY, num_environments=2, has_state=False)
+    action = Act(id=1, **IDENTITY, num_environments=2, has_state=False, wants_state=False)
     received(action, b"rows", key="client-actor")
     for refused, payloads in ((ExchangeTemperatures(**fields, purpose="training"), ()), (action, (b"rows",))):
         with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
