@@ -559,6 +559,7 @@ def acting_request(
     """Return a request to act in environments of which everything is zero; ``changes`` are of the header."""
     fields = layout.state_fields if has_state else layout.row_fields
     shape = layout.planes_shape(has_state=has_state)
-    who = {"run": run_id, "agent": 0, "contract": contract, "id": number, "num_environments": count, "has_state": has_state}
+    states = {"has_state": has_state, "wants_state": number % 2 == 0}
+    who = {"run": run_id, "agent": 0, "contract": contract, "id": number, "num_environments": count, **states}
     packed = pack_fields(fields, {field.name: np.zeros((count, *field.shape), field.dtype) for field in fields})
     return [header(Act(**who | changes)), packed, *([] if shape is None else [bytes(count * math.prod(shape))])]

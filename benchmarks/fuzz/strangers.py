@@ -293,7 +293,7 @@ def question(name: str) -> bytes:
         (report,) = population_bases("another-run", "c")[0](Random(0))
         return report
     if name == "inference":
-        return header(Act(id=1, agent=0, num_environments=1, has_state=False, **of_another))
+        return header(Act(id=1, agent=0, num_environments=1, has_state=False, wants_state=False, **of_another))
     return header(GetWeights(id=1, have=None, **of_another))
 
 

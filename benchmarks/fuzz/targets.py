@@ -247,7 +247,7 @@ def fuzz_inference(data: bytes) -> None:
         before = (len(sessions), sessions.num_environments, len(batches))
         try:
             if isinstance(INFERENCE.decode(frames[start]), Acted):
-                read_answer(payloads, 2, ACTING)
+                read_answer(payloads, 2, ACTING, has_state=True)
                 return
             if (request := asked(INFERENCE, [frames[start], *payloads])) is None:
                 continue
@@ -268,8 +268,8 @@ def fuzz_inference(data: bytes) -> None:
 def inference_seeds() -> list[bytes]:
     """Return rows with and without their state, one after the other, and an answer."""
     requests = [_asking(has_state=has_state) for has_state in (True, False)]
-    answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields}
-    acted = [bytes(encode(Acted(id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields, answer)]
+    answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields(has_state=True)}
+    acted = [bytes(encode(Acted(id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields(has_state=True), answer)]
     return [requests[0] + requests[1], *requests, join(acted)]
 
 
@@ -278,7 +278,7 @@ def _asking(*, has_state: bool) -> bytes:
     arrays = {field.name: np.zeros((2, *field.shape), field.dtype) for field in fields}
     shape = ACTING.planes_shape(has_state=has_state)
     assert shape is not None
-    act = Act(run=RUN, agent=2, contract=CONTRACT, num_environments=2, id=2 - has_state, has_state=has_state)
+    act = Act(run=RUN, agent=2, contract=CONTRACT, num_environments=2, id=2 - has_state, has_state=has_state, wants_state=True)
     return join([bytes(encode(act)[0]), pack_fields(fields, arrays), bytes(2 * int(np.prod(shape)))])
 
 

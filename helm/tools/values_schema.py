@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from herd.config.loading import settings_json_schema
+from herd.topology import COMPONENT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ SCHEMA_MARK = "@schema "
 """Marks a line for the schema at the end of a comment: one line of YAML, or a word for `_schema_of`."""
 EXPERIMENT = "experiment"
 DEFAULTS = "defaults"
-COMPONENTS = ("actor", "learner", "paramserver", "paramserverReplica", "inference", "bandit", "population", "replay", "evaluator")
+COMPONENTS = tuple(name.replace("-replica", "Replica") for name in COMPONENT_NAMES)
+"""Their sections in values.yaml."""
 NOT_EVERYWHERE = frozenset({"persistence", "podDisruptionBudget"})
 """Defaults of those components only whose own section has the key."""
 ACTOR_GROUPS = "actor-groups"

@@ -114,7 +114,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
     if settings.security.curve:
-        from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+        from herd.transport.keys import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
 
         check_server_key(settings.security, environ)
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
@@ -154,7 +154,8 @@ def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
         raise CommandError(_MISSING_FILE)
     config = Path(given["run_dir"]) / CONFIG
     if not config.is_file():
-        raise CommandError(f"{given['run_dir']}: no such run to resume")
+        missing = f": it contains no {CONFIG}" if config.parent.is_dir() else ""
+        raise CommandError(f"{given['run_dir']}: no such run to resume{missing}")
     return [config], overrides
 
 

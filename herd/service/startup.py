@@ -121,7 +121,7 @@ def parse_command_line(service: str, argv: Sequence[str]) -> tuple[RunSettings, 
         roles = component_of(own, identity).roles
         check_curve_keys(settings.security, os.environ, roles)
         if settings.security.curve and len(roles) == 2:
-            from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+            from herd.transport.keys import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
 
             check_server_key(settings.security, os.environ)
     except SettingsError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -64,9 +66,12 @@ def test_the_test_matrix_has_the_declared_versions() -> None:
     assert {lowest, pinned[1]} <= set(matrix["torch"])
 
 
-def test_the_release_workflow_builds_every_service() -> None:
-    matrix = workflow("release.yml")["jobs"]["images"]["strategy"]["matrix"]
-    assert set(matrix["service"]) == {service.name for service in SERVICES}
+def test_the_release_workflow_builds_every_service(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = workflow("release.yml")["jobs"]
+    assert jobs["images"]["needs"] == "services"
+    assert jobs["images"]["strategy"]["matrix"]["service"] == "${{ fromJSON(needs.services.outputs.names) }}"
+    exec(shlex.split(jobs["services"]["steps"][-1]["run"])[2])
+    assert json.loads(capsys.readouterr().out.removeprefix("names=")) == [service.name for service in SERVICES]
 
 
 def test_the_changelog_starts_with_unreleased_and_dates_the_rest() -> None:

@@ -18,7 +18,7 @@ from helm.tools.fetch_tools import ENGINES
 from helm.tools.values_schema import read_values
 from herd.components.optimizers.rmsprop import RMSPropSettings
 from herd.config.loading import load_settings
-from herd.launch.placement import Place, on_own_hosts, placement
+from herd.launch.placement import Place, placement
 from herd.topology import COMPONENT_NAMES, COMPONENTS, METRICS_PORT
 from tests.helm.rendering import (
     CHART,
@@ -40,6 +40,7 @@ from tests.helm.rendering import (
     with_values,
     workloads,
 )
+from tests.own_hosts import on_own_hosts
 
 pytestmark = pytest.mark.processes
 
@@ -515,7 +516,7 @@ def test_the_notes_name_the_next_steps() -> None:
         assert words in default
     assert "kubectl --namespace rl scale deployment herd-actor --replicas=100" in default
     assert "2 learner(s) of 1 shard(s)" in population
-    assert "population controller" in population
+    assert ", population" in population
     assert "WARNING" not in gpu
     assert ("`herd status` shows pods but no numbers" in gpu, "shows pods but no numbers" in default) == (True, False)
     assert "herd keys" not in gpu

@@ -13,7 +13,7 @@ import pytest
 from herd_learner.intake import ingest as ingest_module
 from herd_learner.intake import ledger as ledger_module
 from herd_learner.intake.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply
-from herd_learner.intake.ledger import MALFORMED, frames_by_task
+from herd_learner.intake.ledger import frames_by_task
 from herd_learner.record.statistics import RunStatistics
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from herd.contract.spaces import EnvSpec, discrete
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Rejected, Welcome
+from herd.protocols.unrolls.metrics import MALFORMED
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
 from herd.transport import Frame, Peer

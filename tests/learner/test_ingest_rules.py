@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from herd_learner.intake.ingest import DEPARTURE_SECONDS, MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply, inverse_temperatures_of
-from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
+from herd_learner.intake.ledger import MAX_SKIPPED, Ledger, LedgerSnapshot
 
 from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
@@ -25,6 +25,7 @@ from herd.protocols.unrolls.messages import (
     Unrolls,
     Welcome,
 )
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, MALFORMED
 from herd.protocols.weights.messages import GetWeights
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused

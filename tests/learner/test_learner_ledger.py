@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 from herd_learner.intake import ledger as ledger_module
-from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, STALE, Frames, Ledger, LedgerSnapshot, Verdict
+from herd_learner.intake.ledger import Frames, Ledger, LedgerSnapshot, Verdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, MALFORMED, STALE
 
 ACTOR = (0, 77)
 actors = st.tuples(st.integers(0, 2), st.integers(0, 1))

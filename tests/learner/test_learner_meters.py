@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 from herd_learner.intake.io_thread import IntakeMeters
-from herd_learner.intake.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
+from herd_learner.intake.ledger import Frames, Ledger, LedgerSnapshot
 from herd_learner.intake.queue import UnrollQueue
 from herd_learner.record.meters import Meters
 from herd_learner.record.statistics import RunStatistics
 
 from herd.contract.spaces import EnvSpec, discrete
 from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, STALE
 from herd.run.journals import METRICS
 from herd.run.paths import REPORT
 from herd.telemetry import metrics

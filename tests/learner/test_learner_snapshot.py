@@ -14,7 +14,7 @@ import torch
 from herd_learner.batches.local import UnrollReplay
 from herd_learner.group.collectives import ShardGroup
 from herd_learner.group.rendezvous import Place
-from herd_learner.intake.ledger import LEARNER_RESTART, Ledger
+from herd_learner.intake.ledger import Ledger
 from herd_learner.record import checkpoints
 from herd_learner.record.statistics import RunStatistics
 
@@ -23,6 +23,7 @@ from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import Origin, run_layout
+from herd.protocols.unrolls.metrics import LEARNER_RESTART
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import checkpoint_folders
 from herd.run.tensors import load_checkpoint, save_checkpoint

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, Ledger, LedgerSnapshot
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot
 from herd_learner.record.replay_account import ReplayAccount
 from herd_learner.record.statistics import MIN_WINDOW_UNROLLS, MIN_WINDOW_UPDATES, RunStatistics
 
@@ -17,6 +17,7 @@ from herd.components.suites.scores import ReferenceScores
 from herd.config.services import BanditSettings
 from herd.contract.spaces import EnvSpec, discrete
 from herd.protocols.bandit.tiling import tiling_of
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, MALFORMED
 from herd.training.diagnostics import Health, LayerUnits
 from herd.training.metrics import RESERVED_COLUMNS, Measured
 from herd.training.trainer import UpdateStatistics

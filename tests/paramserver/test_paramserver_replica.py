@@ -3,9 +3,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.leases import Liveness, PlaceLeases
 from herd_paramserver.replica import Following, ReplicaHandler
-from herd_paramserver.requests import Answer, RootHandler
+from herd_paramserver.requests import Answer
 from herd_paramserver.store import InvalidSliceError, Version, WeightsStore
 from herd_paramserver.store import Weights as HeldWeights
 
@@ -26,7 +25,7 @@ from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Message, Refused
 from herd.transport import Peer
 from tests.asking import CLIENT
-from tests.paramserver.asking import CONTRACT, RUN, ask_handler
+from tests.paramserver.asking import CONTRACT, RUN, Root, ask_handler
 
 PARENT = "tcp://parent:7200"
 
@@ -49,19 +48,16 @@ def test_a_replica_answers_clients_like_the_root() -> None:
     replica = Replica()
     payloads = (memoryview(b"first"), memoryview(b"second"))
     digests = tuple(hashlib.sha256(payload).hexdigest() for payload in payloads)
-    root_store: WeightsStore[memoryview] = WeightsStore()
-    liveness = Liveness(1, now=0.0)
-    leases = PlaceLeases(liveness, now=0.0, lease_seconds=1.0)
-    root = RootHandler(stores=(root_store,), leases=leases, liveness=liveness)
+    root = Root()
 
     def both(have: tuple[int, int] | None, *, run_id: str = RUN, contract: str = CONTRACT) -> Answer:
         request = GetWeights(id=3, run=run_id, agent=0, contract=contract, have=have)
         reply = replica.ask(request)
-        assert reply == ask_handler(root, request)
+        assert reply == root.ask(request)
         return reply
 
     assert both(None).message == NotModified(id=3, held=None)
-    for store in (replica.store, root_store):
+    for store in (replica.store, root.store):
         assert store.adopt(HeldWeights(Version(1, 4), digests, payloads))
     given = both((1, 3))
     assert given.message == Weights(id=3, lineage=1, updates=4, digests=digests)

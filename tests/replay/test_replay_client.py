@@ -289,27 +289,6 @@ def test_a_client_that_starts_beside_a_dead_replica_draws_from_the_others(tmp_pa
     assert len(sample.unrolls) == 20
 
 
-def test_a_replica_restored_from_its_snapshot_continues(tmp_path: Path) -> None:
-    network = Network(tmp_path, 1)
-    client = client_of(network)
-    process = network.processes[0]
-    assert process is not None
-    insert(client, *UNROLLS[0][:6])
-    settle(client)
-    process.save(is_last=False)
-    before = process.held()
-    insert(client, *UNROLLS[1][:6])
-    settle(client)
-    assert len(process.held()) > len(before)
-    network.processes[0] = restarted = Process(tmp_path, capacity=10_000)
-    assert restarted.held() == before
-    insert(client, *UNROLLS[2])  # its message is the third one; the second was acknowledged, but is lost
-    settle(client)
-    held = restarted.held()
-    assert held[: len(before)] == before
-    assert {key.environment_slot for key in held[len(before) :]} == {2}
-
-
 def test_pending_unrolls_are_bounded_and_the_dropped_are_counted(tmp_path: Path) -> None:
     network = Network(tmp_path, 1)
     network.processes[0] = None

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import herd_learner.record.lineage
 from herd_bandit.keeper import Keeper
+from herd_learner.group.turns import VersionSchedule
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import LedgerSnapshot
 from herd_learner.population.member import Membership
@@ -68,7 +69,7 @@ DEFECTS = (
         "_on_unrolls_message",
         'self._hello_required(peer, "credit", f"no credit for {message.num_unrolls} unrolls")',
         "[self._ack(peer, message.sequence)]",
-        63,
+        119,
     ),
     Defect(
         "messages under way when a session ends are not sent again",
@@ -139,5 +140,14 @@ DEFECTS = (
         "self._window.answered(client, number, ClientGames(dict(episodes)))",
         "pass",
         49,
+    ),
+    Defect("the other shards do not follow the first one's lineage", VersionSchedule, "adopt", "self.lineage = turn.lineage", "pass", 43),
+    Defect(
+        "nothing is published when a lineage begins",
+        VersionSchedule,
+        "enter",
+        "turn.lineage == self._published_lineage or turn.newer_lineage >= turn.lineage",
+        "True",
+        1,
     ),
 )

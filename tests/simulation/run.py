@@ -15,7 +15,7 @@ import structlog
 from herd_bandit.task_bandit import TaskBandit
 from herd_learner.intake import ingest
 
-from herd.service import serving
+from herd.service import inbox
 from tests.simulation.actors import Actor
 from tests.simulation.invariants import Invariants
 from tests.simulation.learners import Learner
@@ -146,7 +146,7 @@ def _run(world: World) -> None:
         cluster.bandit.count(episode_return)
         count(self, inverse_temperature, episode_return, *rest, **named)
 
-    with patch.object(TaskBandit, "count", counted), patch.object(serving, "warn_failed", fail), patch.object(ingest, "warn_failed", fail):
+    with patch.object(TaskBandit, "count", counted), patch.object(inbox, "warn_failed", fail), patch.object(ingest, "warn_failed", fail):
         world.checks.append(Invariants(cluster).check)
         for fault in plan.faults:
             world.schedule(fault)

@@ -35,7 +35,7 @@ from herd.transport import AddressInUse, Client, Limits, Peer, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
 from herd.transport.context import REASONS, Context, Poller, Refusals
-from herd.transport.keys.curve import AuthorisedClients, check_server_key, new_key_pair
+from herd.transport.keys import AuthorisedClients, check_server_key, new_key_pair
 from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0
@@ -278,7 +278,7 @@ def test_a_server_without_its_authenticator_refuses_all_clients(
     security, environ = (with_keys(keys), {}) if encrypted else (None, token("secret"))
     server = serve(contexts, security, environ)
     transport: Any = server.context._transport("tcp://")
-    (transport._curve if encrypted else transport._token).close()
+    transport._guard.close()
     dealer = dial(contexts, server, security, environ)
     assert_refused(server, dealer, "incomplete", "protocol", times=1)
 

@@ -136,7 +136,7 @@ MESSAGES: tuple[Message, ...] = (
             settings=(OwnSetting(key="optimizer.max_gradient_norm", value=48), OwnSetting(key="optimizer.target_kl", value=None)),
         ),
     ),
-    Act(id=70_000, run="pong", agent=2, contract=CONTRACT, num_environments=16, has_state=True),
+    Act(id=70_000, run="pong", agent=2, contract=CONTRACT, num_environments=16, has_state=True, wants_state=False),
     Acted(id=70_000, lineage=3, updates=1_000_000),
     StateWanted(id=70_000),
 )

@@ -99,8 +99,6 @@ class Suite(Part[SuiteSettings]):
     """Returns one line about missing data, such as a data set, that these settings need; the line names the setting."""
     check: str = ""
     """``module:function`` that checks a task, for suites that play code of the user's (`herd.components.suites.checking.Check`)."""
-    inspect: Callable[[], tuple[bool, str]] | None = None
-    """For ``herd doctor``: returns whether the contents of ``packages`` are complete, and a phrase about what was found."""
     presets: Path | None = None
     """A folder of run files (YAML) that set published evaluation protocols; ``herd train pong SUITE-NAME`` adds one to an experiment."""
     reference_scores: Callable[[], Mapping[str, ReferenceScores]] = dict

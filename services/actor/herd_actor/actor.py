@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from herd.acting.remote_policy import StoppedWaitingError
+from herd.acting.remote_policy import WAIT_SECONDS, StoppedWaitingError
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.components.suites import make_environments
@@ -24,11 +24,10 @@ from herd.service.startup import BadInputError
 from herd_actor.assignment import Assignments
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
-from herd_actor.policies import LocalPolicies, RemotePolicies, group_sizes
+from herd_actor.policies import RemotePolicies, group_sizes, local_policies
 from herd_actor.sending import UnrollSender
 from herd_actor.temperatures import ReportedTemperatures
 from herd_actor.unroll import UnrollBuilder
-from herd_actor.weights import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from herd_actor.assignment import Assignment
     from herd_actor.policies import Policies
     from herd_actor.sending import Unrolls
+    from herd_actor.weights import FreshWeights
 
 POLL_ROWS = 5
 """Number of steps between polls of the unroll socket. Acknowledgements only free memory, and a poll costs 60 us of cold cache."""
@@ -150,8 +150,8 @@ class Actor:
         is_remote = settings.actor.inference == "remote"
         sizes = group_sizes(self._num_environments, is_remote=is_remote)
 
-        def local() -> LocalPolicies:
-            return LocalPolicies(process, assignment, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
+        def local() -> FreshWeights:
+            return local_policies(process, assignment, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
 
         self._policies: Policies = (
             RemotePolicies(

@@ -12,8 +12,7 @@ from herd.agent import agent_of
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
-from herd.files import read_json
-from herd.protocols.weights.client import WeightsClient
+from herd.files import FileError, read_record
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import planned_agent_directories
 from herd.run.tensors import decode_weights
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.config.run import RunSettings
-    from herd.protocols.weights.client import Version, WeightsFrame
+    from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 
@@ -76,21 +75,7 @@ class Evaluator:
         settings, process = self._settings, self._process
         agent = agent_of(settings, process.spec)
         with ExitStack() as sockets:
-            clients = [
-                sockets.enter_context(
-                    closing(
-                        WeightsClient(
-                            process.context,
-                            process.identity.address("paramserver"),
-                            run_id=settings.name,
-                            agent=number,
-                            contract=process.contract,
-                            max_slice_bytes=settings.paramserver.max_version_bytes,
-                        )
-                    )
-                )
-                for number in range(settings.agents)
-            ]
+            clients = [sockets.enter_context(closing(process.weights_client(number))) for number in range(settings.agents)]
             self._meters.watch_bytes([client.socket for client in clients])
             versions = [file.newest_version for file in self._files]
             due = [time.monotonic()] * len(clients)
@@ -162,11 +147,18 @@ class Evaluator:
 
 
 def _lineage(directory: Path) -> int:
-    """Return the lineage of the newest checkpoint in ``directory``, as its learner recorded it; 0 if there is no record."""
+    """Return the lineage of the newest checkpoint in ``directory``, as its learner recorded it; 0 if there is no record.
+
+    Raises:
+        BadInputError: the record is damaged.
+
+    """
     try:
-        return int(read_json(directory / "lineage.json")["lineage"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_record(directory / "lineage.json", "a lineage", lambda said: int(said["lineage"]))
+    except FileNotFoundError:
         return 0
+    except FileError as error:
+        raise BadInputError(str(error)) from error
 
 
 def _as_played(settings: RunSettings) -> RunSettings:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.config.sweep import swept_values
-from herd.files import JournalError
+from herd.files import FileError
 from herd.protocols.population import metrics as names
 from herd.protocols.population.journal import Decided, Failed
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.serving import Received, Reply, RequestRefused
+from herd.service.inbox import RequestInbox, ServerMeters, open_router, serve_requests
 from herd.service.process import ServiceProcess
-from herd.service.serving import RequestInbox, ServerMeters, open_router, serve_requests
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd_population.controller import Controller
@@ -127,7 +127,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         )
         try:
             journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
-        except JournalError as error:
+        except FileError as error:
             raise BadInputError(str(error)) from error
         router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:

@@ -61,8 +61,6 @@ class BatchAssembler:
         self._num_slots = num_slots
         self._trains_online = settings.replay.train_online
         self._slots = deque(buffers)
-        for buffer in buffers:
-            buffer.arrays["agent_ids"][...] = self._agent
         self.replay: UnrollReplay | None = None
         self.shared: SharedReplay | None = None
         """The thread that fills the replayed part of the buffers, if replay is shared."""
@@ -119,7 +117,6 @@ class BatchAssembler:
         buffer, origins = shared.take(with_replayed=with_replayed)
         self._held.append(buffer)
         self._write(online, buffer)
-        buffer.arrays["agent_ids"][: len(online)] = self._agent
         if origins and not self._trains_online:
             # A batch that loses its replayed unrolls after this, because another shard has none, trains on nothing.
             buffer.arrays["row_valid"][: len(online)] = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from herd.protocols.replay import metrics as replay_metrics
 from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.telemetry import training as names
+from herd_learner.record.statistics import RETURN_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from herd_learner.intake.queue import QueuedUnroll
     from herd_learner.record.statistics import RunStatistics
 
-RETURN_WINDOW = 100
 RATE_SECONDS = 5.0
 """Window of the frames per second."""
 MIN_RATE_SECONDS = 1.0
@@ -39,7 +39,6 @@ class Meters:
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
         self._is_over = gauge(names.RUN_IS_OVER)
-        self._consumed = counter(unroll_metrics.UNROLLS_CONSUMED)
         self._lag = telemetry.histogram(unroll_metrics.POLICY_LAG)
         self._updates = counter(names.LEARNER_UPDATES)
         self._skipped = counter(names.UPDATES_SKIPPED)
@@ -92,7 +91,6 @@ class Meters:
         self._env_frames.inc(unroll.num_frames)
         self._frames_consumed += unroll.num_frames
         self._task_frames[unroll.task_id].inc(unroll.num_frames)
-        self._consumed.inc()
         self._lag.observe(policy_lag)
 
     def watch_replay(self, shared: SharedReplay) -> None:

@@ -1,18 +1,25 @@
-"""CURVE on the sockets of one process: sets keys, and admits clients by their public key.
+"""Who may connect: clients with a key (CURVE), or those that know the token of the run.
 
-Encryption is libzmq's (CurveZMQ, RFC 26), the authenticator is pyzmq's (ZAP, RFC 27).
+Encryption is libzmq's (CurveZMQ, RFC 26). libzmq asks an authenticator at every handshake with a server of this process, over an in-process
+socket; the authenticators are pyzmq's (ZAP, RFC 27).
 """
 
 from __future__ import annotations
 
+import atexit
+import hmac
+import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from herd.config.encryption_keys import (
+    RUN_TOKEN_VARIABLE,
     SERVER_PUBLIC_FILE,
     SERVER_PUBLIC_VARIABLE,
     SERVER_SECRET_FILE,
@@ -23,7 +30,6 @@ from herd.config.encryption_keys import (
     read_key,
 )
 from herd.config.errors import SettingsError
-from herd.transport.keys import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,8 +45,66 @@ REFRESH_SECONDS = 1.0
 """Interval between reads of all key files. An added or deleted file is noticed at once, one rewritten in place within this time."""
 _DOMAIN = "herd"
 """With an enforced domain, a server whose authenticator has ended refuses every client; otherwise it would admit every client."""
+_USER = b"run"
 _SHOWN_CHARACTERS = 16
 """Characters of an unknown public key in the log: enough to find its file."""
+
+
+class Gate(ThreadAuthenticator):
+    """Answers in its own thread; subclasses decide which clients to admit, and count the others in ``refusals``."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], refusals: Refusals) -> None:
+        super().__init__(context, log=logging.getLogger("herd.transport.zap"))
+        self._refusals = refusals
+
+    def start(self) -> None:
+        """Start the thread; it is stopped before the interpreter ends, because later it could not be joined."""
+        super().start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Stop the thread and close its sockets."""
+        atexit.unregister(self.stop)
+        super().stop()
+
+
+class Guard(ABC):
+    """Secures the sockets of one process, and admits clients to its servers. Its authenticator starts with the first server."""
+
+    welcome_bytes: int
+    """The most bytes that a server sends before a client has authenticated."""
+    _gate: Gate | None = None
+
+    @abstractmethod
+    def secure_client(self, socket: zmq.Socket[bytes]) -> str:
+        """Let a client authenticate at every handshake; return the name of its key, or where its token comes from.
+
+        Raises:
+            SettingsError: a key is missing or invalid.
+
+        """
+
+    @abstractmethod
+    def secure_server(self, socket: zmq.Socket[bytes]) -> AuthorisedClients | None:
+        """Admit only clients that authenticate; return them if they have keys.
+
+        Raises:
+            SettingsError: a key is missing or invalid, or no client would be admitted.
+
+        """
+
+    def close(self) -> None:
+        """Stop the authenticator: no further client is admitted. Closing again does nothing."""
+        if self._gate is not None:
+            self._gate.stop()
+            self._gate = None
+
+    def _guard(self, socket: zmq.Socket[bytes], gate: Callable[[], Gate]) -> None:
+        if self._gate is None:
+            self._gate = gate()
+            self._gate.start()
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, _DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
 def new_key_pair() -> tuple[bytes, bytes]:
@@ -83,8 +147,10 @@ def check_server_key(security: SecuritySettings, environ: Mapping[str, str]) -> 
         raise SettingsError(f"{where}: is the public key of other servers, not of {secret} here: copy both from the same folder")
 
 
-class Curve:
+class Curve(Guard):
     """The keys of one process. They are read when the first socket of a role needs them."""
+
+    welcome_bytes = 240  # a greeting of 64 and a WELCOME of 170; READY follows
 
     def __init__(self, security: SecuritySettings, environ: Mapping[str, str], refusals: Refusals, log: LimitedWarnings) -> None:
         require_curve()
@@ -92,17 +158,11 @@ class Curve:
         self._environ = environ
         self._refusals = refusals
         self._log = log
-        self._gate: _Gate | None = None
         self.authorised: AuthorisedClients | None = None
         """The clients that this process's servers admit; None before the first server."""
 
     def secure_client(self, socket: zmq.Socket[bytes]) -> str:
-        """Set a client's keys; return the name of the client's key.
-
-        Raises:
-            SettingsError: a key is missing or invalid.
-
-        """
+        """See `Guard`."""
         keys = load_client_keys(self._security, self._environ)
         assert keys is not None
         secret = z85.encode(keys.secret.get_secret_value())
@@ -112,29 +172,16 @@ class Curve:
         return keys.name
 
     def secure_server(self, socket: zmq.Socket[bytes]) -> AuthorisedClients:
-        """Set a server's key and admit only known clients; return them.
-
-        Raises:
-            SettingsError: a key is missing or invalid, or no client would be admitted.
-
-        """
+        """See `Guard`."""
         keys = load_server_keys(self._security, self._environ)
         assert keys is not None
         if self.authorised is None:
             self.authorised = AuthorisedClients(keys.clients, keys.folder, self._log)
-            self._gate = _Gate(socket.context, self.authorised, self._refusals)
-            self._gate.start()
+        authorised = self.authorised
+        self._guard(socket, lambda: _KeyGate(socket.context, authorised, self._refusals))
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.get_secret_value())
-        socket.setsockopt_string(zmq.ZAP_DOMAIN, _DOMAIN)
-        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-        return self.authorised
-
-    def close(self) -> None:
-        """Stop the authenticator: no further client is admitted. Closing again does nothing."""
-        if self._gate is not None:
-            self._gate.stop()
-            self._gate = None
+        return authorised
 
 
 class AuthorisedClients:
@@ -196,7 +243,7 @@ class AuthorisedClients:
         return clients
 
 
-class _Gate(Gate):
+class _KeyGate(Gate):
     """Admits known keys and counts the others."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], authorised: AuthorisedClients, refusals: Refusals) -> None:
@@ -226,3 +273,44 @@ class _Gate(Gate):
 
 def _by_text(clients: Mapping[bytes, str]) -> dict[str, str]:
     return {z85.encode(key).decode("ascii"): name for key, name in clients.items()}
+
+
+class RunToken(Guard):
+    """Secures the sockets of one process with the token of a run without keys: ``herd train`` draws it and gives it to its children.
+
+    It keeps out other users of the machine and anyone else who can reach the port. It is sent unencrypted at each handshake (PLAIN, RFC 24)
+    and does not authenticate the messages that follow, so use keys across a network.
+    """
+
+    welcome_bytes = 68  # a greeting of 64; WELCOME (10 bytes) and READY follow
+
+    def __init__(self, token: str, refusals: Refusals) -> None:
+        """``token``: at most 255 bytes; ``refusals`` counts clients with another token."""
+        self._token = token.encode()[:255]
+        self._refusals = refusals
+
+    def secure_client(self, socket: zmq.Socket[bytes]) -> str:
+        """See `Guard`."""
+        socket.setsockopt(zmq.PLAIN_USERNAME, _USER)
+        socket.setsockopt(zmq.PLAIN_PASSWORD, self._token)
+        return RUN_TOKEN_VARIABLE
+
+    def secure_server(self, socket: zmq.Socket[bytes]) -> None:
+        """See `Guard`."""
+        self._guard(socket, lambda: _TokenGate(socket.context, self._token, self._refusals))
+        socket.setsockopt(zmq.PLAIN_SERVER, 1)
+
+
+class _TokenGate(Gate):
+    """Admits clients that know the token."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes, refusals: Refusals) -> None:
+        super().__init__(context, refusals)
+        self._token = token
+
+    def _authenticate_plain(self, domain: str, username: str, password: str) -> tuple[bool, bytes]:  # noqa: ARG002  libzmq enforces the domain
+        # Compared in constant time, because the number of attempts is not limited.
+        if hmac.compare_digest(password.encode(errors="replace"), self._token):
+            return True, b"OK"
+        self._refusals.add("unknown_key", "refused a client that does not know this run's token: is it of another run, or a stranger?")
+        return False, b"unknown token"
