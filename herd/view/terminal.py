@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from herd.config.errors import printable
-from herd.files import JournalError
+from herd.files import FileError
 from herd.run.journals import METRICS, stream_points
 from herd.view.series import sparkline
 from herd.view.snapshot import AgentsSnapshotMaker
@@ -91,7 +91,7 @@ def make_view(console: Console, title: str, stop: StopSettings, plans: Sequence[
 def earlier_points(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the points of an agent's earlier sessions, as far as they can be read."""
     if (directory / METRICS).is_file():
-        with suppress(JournalError):
+        with suppress(FileError):
             yield from stream_points(directory)
 
 

@@ -116,7 +116,7 @@ def test_a_request_that_fails_in_the_handler_is_refused_and_the_next_one_answere
     telemetry = Telemetry("replay", "run")
     router = Waiting()
     run = ServedRun("--replay", "run", "c", range(1))
-    RequestInbox(router, REPLAY, run, answer, ServerMeters(telemetry)).serve_waiting()  # type: ignore[arg-type]
+    RequestInbox(router, REPLAY, run, answer, ServerMeters(telemetry), clock=lambda: 0.0).serve_waiting()  # type: ignore[arg-type]
     assert [(message.type, message.id) for message in router.sent] == [("refused", 1), ("inserted", 2)]
 
 

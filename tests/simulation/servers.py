@@ -29,7 +29,7 @@ from herd_replay.store import EpisodeStore
 from herd.config.services import BanditSettings, PopulationSettings
 from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.files import JournalError
+from herd.files import FileError
 from herd.protocols.bandit.messages import BANDIT
 from herd.protocols.population.journal import Decided, journal_file, read_journal
 from herd.protocols.population.messages import POPULATION
@@ -244,7 +244,7 @@ class PopulationProcess(Process):
         )
         try:
             self.journal = Journal(run_dir, run=RUN, members=FIRST_SETTINGS, note=self.controller.note)  # type: ignore[arg-type]
-        except JournalError as error:
+        except FileError as error:
             if "No space left" not in str(error):
                 raise
             raise EndedItself from error

@@ -17,7 +17,7 @@ from herd.telemetry import MetricsEndpointError, Telemetry, metrics
 from herd.telemetry import training as training_metrics
 from herd.telemetry.http_endpoint import HttpEndpoint
 from herd.telemetry.logs import configure_logging
-from herd.telemetry.scrape import ScrapeError, probe, scrape, total
+from herd.telemetry.scrape import ScrapeError, page, scrape, total
 from tests.clock import Clock
 
 
@@ -157,7 +157,7 @@ def test_healthz_fails_when_the_heartbeat_is_too_old_and_recovers(learner, clock
     status, text = fetch(port, "/healthz")
     assert status == 503
     assert "silent for 31.0 s" in text
-    assert not probe(f"http://127.0.0.1:{port}/healthz")
+    assert not page(f"http://127.0.0.1:{port}/healthz")
     assert not learner.alive()
     learner.beat()
     assert fetch(port, "/healthz")[0] == 200
@@ -172,7 +172,7 @@ def test_readyz_follows_set_ready_and_gives_the_reason(learner):
     assert fetch(port, "/readyz") == (200, "ok\n")
     learner.set_ready(True, "old weights")
     assert fetch(port, "/readyz") == (200, "ok: old weights\n")
-    assert probe(f"http://127.0.0.1:{port}/readyz")
+    assert page(f"http://127.0.0.1:{port}/readyz")
 
 
 def test_unknown_pages_and_methods_are_refused(learner):

@@ -180,7 +180,7 @@ def read_population(run_dir: Path) -> PopulationHistory:
     """Read a run, which may be running.
 
     Raises:
-        JournalError: the run is not a population, or its files cannot be read; one line.
+        FileError: the run is not a population, or its files cannot be read; one line.
     """
     events = list(read_journal(journal_file(run_dir)))
     began = next(iter(events), None)
