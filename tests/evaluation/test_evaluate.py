@@ -26,15 +26,7 @@ from herd.evaluation.trained_run import load_trained_run
 from herd.files import sealed
 from herd.run.tensors import encode_weights
 from tests.acting.playing import make_group, play_unroll
-
-CATCH: dict[str, Any] = {
-    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
-    "network": {"torso": "mlp"},
-}
-BREAKOUT = {
-    "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
-    "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
-}
+from tests.evaluation.conftest import BREAKOUT, CATCH
 
 
 def test_evaluation_gives_the_same_outputs_as_the_actor(make_run: Callable[..., Path]) -> None:

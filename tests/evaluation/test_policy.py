@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,16 +21,8 @@ from herd.components.suites.reading import hash_instruction
 from herd.evaluation.play import start_play
 from herd.evaluation.trained_run import load_trained_run
 from tests.acting.mixed import Mixed
+from tests.evaluation.conftest import BREAKOUT, CATCH, RunMaker
 
-RunMaker = Callable[..., Path]
-BREAKOUT = {
-    "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
-    "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
-}
-CATCH = {
-    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
-    "network": {"torso": "mlp"},
-}
 STACK, HEIGHT, WIDTH = 3, 36, 40
 
 

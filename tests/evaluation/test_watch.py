@@ -12,11 +12,8 @@ from herd.evaluation import watch
 from herd.evaluation.protocols import EvaluationError
 from herd.evaluation.trained_run import load_trained_run
 from herd.evaluation.watch import record_episode
+from tests.evaluation.conftest import CATCH
 
-CATCH = {
-    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
-    "network": {"torso": "mlp"},
-}
 GAMES = {
     "env": {
         "tasks": ["breakout", "pong"],
