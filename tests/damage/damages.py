@@ -135,10 +135,9 @@ def _forbidden(path: Path) -> None:
 
 
 def _other(path: Path) -> None:
-    """An older file of the same name, or that of another agent; a file that has neither is lost."""
+    """An older file of the same name, or that of another agent; a file that has neither stays."""
     folder = path.parent
     older = sorted(each for each in folder.parent.iterdir() if each.is_dir() and each != folder and (each / path.name).is_file())
-    path.unlink()
     if older:
         path.write_bytes((older[0] / path.name).read_bytes())
 

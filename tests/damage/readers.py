@@ -37,6 +37,8 @@ from herd_replay.store import EpisodeStore
 from herd.api.playing import load_policy
 from herd.api.runs import RunError, load_run
 from herd.cli.main import main
+from herd.cli.options import CommandError
+from herd.cli.run_paths import existing_run
 from herd.components.suites import environment_spec
 from herd.config.encryption_keys import EVERY_ROLE, check_curve_keys
 from herd.config.errors import SettingsError
@@ -62,7 +64,10 @@ if TYPE_CHECKING:
 
 HANG_SECONDS = 300
 """An intact run is read in less than two seconds, and in a minute on a machine that is far too busy."""
-REFUSALS = (SettingsError, BadInputError, CheckpointError, LineageError, FileError, ForeignBandits, ForeignSnapshotError, RunError)
+REFUSALS = (
+    *(SettingsError, CommandError, BadInputError, RunError, FileError, CheckpointError, LineageError),
+    *(ForeignBandits, ForeignSnapshotError),
+)
 """What services and scripts get as one line."""
 
 
@@ -158,6 +163,7 @@ def _report(run_dir: Path, folder: Path) -> int:
 def _service(read: Callable[[RunSettings], None]) -> Callable[[Path, Path], int]:
     def run(run_dir: Path, folder: Path) -> int:
         try:
+            existing_run(run_dir)  # a run file given by hand may be a pipe, for whose writer a service waits
             settings = load_settings([run_dir / "config.yaml"], ["--run_dir", str(run_dir)], {})
             read(settings)
         except REFUSALS as error:
