@@ -63,7 +63,7 @@ class ParameterServerProcess(Process):
         super().__init__(world, address.removeprefix("sim://"))
         self.address, self.parent = address, parent
         self.leases: PlaceLeases | None = None
-        self.stores: tuple[WeightsStore[memoryview], ...] = ()
+        self.stores: tuple[WeightsStore, ...] = ()
 
     def boot(self) -> None:
         num_agents, now = self.world.plan.num_agents, self.clock()
