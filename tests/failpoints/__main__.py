@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the order of the points")
     parser.add_argument("--output", type=Path, default=RESULT, help="file for the result")
     arguments, words = parser.parse_known_args(argv)
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end it with a result
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background, where a shell has SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="herd-failpoints-") as folder:
         report = _campaign(Path(folder) / "campaign", arguments.minutes * 60.0, Random(arguments.seed), words)
     report |= {"date": time.strftime("%Y-%m-%d"), "command": shlex.join(["python", "-m", "tests.failpoints", *argv])}
