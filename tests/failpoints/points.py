@@ -70,8 +70,8 @@ _REACHED: dict[tuple[str, When], tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("replay/N/state.json", REPLACE),
         ("inserted", SEND),
     ),
-    ("replay", "end"): (("replay/N/open.bin", REPLACE),),
-    ("replay", "after"): (("replay/N/open.bin", ("before remove",)),),
+    ("replay", "end"): (("replay/N/open-N.bin", REPLACE),),
+    ("replay", "after"): (("replay/N/open-N.bin", ("before remove",)),),
     ("learner", "first"): (("agents", ("before mkdir",)),),
     ("learner", "start"): (*ANNOUNCEMENT, (".", ("before mkdir",)), ("agents", FLUSH), ("lineage.json", REPLACE)),
     ("learner", "run"): (

@@ -158,7 +158,7 @@ def _blocks(state: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for block in state["blocks"]:
         yield f"block-{block['number']}-{block['used']}.bin", block["sha256"]
     if state["open"] is not None:
-        yield "open.bin", state["open"]
+        yield f"open-{state['open'][:16]}.bin", state["open"]
 
 
 def unseal(path: Path) -> dict[str, Any]:

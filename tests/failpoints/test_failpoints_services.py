@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -49,6 +50,9 @@ class Served(Protocol):
 
     def settle(self) -> None:
         """Wait until the service, which lives, has everything."""
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
 
 
 class Killed:
@@ -123,6 +127,7 @@ class BanditGames(Served):
         self._requests = count(1)
         self._asked: ExchangeTemperatures | None = None
         self._newest = -1
+        self._client: Client | None = None
         self._after: dict[int, tuple[int, float]] = {-1: (0, 0.0)}
         """By the newest counted game: how many games are counted, and the sum of their returns."""
 
@@ -133,9 +138,15 @@ class BanditGames(Served):
         assert server.total("herd_bandit_restored_episodes") == counted[0]
         self._after = {game: self._after[game]}
         self._newest = game
+        self.close()
         self._client = Client(self._context, server)
 
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.dealer.close()
+
     def step(self) -> None:
+        assert self._client is not None
         # As the product's client: a request without an answer is repeated, with its number.
         self._asked = self._asked or self._next()
         [game] = self._asked.finished
@@ -147,6 +158,7 @@ class BanditGames(Served):
             self._asked = None
 
     def _next(self) -> ExchangeTemperatures:
+        assert self._client is not None
         number = next(self._requests)
         request = self._client.exchange(number, first=number)
         [game] = request.finished
@@ -173,14 +185,22 @@ class ReplayGames(Served):
         self._context = context
         self._slots = count()
         self._rows: dict[int, list[PlayedRow]] = {}
+        self._learner: Learner | None = None
 
     def connected(self, server: ServerProcess) -> None:
+        self.close()
         self._learner = Learner(self._context, server)
 
     def settle(self) -> None:
+        assert self._learner is not None
         self._learner.settle()
 
+    def close(self) -> None:
+        if self._learner is not None:
+            self._learner.client.close()
+
     def step(self) -> None:
+        assert self._learner is not None
         slot = next(self._slots)
         # The second game is not complete, so that open games must survive the end of the process, too.
         self._rows[slot] = play(self._learner.layout, [9, 30], slot)
@@ -200,8 +220,10 @@ class Members(Served):
         self._context = context
         self._games = count(100, 100)
         self._received: dict[int, float] = {}
+        self._member: Member | None = None
 
     def connected(self, server: ServerProcess) -> None:
+        self.close()
         self._member = Member(self._context, server)
         began, *events = read_journal(journal_file(self.settings.directory))
         assert isinstance(began, Began)
@@ -211,7 +233,12 @@ class Members(Served):
         done = [event.number for event in events if isinstance(event, Done)]
         assert done == sorted(set(done))
 
+    def close(self) -> None:
+        if self._member is not None:
+            self._member.dealer.close()
+
     def step(self) -> None:
+        assert self._member is not None
         report = self._member.report(0, next(self._games))
         dealer = self._member.dealer
         if not dealer.send(encode(report)) or not dealer.wait(1.0) or (frames := dealer.receive()) is None:
@@ -236,7 +263,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_service_killed_at_any_edge_loses_nothing_that_it_promised(
     folder: Path, context: Context, make: type[BanditGames | ReplayGames | Members], is_all: bool
 ) -> None:
-    served = make(folder / "run", context)
+    with closing(make(folder / "run", context)) as served:
+        kill_everywhere(folder, served, is_all=is_all)
+
+
+def kill_everywhere(folder: Path, served: Served, *, is_all: bool) -> None:
+    """Kill the service at every point of the table, then end it in order."""
     killed = Killed(folder, served)
     for row in rows(served.service, "first", "end", "after", "run", "start"):
         for edge in row.edges:
