@@ -108,9 +108,9 @@ class Failpoints:
         if (kind := self.kind(arguments[0])) is not None:
             self.reach(kind, edge)
 
-    def _wrapped_fsync(self, fsync: Callable[[int], None]) -> Callable[[int], None]:
+    def _wrapped_fsync(self, fsync: Callable[[Any], None]) -> Callable[[Any], None]:
         @wraps(fsync)
-        def wrapped(descriptor: int) -> None:
+        def wrapped(descriptor: Any) -> None:
             path, what = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)
             kind, of = self.kind(path), "fsync"
             if kind is not None and stat.S_ISDIR(what.st_mode):

@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     def plan(*arguments: Any) -> tuple[ChildPlan, ...]:
         return tuple(failing(each, Path(argv[0])) for each in plan_children(*arguments))
 
-    supervised.plan_children = plan
+    vars(supervised)["plan_children"] = plan
     return supervised.main(argv)
 
 

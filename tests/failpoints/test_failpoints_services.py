@@ -76,7 +76,7 @@ class Killed:
                 if row.when == "end":
                     self._use()
                     server.process.send_signal(signal.SIGTERM)
-                until(lambda: self._served.step() or server.process.poll() is not None)
+                until(lambda: self._is_over(server))
                 assert server.process.returncode == -signal.SIGKILL, point
         assert killed.exists(), f"the service ended before {point}"
         killed.unlink()
@@ -89,6 +89,10 @@ class Killed:
         with server:
             self._use()
             assert server.end(signal.SIGTERM) == 0
+
+    def _is_over(self, server: ServerProcess) -> bool:
+        self._served.step()
+        return server.process.poll() is not None
 
     def _use(self) -> None:
         self._served.step()
@@ -246,7 +250,7 @@ class Members(Served):
         answer = self._member.conversation.decode(frames[0])
         assert isinstance(answer, MemberAnswer)
         if answer.order is not None:
-            self._received[answer.order.number] = float(answer.order.settings[0].value)
+            self._received[answer.order.number] = float(str(answer.order.settings[0].value))
             Member.applied = Applied(number=answer.order.number, env_frames=report.env_frames, learner_updates=report.learner_updates)
             Member.rate = self._received[answer.order.number]
 
