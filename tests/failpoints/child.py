@@ -84,7 +84,7 @@ class Failpoints:
     def install(self) -> None:
         """Wrap the operations."""
         sys.addaudithook(self._audit)
-        os.fsync = self._wrapped_fsync(os.fsync)
+        os.fsync = self._wrapped_fsync(os.fsync)  # type: ignore[assignment]  # whose argument has a name
         os.write = self._wrapped_write(os.write)
         os.rename, os.replace = self._wrapped_rename(os.rename), self._wrapped_rename(os.replace)
         tcp.Router.send = self._wrapped_send(tcp.Router.send, 2)  # type: ignore[method-assign]
