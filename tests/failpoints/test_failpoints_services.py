@@ -279,9 +279,15 @@ def kill_everywhere(folder: Path, served: Served, *, is_all: bool) -> None:
             # Announcements are also in the other test, which costs less.
             if is_all or (edge not in SAME and row.when != "start"):
                 killed.kill_at(row, f"{row.kind}: {edge}")
+    table = {point for row in rows(served.service) for point in row.points}
     server = killed.start()
     assert server is not None
     with server:
-        served.step()
+
+        def is_complete() -> bool:
+            served.step()
+            return killed.recorded() >= table
+
+        until(is_complete)
         assert server.end(signal.SIGTERM) == 0
-    assert killed.recorded() == {point for row in rows(served.service) for point in row.points}, "the table is not what processes reach"
+    assert killed.recorded() == table, "the table is not what processes reach"
