@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from herd_learner.intake.io_thread import IoThread
+from herd_learner.intake.io_thread import IntakeMeters, IoThread
 from herd_learner.intake.ledger import Ledger
-from herd_learner.intake.meters import IntakeMeters
 from herd_learner.intake.queue import UnrollQueue
 
 from benchmarks.fan import (

@@ -6,15 +6,19 @@ These hooks bring files from outside ``docs/`` into the site, write the page of 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
+import os
 import re
 from pathlib import Path
 from posixpath import normpath, relpath
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from mkdocs.structure.files import File, Files
 
-from docsite.commands import commands_page
+from herd.cli.main import COMMANDS, main, usage
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -38,6 +42,8 @@ LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+COLUMNS = 110
+"""Width of the help texts in characters, which fits a page without scrolling."""
 
 _log = logging.getLogger("mkdocs.hooks.herd")
 _external: set[str] = set()
@@ -105,3 +111,23 @@ def link(here: str, target: str, src_uri: str, files: Files, repository: str) ->
     if not found.exists():
         return target
     return f"{repository.rstrip('/')}/{'tree' if found.is_dir() else 'blob'}/main/{wanted}{mark}{anchor}"
+
+
+def commands_page() -> str:
+    """Return the page, as Markdown."""
+    parts = [
+        "# Commands",
+        "This page is generated from the parsers: it shows what `--help` prints.",
+        f"```text\n{usage()}\n```",
+    ]
+    parts += [f"## herd {name}\n\n```text\n{help_text(name)}\n```" for name in COMMANDS]
+    return "\n\n".join(parts) + "\n"
+
+
+def help_text(command: str) -> str:
+    """Return the output of ``herd COMMAND --help``."""
+    printed = io.StringIO()
+    plain = mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"})
+    with plain, contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        main([command, "--help"])
+    return printed.getvalue().rstrip()

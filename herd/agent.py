@@ -18,8 +18,7 @@ from herd.components.actions import ACTIONS, ActionSettings
 from herd.components.cores import CORES
 from herd.components.torsos.api import build_torso
 from herd.networks.centering import RunningMoments
-from herd.networks.language import LANGUAGE_SIZE, InstructionEncoder
-from herd.networks.layers import Convolution, Dense, LayerDesign, PixelConvolution, Rectifier
+from herd.networks.layers import LANGUAGE_SIZE, Convolution, Dense, InstructionEncoder, LayerDesign, PixelConvolution, Rectifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

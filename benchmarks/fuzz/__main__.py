@@ -1,7 +1,7 @@
 """Runs a slice of the fuzzing campaign and adds it to the results of earlier slices: ``python -m benchmarks.fuzz --report FILE``.
 
 First it fuzzes some of the decoders and of the services' decision code, each in its own process and guided by coverage (`decoder`; needs
-the extra ``fuzz``); each slice takes the next few. Then it sends fuzzed messages to every socket and every metrics port of a real run
+the extra ``fuzz``). Then it sends fuzzed messages to every socket and every metrics port of a real run
 (`sockets`). Each slice has its own seed. The exit code is 1 if anything crashed or a check failed, in this slice or an earlier one.
 """
 
@@ -33,21 +33,22 @@ def core_seconds() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
-def fuzz_decoders(number: int, seconds: int, corpus: Path, crashes: Path) -> dict[str, dict[str, Any]]:
-    """Fuzz the next few targets, with MessagePack in C, which production uses, and every other round in Python."""
+def fuzz_decoders(number: int, arguments: argparse.Namespace, corpus: Path, crashes: Path) -> dict[str, dict[str, Any]]:
+    """Fuzz some targets, with MessagePack in C, which production uses, and every other round in Python."""
     names = list(decoder.MODULES)
     first = number * TARGETS_EACH
     variant = decoder.VARIANTS[1 - first // len(names) % 2]
-    chosen = [names[(first + offset) % len(names)] for offset in range(TARGETS_EACH)]
+    chosen = arguments.targets or [names[(first + offset) % len(names)] for offset in range(TARGETS_EACH)]
     return {
-        name: decoder.run(name, variant, corpus / name, crashes, seconds=seconds, runs=-1, seed=number + 1)
-        for name in (chosen if seconds else ())
+        name: decoder.run(name, variant, corpus / name, crashes, seconds=arguments.seconds, seed=number + 1)
+        for name in (chosen if arguments.seconds else ())
     }
 
 
 def flood(number: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Send messages to every socket, and garbage to every metrics port."""
     words = ["--messages", str(arguments.messages), "--minutes", str(arguments.minutes), "--http", str(arguments.http)]
+    words += ["--servers", *arguments.servers]
     with tempfile.TemporaryDirectory() as folder:
         return sockets.attack(sockets.parse([*words, "--rest-seconds", "0", "--sieges", "--seed", str(number + 1)]), Path(folder) / "run")
 
@@ -74,7 +75,9 @@ def main() -> int:
     parser.add_argument("--report", type=Path, required=True, help="JSON; what is there already is added to")
     parser.add_argument("--messages", type=int, default=100_000, help="against each server's socket")
     parser.add_argument("--minutes", type=float, default=10.0, help="for all of them, at most; the report says how many went")
-    parser.add_argument("--seconds", type=int, default=10, help=f"for each of {TARGETS_EACH} targets in one process; 0: none")
+    parser.add_argument("--servers", nargs="+", default=sockets.SERVERS, choices=sockets.SERVERS, help="default: all seven")
+    parser.add_argument("--seconds", type=int, default=10, help="for each target in one process; 0: none")
+    parser.add_argument("--targets", nargs="+", choices=list(decoder.MODULES), help="default: the next few")
     parser.add_argument("--http", type=int, default=200, help="connections to each metrics port")
     parser.add_argument("--corpus", type=Path, help="of in-process targets, kept between slices; default: a temporary folder")
     arguments = parser.parse_args()
@@ -88,7 +91,7 @@ def main() -> int:
     number, before = len(report["slices"]), (core_seconds(), time.monotonic(), report["total"])
     with tempfile.TemporaryDirectory() as folder:
         crashes = Path(folder)
-        decoders = fuzz_decoders(number, arguments.seconds, arguments.corpus or crashes / "corpus", crashes)
+        decoders = fuzz_decoders(number, arguments, arguments.corpus or crashes / "corpus", crashes)
         for found in crashes.glob("*-*-*"):
             kept_at = Path(f"crash-{found.name}")
             kept_at.write_bytes(found.read_bytes())

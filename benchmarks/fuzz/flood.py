@@ -11,28 +11,27 @@ import zmq
 
 from benchmarks.fuzz.hostile_messages import (
     Hostility,
-    InferenceOracle,
     LearnerOracle,
-    OfAnotherRun,
-    ParameterServerOracle,
-    ReplayOracle,
     bandit_bases,
+    bandit_oracle,
     inference_bases,
+    inference_oracle,
     learner_bases,
     parameter_server_bases,
+    parameter_server_oracle,
     population_bases,
+    population_oracle,
     replay_bases,
+    replay_oracle,
 )
-from benchmarks.fuzz.insiders import Insider
-from herd.protocols.bandit.messages import BANDIT
-from herd.protocols.population.messages import POPULATION
+from benchmarks.fuzz.insiders import INSIDERS, Insider, UnrollInsider
 from herd.protocols.unrolls.messages import actor_identity
 from herd.telemetry.scrape import Samples, total
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from benchmarks.fuzz.hostile_messages import Outcome
+    from benchmarks.fuzz.hostile_messages import Oracle, Outcome
     from benchmarks.fuzz.processes import CatchRun, Process
 
 CONNECTIONS = 32
@@ -97,22 +96,23 @@ class Flood:
         self._context.destroy(linger=0)
 
     def _make_hostility(self) -> Hostility:
-        run = self._run
-        if self._name == "learner":
-            oracle = LearnerOracle(run.run_id, run.contract, run.layout, run.action_repeat)
-            return Hostility(self._random, learner_bases(run.run_id, run.contract), oracle, MEBIBYTE)
-        if self._name == "bandit":
-            return Hostility(self._random, bandit_bases(run.contract), OfAnotherRun(BANDIT), MEBIBYTE)
-        if self._name == "replay":
-            of_replay = ReplayOracle(run.run_id, run.contract, run.layout)
-            return Hostility(self._random, replay_bases(run.run_id, run.contract, run.layout), of_replay, MEBIBYTE)
-        if self._name == "population":
-            return Hostility(self._random, population_bases(run.contract), OfAnotherRun(POPULATION), MEBIBYTE)
-        if self._name == "inference":
-            of_inference = InferenceOracle(run.run_id, run.contract, run.layout, run.settings.actor.environments)
-            return Hostility(self._random, inference_bases(run.run_id, run.contract, run.layout), of_inference, MEBIBYTE)
-        weights = ParameterServerOracle(run.run_id, run.contract, is_replica=self._name == "replica")
-        return Hostility(self._random, parameter_server_bases(run.run_id, run.contract), weights, MEBIBYTE + 1)
+        run, names = self._run, (self._run.run_id, self._run.contract)
+        oracle: Oracle
+        match self._name:
+            case "learner":
+                bases, oracle = learner_bases(*names), LearnerOracle(*names, run.layout, run.action_repeat)
+            case "bandit":
+                bases, oracle = bandit_bases(run.contract), bandit_oracle()
+            case "replay":
+                bases, oracle = replay_bases(*names, run.layout), replay_oracle(*names, run.layout)
+            case "population":
+                bases, oracle = population_bases(*names), population_oracle(*names, run.settings_of_members)
+            case "inference":
+                bases = inference_bases(*names, run.layout)
+                oracle = inference_oracle(*names, run.layout, run.settings.actor.environments)
+            case _:
+                bases, oracle = parameter_server_bases(*names), parameter_server_oracle(*names, is_replica=self._name == "replica")
+        return Hostility(self._random, bases, oracle, MEBIBYTE + (self._name in ("paramserver", "replica")))
 
     def send(self, num_messages: int, deadline: float) -> None:
         """Send this many messages, or until ``deadline`` (monotonic seconds), and wait until all are counted."""
@@ -153,7 +153,7 @@ class Flood:
     @property
     def insiders_frames(self) -> dict[tuple[int, int], int]:
         """Return the env frames that the ledger must contain as dropped{malformed}, by sender."""
-        return {insider.key: insider.generated for insider in self._insiders}
+        return {insider.key: insider.generated for insider in self._insiders if isinstance(insider, UnrollInsider)}
 
     def _connect(self, number: int) -> zmq.Socket[bytes]:
         dealer = self._context.socket(zmq.DEALER)
@@ -184,15 +184,12 @@ class Flood:
         self._sent += sent
 
     def _attack_from_inside(self, num_rounds: int) -> None:
-        if self._name != "learner":
-            return
-        run = self._run
-        self._insiders = [
-            Insider(self._context, self._server.port or 0, 901 + number, self._random, run.layout, run.action_repeat) for number in range(3)
-        ]
-        for insider in self._insiders:
-            insider.join(run.run_id, run.contract)
-        for number in range(num_rounds):
+        run, context, port = self._run, self._context, self._server.port or 0
+        if self._name == "learner":
+            self._insiders = [UnrollInsider(run, context, port, 901 + number, self._random) for number in range(3)]
+        elif self._name in INSIDERS:
+            self._insiders = [INSIDERS[self._name](run, context, port, b"insider/%d" % number, self._random) for number in range(3)]
+        for number in range(num_rounds if self._insiders else 0):
             self._insiders[number % len(self._insiders)].attack()
         for insider in self._insiders:
             insider.leave()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import msgpack
 import numpy as np
@@ -16,12 +20,15 @@ from herd_learner.intake.queue import UnrollQueue
 from herd_paramserver.leases import Liveness, PlaceLeases
 from herd_paramserver.requests import RootHandler
 from herd_paramserver.store import Version, WeightsStore
+from herd_population.controller import Controller
+from herd_population.server import is_allowed
 
 from benchmarks.fuzz.targets import Replay, golden, inserting, mutate_header
-from herd.protocols.bandit.messages import ExchangeTemperatures
+from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures
+from herd.protocols.compression import compress
 from herd.protocols.inference.messages import INFERENCE, Act
 from herd.protocols.inference.rows import ActingLayout, pack_fields
-from herd.protocols.population.messages import MemberReport, OwnSetting
+from herd.protocols.population.messages import POPULATION, Applied, Declined, MemberReport, OwnSetting
 from herd.protocols.replay.messages import REPLAY, SampleEpisode, SamplePart, SampleUnrolls
 from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.unrolls.arrays import pack_arrays
@@ -45,7 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from herd.config.run import RunSettings
     from herd.contract.unroll import UnrollLayout
+    from herd.protocols.population.journal import Settings
+    from herd.protocols.replay.records import Episode
     from herd.rpc.envelope import Message
 
 Outcome = tuple[str, str]
@@ -54,6 +64,10 @@ CAPACITY = 64
 AHEAD = 2**52
 """A lineage that no learner has: a slice of it is processed until its digest fails."""
 OTHER_RUN = "another-run"
+SWEPT = "loss.entropy_cost"
+"""The setting that members of the population have each for themselves."""
+IMPOSSIBLE_ORDER = 2**60
+ODD_NUMBERS = (-1, 0, 1, 2**24, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63))
 
 
 class Oracle(Protocol):
@@ -94,89 +108,92 @@ class LearnerOracle:
         return "refused", reason
 
 
-class ParameterServerOracle:
-    """A root with weights of lineage 1; ``is_replica`` refuses every publication."""
-
-    def __init__(self, run_id: str, contract: str, *, is_replica: bool) -> None:
-        self._run = ServedRun("actor.paramserver and learner.paramserver", run_id, contract, range(1))
-        self._is_replica = is_replica
-        store: WeightsStore[memoryview] = WeightsStore()
-        digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # the digest of nothing
-        store.publish(Version(1, 0), index=0, count=1, digest=digest, payload=memoryview(b""))
-        liveness = Liveness(1, now=0.0)
-        leases = PlaceLeases(liveness, now=0.0, lease_seconds=1.0)
-        self._root = RootHandler(stores=(store,), leases=leases, liveness=liveness)
-
-    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
-        try:
-            message = read(WEIGHTS, self._run, Peer(peer), frames)
-            if self._is_replica and isinstance(message, PublishSlice | PublishHeartbeat | AgentEnded):
-                return ("refused", "other") if len(frames) - 1 == message.has_payload else ("malformed", "array")
-            received = Received(Peer(peer), message, [memoryview(frame) for frame in frames[1:]])
-            answer = self._root.answer(received, 0.0)
-        except RequestRefused as refused:
-            return "refused", refused.label
-        except MalformedMessage as malformed:
-            return "malformed", malformed.label
-        return ("stale", "") if isinstance(answer.message, StalePublish) else ("answered", "")
+ANSWERED: Outcome = ("answered", "")
 
 
-class ReplayOracle:
-    """A replica of the replay service. What it would store is not sent, because its memory must stay flat."""
+class ServerOracle:
+    """A server: its handler sees what passes the checks that all servers share."""
 
-    def __init__(self, run_id: str, contract: str, layout: UnrollLayout) -> None:
-        self._run = ServedRun("--replay", run_id, contract, range(1))
-        self._layout = PieceLayout(layout)
+    def __init__(
+        self, conversation: Conversation, run: ServedRun, handle: Callable[[Received], Outcome | None] = lambda _: ANSWERED
+    ) -> None:
+        self._conversation, self._run, self._handle = conversation, run, handle
 
     def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
         try:
-            message = read(REPLAY, self._run, Peer(peer), frames)
-            answer = Replay(self._layout).handler.answer(Received(Peer(peer), message, [memoryview(frame) for frame in frames[1:]]))
+            message = read(self._conversation, self._run, Peer(peer), frames)
+            return self._handle(Received(Peer(peer), message, [memoryview(frame) for frame in frames[1:]]))
         except RequestRefused as refused:
             return "refused", refused.label
         except MalformedMessage as malformed:
             return "malformed", malformed.label
+
+
+def parameter_server_oracle(run_id: str, contract: str, *, is_replica: bool) -> Oracle:
+    """A root with weights of lineage 1; ``is_replica`` refuses every publication."""
+    store: WeightsStore[memoryview] = WeightsStore()
+    store.publish(Version(1, 0), index=0, count=1, digest=hashlib.sha256(b"").hexdigest(), payload=memoryview(b""))
+    liveness = Liveness(1, now=0.0)
+    root = RootHandler(stores=(store,), leases=PlaceLeases(liveness, now=0.0, lease_seconds=1.0), liveness=liveness)
+
+    def handle(received: Received) -> Outcome:
+        message = received.message
+        if is_replica and isinstance(message, PublishSlice | PublishHeartbeat | AgentEnded):
+            return ("refused", "other") if len(received.payloads) == message.has_payload else ("malformed", "array")
+        return ("stale", "") if isinstance(root.answer(received, 0.0).message, StalePublish) else ANSWERED
+
+    return ServerOracle(WEIGHTS, ServedRun("actor.paramserver and learner.paramserver", run_id, contract, range(1)), handle)
+
+
+def replay_oracle(run_id: str, contract: str, layout: UnrollLayout) -> Oracle:
+    """A replica of the replay service. What it would store is left to `insiders`, which count it, because its memory must stay flat."""
+
+    def handle(received: Received) -> Outcome | None:
+        answer = Replay(PieceLayout(layout)).handler.answer(received)
         if answer.malformed is not None:
             return "malformed", answer.malformed.label
-        return None if answer.outcome == "inserted" else ("answered", "")
+        return None if answer.outcome == "inserted" else ANSWERED
+
+    return ServerOracle(REPLAY, ServedRun("--replay", run_id, contract, range(1)), handle)
 
 
-class InferenceOracle:
-    """An inference service. What it would act on is not sent, so that it knows no environment."""
+def inference_oracle(run_id: str, contract: str, layout: UnrollLayout, max_request: int) -> Oracle:
+    """An inference service without environments. What it would act on is left to `insiders`, which have sessions."""
 
-    def __init__(self, run_id: str, contract: str, layout: UnrollLayout, max_request: int) -> None:
-        self._run = ServedRun("--inference", run_id, contract, range(1))
-        self._layout = ActingLayout(layout)
-        self._max_request = max_request
-
-    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome | None:
+    def handle(received: Received) -> Outcome | None:
         batches = Batches(1, batch_size=1, deadline_seconds=0.0)
-        sessions = Sessions(self._max_request, batches.discard)
-        handler = ActingHandler(max_request=self._max_request, layout=self._layout, sessions=sessions, batches=batches)
-        try:
-            message = read(INFERENCE, self._run, Peer(peer), frames)
-            decision = handler.take(Received(Peer(peer), message, [memoryview(frame) for frame in frames[1:]]), 0.0)
-        except RequestRefused as refused:
-            return "refused", refused.label
-        except MalformedMessage as malformed:
-            return "malformed", malformed.label
-        return None if decision.outcome == "new" else ("answered", "")
+        sessions = Sessions(max_request, batches.discard)
+        handler = ActingHandler(max_request=max_request, layout=ActingLayout(layout), sessions=sessions, batches=batches)
+        return None if handler.take(received, 0.0).outcome == "new" else ANSWERED
+
+    return ServerOracle(INFERENCE, ServedRun("--inference", run_id, contract, range(1)), handle)
 
 
-class OfAnotherRun:
-    """A server of another run, which refuses every valid request: a bandit or a population."""
+def population_oracle(run_id: str, contract: str, settings: RunSettings) -> Oracle:
+    """A population that has not decided anything yet. What it would note in its journal is not sent."""
+    judged: dict[str, bool] = {}
 
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
+    def allowed(values: Settings) -> bool:
+        if (key := repr(values)) not in judged:
+            judged[key] = is_allowed(settings, values)  # slow, and few are different
+        return judged[key]
 
-    def predict(self, peer: bytes, frames: list[bytes]) -> Outcome:
-        try:
-            read(self._conversation, ServedRun("an.address", "another", "another", range(1)), Peer(peer), frames)
-        except RequestRefused as refused:
-            return "refused", refused.label
-        except MalformedMessage as malformed:
-            return "malformed", malformed.label
-        return "answered", ""
+    def handle(received: Received) -> Outcome | None:
+        report = received.message
+        assert isinstance(report, MemberReport)
+        if report.applied is not None and report.applied.number < IMPOSSIBLE_ORDER:
+            return None  # whether it is possible depends on the reports before it
+        controller = Controller(settings.population, num_members=settings.agents, seed=0, is_allowed=allowed)
+        if controller.objection(report) is not None:
+            return "refused", "other"
+        return None if controller.heard(report) else ANSWERED
+
+    return ServerOracle(POPULATION, ServedRun("--population", run_id, contract, range(settings.agents)), handle)
+
+
+def bandit_oracle() -> Oracle:
+    """A bandit of another run, which refuses every valid request."""
+    return ServerOracle(BANDIT, ServedRun("--bandit", "another", "another", range(1)))
 
 
 def header(message: Message) -> bytes:
@@ -206,10 +223,11 @@ class Hostility:
             ("nested", self._nested, 3),
             ("extension types", self._extension, 3),
             ("meant for another process", self._foreign_message, 8),
+            ("payload damaged", self._damaged, 15),
             ("surplus frames", self._surplus, 6),
             ("very many frames", self._many_frames, 0.02),
             ("frames reordered", self._reordered, 4),
-            ("wrong run, contract, protocol, order", self._as_it_is, 15),
+            ("wrong run, contract, protocol, order, contents", self._as_it_is, 15),
             ("a header of 1 MiB or more", self._largest, 0.003),
         ]
         self._names = [name for name, _, _ in self._kinds]
@@ -272,6 +290,12 @@ class Hostility:
 
     def _foreign_message(self) -> list[bytes]:
         return [frame for frame in self._random.choice(self._golden) if len(frame) < 5000]
+
+    def _damaged(self) -> list[bytes]:
+        frames = self._base()
+        where = self._random.randrange(len(frames))
+        frames[where] = damaged(frames[where], self._random)
+        return frames
 
     def _surplus(self) -> list[bytes]:
         return [*self._base(), *(self._random.randbytes(16) for _ in range(self._random.randrange(1, 4)))]
@@ -393,57 +417,149 @@ def bandit_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
     return [exchange]
 
 
+def damaged(data: bytes, random: Random) -> bytes:
+    """Return a payload with another number of 64 bits, another length, or other bytes."""
+    where = random.randrange(len(data) + 1)
+    match random.randrange(5):
+        case 0 | 1:
+            where -= where % 8
+            return data[:where] + struct.pack("<q", random.choice(ODD_NUMBERS)) + data[where + 8 :]
+        case 2:
+            return data[:where]
+        case 3:
+            return data + data[where:]
+        case _:
+            return data[:where] + random.randbytes(4) + data[where + 4 :]
+
+
+def recorded(conversation: Conversation, run_id: str, contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """Return the recorded requests of a conversation, as clients of this run would send them; contents and layout remain the others'."""
+
+    def make(random: Random, message: Message, payloads: list[bytes]) -> list[bytes]:
+        own: dict[str, object] = {"run": run_id, "contract": contract, "client": str(random.getrandbits(63))}
+        changes = {name: own[name] for name in own if name in message.names}
+        return [header(message.model_copy(update={"agent": 0, **changes})), *payloads]
+
+    found: list[Callable[[Random], list[bytes]]] = []
+    for frames in golden():
+        with suppress(MalformedMessage):
+            message = conversation.decode(frames[0])
+            if message.senders:
+                found.append(partial(make, message=message, payloads=frames[1:]))
+    return found
+
+
 def replay_bases(run_id: str, contract: str, layout: UnrollLayout) -> list[Callable[[Random], list[bytes]]]:
-    """Messages that a learner may send to a replay service, half of them for another run."""
+    """Messages that a learner of this run may send to a replay service, in its own conversation, and that are wrong in themselves."""
     pieces = PieceLayout(layout)
-    played = layout.allocate(1)
-    played["row_valid"][...] = played["game_reset"][:, layout.burn_in] = True
 
     def insert(random: Random) -> list[bytes]:
-        segments = pieces.cut(played, 0, agent=0, actor_index=random.getrandbits(60), incarnation=random.getrandbits(60))
-        frames = inserting([pieces.pack(played, segments[0])], run=run_of(random), contract=contract, client=str(random.getrandbits(63)))
-        number = random.randrange(8 * (len(frames[1]) // 8 - 1))
-        return [frames[0], frames[1][:number] + random.randbytes(8) + frames[1][number + 8 :]]
+        return insert_of(
+            run_id, contract, [a_piece(pieces, random) for _ in range(random.choice([1, 1, 2, 5]))], str(random.getrandbits(63))
+        )
 
-    def run_of(random: Random) -> str:
-        return random.choice([run_id, OTHER_RUN])
+    def contradicting(random: Random) -> list[bytes]:
+        """One number of the message, of the record or of its piece is wrong."""
+        episode, odd = a_piece(pieces, random), random.choice(ODD_NUMBERS)
+        (piece,) = episode.pieces
+        match random.randrange(6):
+            case 0:
+                episode = episode._replace(key=episode.key._replace(**{random.choice(episode.key._fields): odd}))
+            case 1:
+                episode = episode._replace(**{random.choice(["task_id", "num_steps"]): odd})
+            case 2:
+                episode = episode._replace(pieces=(piece, random.choice([piece, piece._replace(first_step=odd)])))
+            case 3:
+                piece = piece._replace(**{random.choice(["first_step", "num_steps", "num_rows"]): odd})
+                episode = episode._replace(pieces=(piece,))
+            case 4:
+                bomb = compress("zstd", bytes(random.choice([0, 1 << 10, 4 << 20])))
+                episode = episode._replace(pieces=(piece._replace(packed=random.choice([bomb, b"", b"x"])),))
+            case _:
+                wrong = {random.choice(["id", "oldest"]): random.choice([2, 9, 2**62]), "num_records": random.choice([1, 2, 256])}
+                return insert_of(run_id, contract, [episode], str(random.getrandbits(63)), **wrong)
+        return insert_of(run_id, contract, [episode], str(random.getrandbits(63)))
 
-    def who(random: Random) -> dict[str, Any]:
-        return {"id": random.getrandbits(20), "run": run_of(random), "agent": 0, "contract": contract}
+    def draw(random: Random) -> list[bytes]:
+        who = {"id": random.getrandbits(20), "run": random.choice([run_id, run_id, OTHER_RUN]), "agent": 0, "contract": contract}
+        numbers = [random.choice([0, 1, 2**31, 2**63 - 1]) for _ in range(6)]
+        part = SamplePart(**who, episode=tuple(numbers[:5]), first_step=numbers[5])
+        return [header(random.choice([SampleUnrolls(**who, num_unrolls=random.choice([1, 4, 256])), SampleEpisode(**who), part]))]
 
-    return [
-        insert,
-        lambda random: [header(SampleUnrolls(**who(random), num_unrolls=random.randint(1, 4)))],
-        lambda random: [header(SampleEpisode(**who(random)))],
-        lambda random: [header(SamplePart(**who(random), episode=(0, 1, 2, 3, 4), first_step=5))],
-    ]
+    return [insert, insert, *[contradicting] * 4, draw, *recorded(REPLAY, run_id, contract)]
 
 
-def population_bases(contract: str) -> list[Callable[[Random], list[bytes]]]:
-    """Valid messages that an outsider may send to a population."""
+def a_piece(pieces: PieceLayout, random: Random, *, begins: bool | None = None) -> Episode:
+    """Return what an unroll of a game that nobody played adds to it: its beginning, or any other part."""
+    begins = random.random() < 0.5 if begins is None else begins
+    layout = pieces.unroll
+    played = layout.allocate(1)
+    played["row_valid"][...] = True
+    played["index_in_episode"][0] = 0 if begins else layout.new_steps * random.randrange(1, 50)
+    played["game_reset"][:, layout.burn_in] = begins
+    (segment,) = pieces.cut(played, 0, agent=0, actor_index=random.getrandbits(60), incarnation=random.getrandbits(60))
+    return pieces.pack(played, segment)
+
+
+def insert_of(run_id: str, contract: str, episodes: Sequence[Episode], client: str, **changes: int) -> list[bytes]:
+    """Return a message that inserts these pieces as agent 0, whichever agent they name."""
+    return inserting(episodes, run=run_id, contract=contract, client=client, **{"agent": 0, **changes})
+
+
+def population_bases(run_id: str, contract: str) -> list[Callable[[Random], list[bytes]]]:
+    """Messages that a learner of this run may send to a population; most report what no member of it can be."""
+    keys, values = [SWEPT, SWEPT, SWEPT, "loss.no_such", "stop.env_frames", ""], [0.01, 0.01, -1.0, 1e38, 10**18, True, "x", None]
 
     def report(random: Random) -> list[bytes]:
-        counts = {"env_frames": random.getrandbits(40), "learner_updates": random.getrandbits(30), "num_episodes": random.getrandbits(20)}
-        fields = {"agent": random.randrange(4), "contract": contract, "fitness": random.random(), "checkpoint": (1, 2), **counts}
-        own = (OwnSetting(key="loss.entropy_cost", value=random.random()),)
-        return [header(MemberReport(id=random.getrandbits(20), run=OTHER_RUN, settings=own, applied=None, declined=None, **fields))]
+        counts = {"env_frames": random.getrandbits(63), "learner_updates": random.getrandbits(30), "num_episodes": random.getrandbits(20)}
+        own = tuple(
+            OwnSetting(key=random.choice(keys) or "k" * 128, value=random.choice(values)) for _ in range(random.choice([1, 1, 0, 2, 64]))
+        )
+        applied = Applied(number=2**63 - 1 - random.getrandbits(40), env_frames=1, learner_updates=1)
+        orders = {
+            "applied": random.choice([None, None, applied]),
+            "declined": random.choice([None, Declined(number=random.choice([1, 2**63 - 1]), reason="\x1b[2J" * 100)]),
+        }
+        counts |= {"agent": random.choice([0, 1, 1, 2, 255]), "id": random.getrandbits(20)}
+        run = random.choice([run_id, run_id, run_id, OTHER_RUN])
+        fitness = random.choice([None, None, 0.5, 1e308])
+        checkpoint = random.choice([None, (1, 2), (2**63 - 1, 2**63 - 1)])
+        return [header(MemberReport(run=run, contract=contract, settings=own, fitness=fitness, checkpoint=checkpoint, **counts, **orders))]
 
-    return [report]
+    return [report, report, *recorded(POPULATION, run_id, contract)]
 
 
 def inference_bases(run_id: str, contract: str, layout: UnrollLayout) -> list[Callable[[Random], list[bytes]]]:
-    """Messages that an actor may send to an inference service, half of them for another run."""
+    """Messages that an actor of this run may send to an inference service; most contents do not fit the header or the run."""
     acting = ActingLayout(layout)
 
     def act(random: Random) -> list[bytes]:
-        count, has_state = random.randint(1, 8), random.random() < 0.5
-        who = {"run": random.choice([run_id, OTHER_RUN]), "agent": 0, "contract": contract, "num_environments": count}
-        fields = acting.state_fields if has_state else acting.row_fields
-        packed = pack_fields(fields, {field.name: np.zeros((count, *field.shape), field.dtype) for field in fields})
-        where = random.randrange(len(packed) + 1)
-        packed = packed[:where] + random.randbytes(4) + packed[where + 4 :]
-        shape = acting.planes_shape(has_state=has_state)
-        planes = [] if shape is None else [bytes(count * math.prod(shape))]
-        return [header(Act(**who, id=1 + random.getrandbits(20), has_state=has_state)), packed, *planes]
+        run = random.choice([run_id, run_id, run_id, OTHER_RUN])
+        count, has_state, number = random.randint(1, 8), random.random() < 0.5, 1 + random.getrandbits(20)
+        frames = acting_request(acting, run, contract, count, has_state=has_state, number=number)
+        match random.randrange(4):
+            case 0:  # a header for another payload
+                wrong = {"num_environments": random.choice([1, count, count + 1, 65_535]), "has_state": random.random() < 0.5}
+                frames[0] = acting_request(acting, run, contract, count, number=number, **wrong)[0]
+            case 1:
+                return [*frames, random.choice(frames)]
+            case 2:
+                return frames[:-1]
+            case _:
+                where = random.randrange(1, len(frames))
+                frames[where] = damaged(frames[where], random)
+        return frames
 
-    return [act]
+    return [act, act, *recorded(INFERENCE, run_id, contract)]
+
+
+def acting_request(
+    layout: ActingLayout, run_id: str, contract: str, count: int, *, has_state: bool, number: int, **changes: int
+) -> list[bytes]:
+    """Return a request to act in environments of which everything is zero; ``changes`` are of the header."""
+    fields = layout.state_fields if has_state else layout.row_fields
+    shape = layout.planes_shape(has_state=has_state)
+    states = {"has_state": has_state, "wants_state": number % 2 == 0}
+    who = {"run": run_id, "agent": 0, "contract": contract, "id": number, "num_environments": count, **states}
+    packed = pack_fields(fields, {field.name: np.zeros((count, *field.shape), field.dtype) for field in fields})
+    return [header(Act(**who | changes)), packed, *([] if shape is None else [bytes(count * math.prod(shape))])]

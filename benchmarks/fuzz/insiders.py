@@ -1,4 +1,4 @@
-"""Hostile clients that the learner admits: they know run and contract, have a session and credit, and send invalid unrolls."""
+"""Hostile clients that a server admits: they know run and contract, and follow the conversation, but what they send is wrong."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ import numpy as np
 import zmq
 import zstandard
 
+from benchmarks.fuzz.hostile_messages import ANSWERED, SWEPT, a_piece, acting_request, header, insert_of
+from herd.protocols.inference.messages import INFERENCE, Acted, StateWanted
+from herd.protocols.inference.rows import ActingLayout
+from herd.protocols.population.messages import POPULATION, Applied, Declined, MemberAnswer, MemberReport, OwnSetting
+from herd.protocols.replay.messages import REPLAY, Inserted, Sampled, SampleEpisode, SamplePart
+from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import (
     UNROLLS,
@@ -27,14 +33,15 @@ from herd.protocols.unrolls.messages import (
     Welcome,
     actor_identity,
 )
-from herd.rpc.codec import encode
+from herd.rpc.codec import Conversation, encode
+from herd.rpc.envelope import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from benchmarks.fuzz.hostile_messages import Outcome
-    from herd.contract.unroll import UnrollLayout
+    from benchmarks.fuzz.processes import CatchRun
     from herd.rpc.envelope import Message
 
 ANSWER_SECONDS = 60.0
@@ -42,26 +49,158 @@ ANSWER_SECONDS = 60.0
 
 
 class Insider:
-    """A fake actor. It follows the learner's answers, so that the expected counts are exact."""
+    """A client that a server admits. It follows the answers: counts are exact, and right requests are answered."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], port: int, index: int, random: Random, layout: UnrollLayout, action_repeat: int
-    ) -> None:
-        self.key = (index, random.getrandbits(62))
+    conversation: Conversation
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], port: int, name: bytes, random: Random) -> None:
         self.expected: Counter[Outcome] = Counter()
         self.by_kind: Counter[str] = Counter()
+        self._random = random
+        self._socket = context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.ROUTING_ID, name)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(f"tcp://127.0.0.1:{port}")
+
+    def attack(self) -> None:
+        """Send one round of messages."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _ask(self, kind: str, frames: list[bytes], answer: type[Message] | None, outcome: Outcome | None = None) -> Message | None:
+        """Send a message and wait for its answer, if it gets one; ``outcome``: what the server counts."""
+        self.by_kind[kind] += 1
+        self.expected[outcome or ANSWERED] += 1
+        self._socket.send_multipart(frames)
+        return None if answer is None else self._hear(answer)
+
+    def _hear(self, kind: type[Message]) -> Message:
+        """Wait for an answer of this kind; grants may arrive at any time."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while time.monotonic() < deadline:
+            if not self._socket.poll(1000, zmq.POLLIN):
+                continue
+            answer = self.conversation.decode(self._socket.recv_multipart()[0])
+            self._noticed(answer)
+            if isinstance(answer, kind):
+                return answer
+            if answer.type != "credit":
+                raise RuntimeError(f"{answer} where {kind.__name__} was expected")
+        raise RuntimeError(f"no {kind.__name__} within {ANSWER_SECONDS:g} s")
+
+    def _noticed(self, answer: Message) -> None: ...
+
+
+class ReplayInsider(Insider):
+    """A writer of replay: its stream has wrong, repeated and early messages, and between them whole games, which are stored."""
+
+    conversation = REPLAY
+
+    def __init__(self, run: CatchRun, *connection: Any) -> None:
+        super().__init__(*connection)
+        self._names = (run.run_id, run.contract)
+        self._pieces = PieceLayout(run.layout)
+        self._client = str(self._random.getrandbits(63))
+        self._number = 0
+
+    def attack(self) -> None:
+        self._number += 1
+        unusable: Outcome = ("malformed", "array")
+        self._insert("too few records", unusable, num_records=2)
+        self._insert("repeated", None)
+        self._insert("early", None, id=self._number + self._random.randrange(2, 2**40))
+        self._number += 1
+        self._insert("a game", None)
+        who = {"id": 1, "run": self._names[0], "agent": 0, "contract": self._names[1]}
+        drawn = self._ask("drawn", [header(SampleEpisode(**who))], Sampled)
+        assert drawn is not None
+        if getattr(drawn, "num_parts", 0) != 1:
+            raise RuntimeError(f"{drawn} after a game was stored")
+        nowhere = SamplePart(**who, episode=(0, 1, 2, 3, 4), first_step=2**63 - 1)
+        self._ask("a part of no game", [header(nowhere)], Sampled)
+
+    def _insert(self, kind: str, outcome: Outcome | None, **changes: int) -> None:
+        episode = a_piece(self._pieces, self._random, begins=True)
+        whole = episode._replace(num_steps=episode.pieces[0].num_steps)
+        numbers = {"id": self._number, "oldest": self._number, **changes}
+        answer = self._ask(kind, insert_of(*self._names, [whole], self._client, **numbers), Inserted, outcome)
+        if getattr(answer, "sequence", 0) != self._number:
+            raise RuntimeError(f"{answer} where {self._number} messages were inserted")
+
+
+class PopulationInsider(Insider):
+    """A member whose reports are in order, or name settings and orders that are not its own."""
+
+    conversation = POPULATION
+
+    def __init__(self, run: CatchRun, *connection: Any) -> None:
+        super().__init__(*connection)
+        self._names = {"run": run.run_id, "contract": run.contract}
+
+    def attack(self) -> None:
+        refused: Outcome = ("refused", "other")
+        impossible = Applied(number=2**63 - 1, env_frames=0, learner_updates=0)
+        unknown = Declined(number=self._random.getrandbits(62) + 1, reason="no such order")
+        self._report("a report", MemberAnswer)
+        self._report("of another sweep", Refused, refused, settings=(OwnSetting(key="loss.discount", value=0.5),))
+        self._report("of no settings", Refused, refused, settings=())
+        self._report("an impossible order applied", Refused, refused, applied=impossible)
+        self._report("an unknown order declined", MemberAnswer, declined=unknown)
+
+    def _report(self, kind: str, answer: type[Message], outcome: Outcome | None = None, **changes: object) -> None:
+        counts = {"env_frames": 0, "learner_updates": 0, "num_episodes": 0, "fitness": None, "checkpoint": None}
+        own = {"settings": (OwnSetting(key=SWEPT, value=0.01),), "applied": None, "declined": None}
+        agent = self._random.randrange(2)
+        self._ask(kind, [header(MemberReport(id=1, agent=agent, **self._names, **counts, **own | changes))], answer, outcome)
+
+
+class InferenceInsider(Insider):
+    """An actor with a session: its rows are repeated, late, early, of other environments and damaged, and between them in order."""
+
+    conversation = INFERENCE
+
+    def __init__(self, run: CatchRun, *connection: Any) -> None:
+        super().__init__(*connection)
+        self._names = (run.run_id, run.contract)
+        self._layout = ActingLayout(run.layout)
+        self._number = 0
+
+    def attack(self) -> None:
+        self._act("a row with its state", Acted, 1, has_state=True)
+        self._act("repeated", Acted, 0, has_state=True)
+        self._act("the next row", Acted, 1)
+        self._act("late", None, -1)
+        self._act("a row too early", StateWanted, self._random.randrange(2, 2**40))
+        self._act("other environments", StateWanted, 1, count=1)
+        frames = self._frames(1, 2, has_state=False)
+        self._ask("without rows", frames[:1], None, ("malformed", "array"))
+
+    def _frames(self, ahead: int, count: int, *, has_state: bool) -> list[bytes]:
+        return acting_request(self._layout, *self._names, count, has_state=has_state, number=self._number + ahead)
+
+    def _act(self, kind: str, answer: type[Message] | None, ahead: int, *, count: int = 2, has_state: bool = False) -> None:
+        self._ask(kind, self._frames(ahead, count, has_state=has_state), answer)
+        self._number += ahead if answer is Acted else 0
+
+
+class UnrollInsider(Insider):
+    """A fake actor: it knows run and contract, has a session and credit, and sends invalid unrolls."""
+
+    conversation = UNROLLS
+
+    def __init__(self, run: CatchRun, context: zmq.Context[zmq.Socket[bytes]], port: int, index: int, random: Random) -> None:
+        self.key = (index, random.getrandbits(62))
+        super().__init__(context, port, actor_identity(*self.key).encode(), random)
         self.generated = 0
         """Env frames that the ledger must contain as dropped{malformed}."""
-        self._random = random
-        self._layout = layout
-        self._frames_per_unroll = layout.unroll_length * action_repeat
+        self._layout = layout = run.layout
+        self._frames_per_unroll = layout.unroll_length * run.action_repeat
         self._sequence = 0
         self._used = 0
         self._granted = 0
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.ROUTING_ID, actor_identity(*self.key).encode())
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.connect(f"tcp://127.0.0.1:{port}")
         self._kinds: dict[str, Callable[[], list[bytes]]] = {
             "array of an absurd shape": self._absurd_shape,
             "array mistyped": self._mistyped,
@@ -78,12 +217,11 @@ class Insider:
             "a game of another task": lambda: self._message(episodes=(self._episode(task_id=2**40),)),
         }
 
-    def join(self, run_id: str, contract: str) -> None:
         hello = Hello(
             id=1,
-            run=run_id,
+            run=run.run_id,
             agent=0,
-            contract=contract,
+            contract=run.contract,
             actor_index=self.key[0],
             incarnation=self.key[1],
             max_unrolls=1,
@@ -145,19 +283,8 @@ class Insider:
     def _send(self, message: Message) -> None:
         self._socket.send_multipart(encode(message))
 
-    def _hear(self, kind: type[Message]) -> None:
-        """Wait for an answer of this kind; grants may arrive at any time."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while time.monotonic() < deadline:
-            if not self._socket.poll(1000, zmq.POLLIN):
-                continue
-            answer = UNROLLS.decode(self._socket.recv_multipart()[0])
-            self._granted = getattr(answer, "granted_unrolls", self._granted)
-            if isinstance(answer, kind):
-                return
-            if answer.type != "credit":
-                raise RuntimeError(f"{answer} where {kind.__name__} was expected")
-        raise RuntimeError(f"no {kind.__name__} within {ANSWER_SECONDS:g} s")
+    def _noticed(self, answer: Message) -> None:
+        self._granted = getattr(answer, "granted_unrolls", self._granted)
 
     def _message(self, arrays: dict[str, np.ndarray] | None = None, **changes: object) -> list[bytes]:
         if arrays is None:
@@ -230,3 +357,7 @@ def _header(frames: list[bytes]) -> Unrolls:
     header = UNROLLS.decode(frames[0])
     assert isinstance(header, Unrolls)
     return header
+
+
+INSIDERS = {"replay": ReplayInsider, "population": PopulationInsider, "inference": InferenceInsider}
+"""By server. Those of the learner have a number of their own in its ledger."""

@@ -29,6 +29,11 @@ ROOT = Path(__file__).parents[2]
 CATCH = ROOT / "experiments" / "catch.yaml"
 START_SECONDS = 300.0
 """Timeout of actions that take seconds on an idle machine."""
+MEMBERS = [
+    *("--agents", "2", "--sweep", '{"loss.entropy_cost": [0.01, 0.02]}', "--population.strategy", "pbt"),
+    *("--population.fitness", "episode_return"),
+]
+"""What only the population is started with: its members are attackers."""
 DESCRIPTORS = 2048
 """Open files of each server: a usual limit, and small enough to be exhausted."""
 
@@ -117,6 +122,7 @@ class CatchRun:
         self.run_dir = run_dir
         learner, root, replica, bandit, replay, population, inference = _free_ports(7)
         self.settings = load_settings([CATCH], [], {})
+        self.settings_of_members = load_settings([CATCH], MEMBERS, {})
         spec = environment_spec(self.settings.env)
         self.run_id = self.settings.name
         self.contract = contract_digest(self.settings, spec)
@@ -132,9 +138,7 @@ class CatchRun:
             self._start("bandit", "bandit", 0, bandit, [])
             # Only attackers send requests to it.
             self._start("replay", "replay", 0, replay, ["--replay.kind", "shared", "--actor.environments", "4"])
-            members = ["--agents", "2", "--sweep", '{"loss.entropy_cost": [0.01, 0.02]}', "--population.strategy", "pbt"]
-            members += ["--population.fitness", "episode_return"]
-            self._start("population", "population", 0, population, members)
+            self._start("population", "population", 0, population, MEMBERS)
             acting = ["--paramserver", parent, "--actor.inference", "remote"]
             self._start("inference", "inference", 0, inference, acting)
             words = ["--paramserver", parent, "--learner.threads", "1", *endless]

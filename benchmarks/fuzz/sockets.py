@@ -1,32 +1,29 @@
-"""Sends a million fuzzed messages to every listening socket of real processes: ``python -m benchmarks.fuzz.sockets --output FILE``.
+"""Sends fuzzed messages to every listening socket of real processes.
 
-It starts parameter server, replica, bandit, replay, population, inference, learner and one honest actor on Catch over loopback. Each server
+They are parameter server, replica, bandit, replay, population, inference, learner and one honest actor on Catch over loopback. Each server
 gets fuzzed messages of many kinds over many connections; foreign protocols, oversized frames and endless messages; thousands of half-open
 connections; and garbage at its metrics port. Meanwhile the honest run continues. The decision code without sockets predicts every message,
-and the sums of /metrics must equal those of the predictions. It prints a table and writes a report. The exit code is 1 if a check fails.
+and the sums of /metrics must equal those of the predictions.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import signal
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.fuzz import strangers
 from benchmarks.fuzz.flood import Flood
 from benchmarks.fuzz.processes import CatchRun
-from benchmarks.fuzz.siege import besiege
 from herd.service.allocator import RETURN_SECONDS
-from herd.service.host import describe_hardware
 from herd.telemetry.scrape import total
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TURNS = 20
 MOST_RESIDENT_BYTES = 1 << 30
@@ -92,7 +89,7 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
                 _print_flood(name, result["floods"][name])
         for name in arguments.servers if arguments.sieges is None else arguments.sieges:
             limits = {"nonsense": arguments.nonsense, "half_open": arguments.half_open, "deaf": arguments.deaf}
-            result["sieges"][name] = besiege(run, name, arguments.seed, seconds=arguments.hold_seconds, **limits)
+            result["sieges"][name] = strangers.besiege(run, name, arguments.seed, seconds=arguments.hold_seconds, **limits)
             _print_siege(name, result["sieges"][name])
         for name, process in run.processes.items():
             assert process.metrics_port is not None
@@ -135,7 +132,7 @@ def _print_siege(name: str, siege: dict[str, Any]) -> None:
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000, help="against each server")
     parser.add_argument("--minutes", type=float, default=math.inf, help="for all messages together, at most; the report says how many went")
     parser.add_argument(
@@ -153,29 +150,4 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--deaf", type=int, default=3, help="connections that ask and never read, each server")
     parser.add_argument("--http", type=int, default=1_000, help="connections to each metrics port")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="the report, as JSON")
     return parser.parse_args(argv)
-
-
-def main() -> int:
-    arguments = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with` statement that ends the processes
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        result = attack(arguments, Path(temporary) / "run")
-    report = {
-        "command": " ".join(["python -m benchmarks.fuzz.sockets", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d"),
-        "hardware": describe_hardware(),
-        "seconds": round(time.monotonic() - started, 1),
-        **result,
-    }
-    if arguments.output is not None:
-        arguments.output.write_text(json.dumps(report, indent=2) + "\n")
-    for check, holds in result["checks"].items():
-        print(f"{'ok  ' if holds else 'FAIL'} {check}")
-    return 0 if all(result["checks"].values()) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -24,7 +24,7 @@ from herd_replay.segments import SegmentLog
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.bandit.messages import BANDIT
 from herd.protocols.inference.messages import INFERENCE, Act, Acted
@@ -40,6 +40,7 @@ from herd.protocols.weights.messages import WEIGHTS, GetWeights, LeaseIndex, Pub
 from herd.rpc.codec import MAX_REASON_CHARACTERS, Conversation, MalformedMessage, encode
 from herd.rpc.envelope import PROTOCOL_VERSION, Refused
 from herd.rpc.serving import AtMostOnce, Received, RequestRefused, ServedRun, read
+from herd.run.checkpoints import CheckpointError
 from herd.transport import Peer
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def fuzz_inference(data: bytes) -> None:
         before = (len(sessions), sessions.num_environments, len(batches))
         try:
             if isinstance(INFERENCE.decode(frames[start]), Acted):
-                read_answer(payloads, 2, ACTING)
+                read_answer(payloads, 2, ACTING, has_state=True)
                 return
             if (request := asked(INFERENCE, [frames[start], *payloads])) is None:
                 continue
@@ -267,8 +268,8 @@ def fuzz_inference(data: bytes) -> None:
 def inference_seeds() -> list[bytes]:
     """Return rows with and without their state, one after the other, and an answer."""
     requests = [_asking(has_state=has_state) for has_state in (True, False)]
-    answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields}
-    acted = [bytes(encode(Acted(id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields, answer)]
+    answer = {field.name: np.zeros((2, *field.shape), field.dtype) for field in ACTING.answer_fields(has_state=True)}
+    acted = [bytes(encode(Acted(id=1, lineage=1, updates=2))[0]), pack_fields(ACTING.answer_fields(has_state=True), answer)]
     return [requests[0] + requests[1], *requests, join(acted)]
 
 
@@ -277,7 +278,7 @@ def _asking(*, has_state: bool) -> bytes:
     arrays = {field.name: np.zeros((2, *field.shape), field.dtype) for field in fields}
     shape = ACTING.planes_shape(has_state=has_state)
     assert shape is not None
-    act = Act(run=RUN, agent=2, contract=CONTRACT, num_environments=2, id=2 - has_state, has_state=has_state)
+    act = Act(run=RUN, agent=2, contract=CONTRACT, num_environments=2, id=2 - has_state, has_state=has_state, wants_state=True)
     return join([bytes(encode(act)[0]), pack_fields(fields, arrays), bytes(2 * int(np.prod(shape)))])
 
 
@@ -368,9 +369,10 @@ def _games() -> Iterator[list[Episode]]:
         yield [PIECES.pack(arrays, segment) for segment in segments]
 
 
-def inserting(pieces: Sequence[Episode], *, run: str = RUN, contract: str = CONTRACT, client: str = "1") -> list[bytes]:
+def inserting(pieces: Sequence[Episode], *, run: str = RUN, contract: str = CONTRACT, client: str = "1", **changes: int) -> list[bytes]:
     """Return a message that inserts these pieces."""
-    message = InsertPieces(run=run, agent=pieces[0].key.agent, contract=contract, client=client, id=1, oldest=1, num_records=len(pieces))
+    numbers = {"agent": pieces[0].key.agent, "id": 1, "oldest": 1, "num_records": len(pieces), **changes}
+    message = InsertPieces(run=run, contract=contract, client=client, **numbers)
     return [bytes(encode(message)[0]), b"".join(part for piece in pieces for part in record_of(piece))]
 
 
@@ -435,6 +437,46 @@ def weights_seeds() -> list[bytes]:
     return pairs + [join([frames[0], payload]) for frames in golden() if len(frames[0]) < 2**16]
 
 
+def fuzz_tensors(data: bytes) -> None:
+    """Decode a slice of weights: the tensors have at most the size of the input, or the expected error is one line."""
+    from herd.run.tensors import decode_weights  # noqa: PLC0415  the only target that needs torch
+
+    try:
+        tensors = decode_weights(data)
+    except CheckpointError as error:
+        said, tensors = str(error), {}
+        assert "\n" not in said
+    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) <= len(data)
+
+
+def mutate_tensors(data: bytes, random: Random) -> bytes:
+    """Change one entry of the header of a slice; return the slice unchanged if it has no header."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + length])
+        entry = header[random.choice(sorted(header))]
+        field = random.choice(sorted(entry))
+        odd: object = random.choice([0, 1, -1, 2**31 - 1, 2**31, 2**63, 0.5, None, True, "F64", [], {}])
+        if isinstance(entry[field], list) and random.random() < 0.8:
+            entry[field].insert(random.randrange(len(entry[field]) + 1), odd)
+        else:
+            entry[field] = odd
+        text = json.dumps(header).encode()
+    except (AttributeError, IndexError, RecursionError, TypeError, ValueError):
+        return data
+    return len(text).to_bytes(8, "little") + text + data[8 + length :]
+
+
+def tensors_seeds() -> list[bytes]:
+    """Return weights of every dtype, empty ones and none."""
+    import torch  # noqa: PLC0415  as above
+
+    from herd.run.tensors import encode_weights  # noqa: PLC0415
+
+    every = {str(dtype): torch.zeros(2, 3, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8)}
+    return [encode_weights(every), encode_weights({"empty": torch.empty(0, 3), "scalar": torch.tensor(1.0)}), encode_weights({})]
+
+
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int]] = {
     "header": (fuzz_header, header_seeds, 2048),
     "unrolls": (fuzz_unrolls, unrolls_seeds, 32_768),
@@ -442,5 +484,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], int
     "replay": (fuzz_replay, replay_seeds, 32_768),
     "snapshot": (fuzz_snapshot, snapshot_seeds, 32_768),
     "inference": (fuzz_inference, inference_seeds, 32_768),
+    "tensors": (fuzz_tensors, tensors_seeds, 4096),
 }
 """Function, seeds, length of the longest input in bytes."""

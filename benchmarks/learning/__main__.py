@@ -26,7 +26,7 @@ from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, run_result, run_result_from_json, tried
 from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
-from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.atari import atari_scores
 from herd.config.loading import load_settings
 from herd.service.host import describe_hardware
 from herd.view.plots.history import read_run
@@ -55,7 +55,8 @@ def main() -> None:
     frames = int(options.frames) if options.frames else suite.frames
     overrides = [word for each in options.set for word in _override(each, parser)]
     stop = ["--stop.env_frames", str(frames), *(["--stop.wall_seconds", str(options.seconds)] if options.seconds else [])]
-    words = [*overrides, *stop]
+    protocol = [] if options.protocol is None else ["--evaluation.protocol", options.protocol]
+    words = [*protocol, *overrides, *stop]
     experiment = ROOT / f"experiments/{suite.experiment}.yaml"
     load_settings([experiment], words, {})  # invalid settings are refused before anything runs
     made_of = {"experiment": yaml.safe_load(experiment.read_text(encoding="utf-8")), "words": words}
@@ -152,6 +153,7 @@ def _write(
         label=options.label,
         experiment=SUITES[options.suite].experiment,
         made_of=made_of,
+        protocol=options.protocol,
         overrides=[f"{key.removeprefix('--')}={value}" for key, value in zip(overrides[::2], overrides[1::2], strict=True)],
         games_per_evaluation=options.games,
         kept=options.kept,
@@ -189,6 +191,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="the first of them (1)")
     parser.add_argument("--only", metavar="GAME", help="train this game of the suite (all)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting that differs from the experiment's")
+    parser.add_argument(
+        "--protocol", choices=["dopamine", "machado", "saber"], help="that sets how games are played (the recipe's settings)"
+    )
     parser.add_argument("--label", default="recipe", help="names what is tried (recipe: the experiment as it is)")
     parser.add_argument("--frames", type=float, metavar="F", help="env frames of each run; the learning rate's schedule stays")
     parser.add_argument("--seconds", type=float, metavar="S", help="end each run after so many seconds")

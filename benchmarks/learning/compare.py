@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.intervals import curve_estimates, estimate, windowed
 from benchmarks.learning.__main__ import RESULTS
-from benchmarks.learning.results import RunResult, row, run_result_from_json
+from benchmarks.learning.results import RunResult, protocol_of, row, run_result_from_json
 from benchmarks.learning.suites import SUITES, others_curves
 
 if TYPE_CHECKING:
@@ -33,15 +33,19 @@ def main() -> None:
     options = parser.parse_args()
     if len(options.labels) > len(_COLOURS):
         parser.error(f"at most {len(_COLOURS)} labels can be told apart by colour")
-    runs = {}
+    runs, protocols = {}, {}
     for label in options.labels:
         path = RESULTS / f"{options.suite}-{label}.json"
         if not path.is_file():
             parser.error(
                 f"{options.suite} has no results {label}: python -m benchmarks.learning --suite {options.suite} --label {label} ..."
             )
-        runs[label] = [run_result_from_json(run) for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
-    text = table(runs)
+        report = json.loads(path.read_text(encoding="utf-8"))
+        runs[label] = [run_result_from_json(run) for run in report["runs"]]
+        protocols[label] = protocol_of(report)
+    if len(set(protocols.values())) > 1:
+        parser.error(f"their games differ: {'; '.join(f'{label}: {protocol}' for label, protocol in protocols.items())}")
+    text = f"{protocols[options.labels[0]]}\n\n{table(runs)}"
     (RESULTS / f"{options.suite}-compared.md").write_text(f"# {options.suite}: {', '.join(options.labels)}\n\n{text}")
     draw(runs, RESULTS / f"{options.suite}-compared.png")
     print(text)

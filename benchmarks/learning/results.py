@@ -178,7 +178,7 @@ def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceS
 
 def markdown(report: Mapping[str, Any]) -> str:
     """Return the report's tables."""
-    lines = [f"# {report['suite']}, {report['label']}", ""]
+    lines = [f"# {report['suite']}, {report['label']}, {protocol_of(report)}", ""]
     lines += [f"{'; '.join(_machines(report['runs']))}. `{report['command']}`. Changed settings: {_changes(report)}.", ""]
     levels = [f"{level:g}" for level in SUITES[report["suite"]].levels]
     head = ["game", "seeds", "return at the end, median (lowest to highest)", "evaluation, median", "minutes", "frames/s"]
@@ -197,13 +197,19 @@ def markdown(report: Mapping[str, Any]) -> str:
         others = [f"{name} {value:,.1f}" for name, value in one["others_at_equal_frames"].items()]
         anchors = [f"{each.name} {each.level:g} at {each.env_frames / 1e6:g} M" for each in others_levels(game)]
         if others or anchors:
-            lines += ["", f"Others on {game} at equal frames: {', '.join([*others, *anchors])}."]
+            lines += ["", f"Others on {game} at equal frames, dopamine protocol: {', '.join([*others, *anchors])}."]
     if report["human_normalised"]:
         ours = report["human_normalised"]
         lines += ["", row(["human-normalised", "median", "interquartile mean"]), row(["---"] * 3)]
-        named = {"**Herd**": ours, **report["others_human_normalised"]}
+        published = {f"{name}, dopamine protocol": one for name, one in report["others_human_normalised"].items()}
+        named = {f"**Herd**, {protocol_of(report)}": ours, **published}
         lines += [row([name, f"{100 * one['median']:.1f} %", f"{100 * one['interquartile_mean']:.1f} %"]) for name, one in named.items()]
     return "\n".join(lines) + "\n"
+
+
+def protocol_of(report: Mapping[str, Any]) -> str:
+    """Return how the games of a report were played; scores of two protocols must not be compared."""
+    return f"{name} protocol" if (name := report.get("protocol")) else "no protocol (the recipe's games)"
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -219,7 +225,18 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def tried(directory: Path) -> str:
     """Return one table of all reports in a folder, with settings and results."""
-    head = ["suite", "label", "changed settings", "seeds", "frames, M", "return at the end, median", "levels reached", "minutes", "kept"]
+    head = [
+        "suite",
+        "label",
+        "protocol",
+        "changed settings",
+        "seeds",
+        "frames, M",
+        "return at the end, median",
+        "levels reached",
+        "minutes",
+        "kept",
+    ]
     lines = ["# What was tried", "", row(head), row(["---"] * len(head))]
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
     for report in sorted(reports, key=lambda report: (report["suite"], report["label"])):
@@ -228,7 +245,9 @@ def tried(directory: Path) -> str:
             frames = min(run["env_frames"] for run in report["runs"] if run["game"] == game) / 1e6
             name = report["suite"] if game == report["suite"] else f"{report['suite']}, {game}"
             cells = [f"{frames:.1f}", f"{one['median_last_return']:,.1f}", reached or "-", f"{one['median_minutes']:.1f}"]
-            lines.append(row([name, report["label"], _changes(report), str(one["seeds"]), *cells, report["kept"]]))
+            lines.append(
+                row([name, report["label"], report.get("protocol") or "-", _changes(report), str(one["seeds"]), *cells, report["kept"]])
+            )
     return "\n".join(lines) + "\n"
 
 

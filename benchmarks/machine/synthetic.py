@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
     from herd.contract.unroll import UnrollLayout
 
 # In Atari, rewards are rare and games last some hundreds of steps.

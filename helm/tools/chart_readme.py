@@ -8,7 +8,7 @@ from itertools import groupby
 
 import yaml
 
-from helm.tools.values_comments import CHART, Value, read_values
+from helm.tools.values_schema import CHART, Value, read_values
 
 _HEAD = """# The Herd chart
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from helm.tools.fetch_tools import helm_program
-from helm.tools.values_comments import CHART
+from helm.tools.values_schema import CHART
 
 ACCEPTED = {
     "CKV_K8S_43": "low: users build the images, so the chart cannot know their digests; image.digest sets them",

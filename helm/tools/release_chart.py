@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from helm.tools.values_comments import CHART
+from helm.tools.values_schema import CHART
 from herd.topology import SERVICE_NAMES
 
 if TYPE_CHECKING:

@@ -1,4 +1,6 @@
-"""The policy interface. Requests and answers are separate steps, so that other environments can be stepped in between.
+"""The policy interface, and the device and precision of its network.
+
+Requests and answers are separate steps, so that other environments can be stepped in between.
 
 E environments, S numbers of the core's state, C H W one frame, D numbers of a vector, L words of an
 instruction, P parameters of an action distribution, M entries of a mask.
@@ -6,23 +8,28 @@ instruction, P parameters of an action distribution, M entries of a mask.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
 
-from herd.acting.device import precision_of
 from herd.algorithms.rewards import clip_last_rewards
-from herd.run.tensors import load_into
+from herd.run.checkpoints import CheckpointError
+from herd.run.tensors import decode_weights, load_into
+from herd.service.host import choose_precision, cpu_gains_from_bfloat16
+from herd.service.startup import BadInputError
+from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
     from herd.agent import Agent
     from herd.config.run import RunSettings
     from herd.contract.unroll import Array
+    from herd.protocols.weights.client import WeightsClient, WeightsFrame
+    from herd.service.host import Precision
 
 
 class Rows(NamedTuple):
@@ -48,6 +55,8 @@ class Rows(NamedTuple):
     """[E], raw."""
     inverse_temperatures: NDArray[np.float32] | None
     """[E]: 1/tau, of the policy that acts; None: tau is 1."""
+    wants_state: bool = True
+    """Whether the answer must have the core's state after the row."""
 
 
 Version = tuple[int, int]
@@ -63,8 +72,8 @@ class PolicyStep(NamedTuple):
     """[E, P] of the distribution that the actions were drawn from, before any temperature."""
     values: NDArray[np.float32]
     """[E, K]: values of shaped and discounted future rewards, one for all tasks or one for each. [E, 0] if the policy returns none."""
-    core_state: NDArray[np.float32]
-    """[E, S] after the row."""
+    core_state: NDArray[np.float32] | None
+    """[E, S] after the row; None if it was not asked for, and somebody else keeps it."""
     version: Version = (0, 0)
     """Version of the weights."""
 
@@ -148,3 +157,42 @@ def _row(array: NDArray[Any] | None) -> torch.Tensor | None: ...
 def _row(array: NDArray[Any] | None) -> torch.Tensor | None:
     """Return [E, ...] as one row of E unrolls, [1, E, ...]."""
     return None if array is None else torch.from_numpy(array).unsqueeze(0)
+
+
+UNUSABLE_SECONDS = 1.0
+"""Pause after unusable weights: the server still has them and would send them again each time."""
+
+
+def load_received(
+    client: WeightsClient, frame: WeightsFrame, load: Callable[[Mapping[str, torch.Tensor], Version], None], **about: object
+) -> bool:
+    """Pass received weights to ``load``; False if it cannot use them, which is logged with ``about``, and ``client`` pauses.
+
+    They may be damaged, of another network, or with numbers that are not finite. Whoever acts continues with the weights that it has.
+    """
+    try:
+        load(decode_weights(*frame.slices), frame.version)
+    except CheckpointError as error:
+        client.pause(UNUSABLE_SECONDS)
+        warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error), **about)
+        return False
+    return True
+
+
+def device_of(wanted: str, key: str) -> torch.device:
+    """Return the GPU, or the CPU if ``auto`` finds none; ``key`` is the name of the setting.
+
+    Raises:
+        BadInputError: cuda is wanted, and torch finds no GPU.
+
+    """
+    has_gpu = torch.cuda.is_available()
+    if wanted == "cuda" and not has_gpu:
+        raise BadInputError(f"{key} cuda: torch finds no GPU here; choose auto or cpu")
+    return torch.device("cuda" if has_gpu and wanted != "cpu" else "cpu")
+
+
+def precision_of(wanted: Precision | Literal["auto"], device: torch.device) -> torch.dtype:
+    """Return the type in which convolutions and matrix products are computed on ``device``."""
+    gains = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_gains_from_bfloat16()
+    return torch.bfloat16 if choose_precision(wanted, gains_from_bfloat16=gains) == "bfloat16" else torch.float32

@@ -65,7 +65,7 @@ class RemotePolicy:
             self._client.poll()
             self._is_away = self._client.is_pending
         if not self._is_away:
-            self._client.ask(_fields(rows), rows.frames)
+            self._client.ask(_fields(rows), rows.frames, wants_state=rows.wants_state)
         return rows
 
     def collect(self, ticket: Rows) -> PolicyStep:
@@ -88,7 +88,8 @@ class RemotePolicy:
         acted = answer.rows
         # Copies, because received arrays are read-only, and the state is sent in requests again.
         values = np.zeros((len(acted.actions), 0), np.float32)
-        return PolicyStep(acted.actions.copy(), acted.behaviour_parameters, values, acted.core_state.copy(), answer.version)
+        core_state = None if acted.core_state is None else acted.core_state.copy()
+        return PolicyStep(acted.actions.copy(), acted.behaviour_parameters, values, core_state, answer.version)
 
     def close(self) -> None:
         """Close the connection at once."""

@@ -37,7 +37,7 @@ class RowState:
         fits = reorders and RollingStack.fits(stack=spec.frame_stack, channels=channels)
         self._rolling_stack = RollingStack(num_environments, height, width) if fits else None
         self.core_state: NDArray[np.float32] = np.zeros((num_environments, network.core.state_size()), np.float32)
-        """[E, S] before the row."""
+        """[E, S] before the row. If the policy keeps it and was not asked for it: the newest that it told, and 0 for a game begun since."""
         self.core_reset: NDArray[np.bool_] = np.ones(num_environments, np.bool_)
         """[E]: whether the core is reset before the row."""
         self.last_actions: Array = np.zeros((num_environments, *spec.actions.shape), spec.actions.dtype)
@@ -51,8 +51,11 @@ class RowState:
         self.index_in_episode: NDArray[np.int32] = np.zeros(num_environments, np.int32)
         """[E]: rows since the game's first."""
 
-    def rows(self, observation: Observation) -> Rows:
-        """Return the input of a policy for the row. May wait for the temperatures of games that start with it."""
+    def rows(self, observation: Observation, *, wants_state: bool = True) -> Rows:
+        """Return the input of a policy for the row. May wait for the temperatures of games that start with it.
+
+        ``wants_state``: whether ``core_state`` must be exact before the next row.
+        """
         self.inverse_temperatures = self._temperatures.of_row(observation.game_reset)
         return Rows(
             frames=self._frames(observation),
@@ -65,15 +68,19 @@ class RowState:
             last_actions=self.last_actions,
             last_rewards=self.last_rewards,
             inverse_temperatures=self.inverse_temperatures,
+            wants_state=wants_state,
         )
 
     def advance(self, step: PolicyStep, transition: Transition) -> None:
         """Advance to the row that ``transition`` observed after the actions of ``step``."""
         game_reset = transition.observation.game_reset
-        self.core_state = step.core_state
         # A new training episode starts after a termination (possibly a lost life) and at the start of a game.
         # After a truncation the next row is the final observation: its value bootstraps, so its state must not reset.
         self.core_reset = transition.terminated | game_reset
+        if step.core_state is not None:
+            self.core_state = step.core_state
+        elif self.core_reset.any():
+            self.core_state = np.where(self.core_reset[:, None], np.float32(0), self.core_state)
         self.last_actions = step.actions.copy()
         self.last_actions[self.core_reset] = 0
         self.last_rewards = np.where(self.core_reset, np.float32(0), transition.rewards)

@@ -66,8 +66,6 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
         RunError: a service ended, or files of the run could not be written.
 
     """
-    from herd.components.suites.batch import errors_of_environments_raised  # noqa: PLC0415  loads numpy
-
     resolved = debug_settings(resolve_settings(settings, overrides))
     try:
         with ExitStack() as running:
@@ -84,7 +82,6 @@ def debug(settings: Source | None = None, /, **overrides: object) -> Run:
             services.start()
             learner, actor = (next(each.identity for each in placed if each.place.service == name) for name in _HERE)
             running.enter_context(_own_log())
-            running.enter_context(errors_of_environments_raised())
             _take_turns(resolved, learner, actor, services)
     except (PortError, RunDirectoryError) as error:
         raise RunError(str(error)) from error
@@ -112,7 +109,7 @@ def debug_settings(settings: RunSettings) -> RunSettings:
 
 def _take_turns(settings: RunSettings, learner: Identity, actor: Identity, services: _Services) -> None:
     # Imported by name, because the library must not import services.
-    playing = import_module("herd_actor.actor").acting(settings, actor, stop=services)
+    playing = import_module("herd_actor.actor").acting(settings, actor, stop=services, raise_errors=True)
 
     def play() -> None:
         acted = next(playing, None)

@@ -19,7 +19,7 @@ from herd.config.run import RunSettings
 from herd.launch.program import start_training, stop_training
 from herd.launch.run_directory import RunDirectoryError, claim_run_directory
 from herd.run.paths import CONFIG
-from herd.service.exit_codes import EXIT_BAD_INPUT
+from herd.service import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     Source = RunSettings | Mapping[str, object] | Path | str | Sequence[Path | str]

@@ -69,7 +69,7 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
         raise CommandError(
             f"{folder}: {', '.join(taken)} already exist; --force replaces them, and processes that use the old keys can no longer connect"
         )
-    from herd.transport.keys.curve import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
+    from herd.transport.keys import new_key_pair  # noqa: PLC0415  --help and refusals do without ZeroMQ
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ def _main(words: list[str]) -> int:
     # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
     from herd.cli.options import CommandError  # noqa: PLC0415
     from herd.config.errors import SettingsError, printable  # noqa: PLC0415
-    from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
+    from herd.service import EXIT_BAD_INPUT  # noqa: PLC0415
 
     try:
         code = _answer(words)
@@ -67,7 +67,7 @@ def usage() -> str:
 def _answer(words: list[str]) -> int:
     from herd.cli.options import CommandError  # noqa: PLC0415  see _main
     from herd.config.errors import close_match  # noqa: PLC0415
-    from herd.service.exit_codes import EXIT_BAD_INPUT  # noqa: PLC0415
+    from herd.service import EXIT_BAD_INPUT  # noqa: PLC0415
 
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]

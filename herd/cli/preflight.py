@@ -158,7 +158,7 @@ def check_memory(settings: RunSettings) -> None:
     from herd.service.host import available_memory  # noqa: PLC0415
 
     learner, actor = settings.learner, settings.actor
-    replayed = settings.replay.capacity_unrolls if settings.replay.kind == "uniform" else 0
+    replayed = settings.replay.capacity_unrolls if settings.replay.kind == "local" else 0
     unrolls = (
         settings.agents * (settings.credit_capacity * learner.shards + learner.batch_size + replayed) + actor.count * actor.environments
     )

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from herd.kube.cluster import Cluster
-    from herd.kube.pods import Pod
+    from herd.kube import Cluster, Pod
 
 SECONDS = 5.0
 """Seconds between the two readings: time for several updates of a small network, or for a few of a deep one on a GPU."""
@@ -75,7 +74,7 @@ def show_release(options: argparse.Namespace) -> int:
     if options.run_dirs:
         raise CommandError("run directories (on this machine) and --release (in a cluster) cannot be combined")
     require("kubernetes")
-    from herd.kube.cluster import Cluster, KubeError  # noqa: PLC0415  local runs do without kubernetes
+    from herd.kube import Cluster, KubeError  # noqa: PLC0415  local runs do without kubernetes
 
     try:
         cluster = Cluster(options.kubeconfig, options.context, options.namespace)

@@ -13,7 +13,7 @@ from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders
 
 if TYPE_CHECKING:
     from herd.config.run import RunSettings
-    from herd.run.provenance import Origin
+    from herd.config.run_contract import Origin
 
 RUNS = Path("runs")
 
@@ -78,7 +78,7 @@ def check_checkpoint(directory: Path | None, run_dir: Path) -> None:
         raise CommandError(f"--checkpoint: {directory}: no such folder{close_match(str(directory), siblings)}")
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.loading import load_settings  # noqa: PLC0415  as above
-    from herd.run.provenance import Origin  # noqa: PLC0415  as above
+    from herd.config.run_contract import Origin  # noqa: PLC0415  as above
 
     try:
         settings = load_settings([config_file(run_dir)], [], {})
@@ -99,7 +99,7 @@ def check_resumable(settings: RunSettings) -> str:
 
     """
     from herd.components.suites import environment_spec  # noqa: PLC0415  as above
-    from herd.run.provenance import Origin  # noqa: PLC0415  loads numpy with the spec; not needed for --help
+    from herd.config.run_contract import Origin  # noqa: PLC0415  loads numpy with the spec; not needed for --help
 
     if not settings.directory.is_dir():
         raise CommandError(f"{settings.directory}: no such run to resume")

@@ -21,7 +21,7 @@ from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import read_arguments, split_arguments
 from herd.run.journals import METRICS
 from herd.run.paths import CONFIG, checkpoint_folders
-from herd.service.exit_codes import EXIT_BAD_INPUT
+from herd.service import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +114,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
     settings = load_settings(files, overrides, environ)
     check_curve_keys(settings.security, environ, EVERY_ROLE)
     if settings.security.curve:
-        from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+        from herd.transport.keys import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
 
         check_server_key(settings.security, environ)
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from herd.components.losses import LossSettings
     from herd.components.optimizers import OptimizerSettings
     from herd.components.registry import Registry
+    from herd.components.replay.local import LocalReplay
     from herd.components.replay.none import NoReplay
     from herd.components.replay.shared import SharedReplay
-    from herd.components.replay.uniform import UniformReplay
     from herd.components.torsos import TorsoSettings
     from herd.components.trackers import LoggingSettings
     from herd.components.value_scaling import ValueScalingSettings
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec
 
     EnvSettings = SuiteSettings
-    ReplaySettings = NoReplay | UniformReplay | SharedReplay
+    ReplaySettings = NoReplay | LocalReplay | SharedReplay
 else:
     ActionSettings = ACTIONS.union()
     CoreSettings = CORES.union()

@@ -228,8 +228,9 @@ class EvaluationSettings(Section):
     """Seconds between the starts of two evaluations. If one takes longer, the next one starts at once. Null: the run has no evaluator."""
     episodes: PositiveInt = 10
     """Number of games of each task in an evaluation."""
-    protocol: Literal["impala-atari", "impala-dmlab", "machado", "saber"] | None = None
-    """Protocol that sets the environments (docs/evaluation.md). The number of games stays ``episodes``. Null: as in training."""
+    protocol: Literal["dopamine", "impala-atari", "impala-dmlab", "machado", "saber"] | None = None
+    """Protocol of the run's scores (docs/evaluation.md). It sets the environments of the evaluator and, unless the same file says
+    otherwise, those of training. The number of games stays ``episodes``. Null: evaluated as trained."""
     final: bool = False
     """``herd train`` evaluates the last checkpoint before it exits, if the run reached its stop condition."""
 

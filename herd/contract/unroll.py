@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]

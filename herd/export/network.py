@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from herd.algorithms.distributions import FORBIDDEN
 from herd.algorithms.rewards import clip_last_rewards
-from herd.networks.language import InstructionEncoder
+from herd.networks.layers import InstructionEncoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -67,6 +67,7 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
             inputs = tensors_of(rows._replace(core_state=carried), policy.inputs)
             found = dict(zip(names, compute(inputs), strict=True))
             step = network.collect(network.submit(rows))
+            assert step.core_state is not None
             expected = {parameters: step.behaviour_parameters, VALUES: step.values, NEXT_CORE_STATE: step.core_state}
             if rows.action_masks is not None:
                 expected[parameters] = np.where(rows.action_masks, step.behaviour_parameters, np.float32(FORBIDDEN))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herd.config.addresses import tcp_address
 from herd.service.identity import ANY_PORT, Endpoint, Identity
-from herd.topology import COMPONENTS, LEARNER, METRICS_PORT
+from herd.topology import COMPONENTS, LEARNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,17 +127,6 @@ def on_hosts(settings: RunSettings, hosts: Sequence[str]) -> Callable[[Place], S
         # As far from the servers' ports as a run may have learners, and moving with them, so that two runs can share a host.
         group_port = first + _MOST_LEARNERS + place.number if service.group_port is not None and first is not None else 0
         return Spot(candidates[place.index % len(candidates)], listen, ANY_PORT, group_port)
-
-    return spot_of
-
-
-def on_own_hosts(host_of: Callable[[Place], str]) -> Callable[[Place], Spot]:
-    """Return where processes run if each is alone on its host: a container of Compose, or a pod."""
-
-    def spot_of(place: Place) -> Spot:
-        service = place.component.service
-        listen = ANY_PORT if service.port is None else Endpoint(_EVERY_INTERFACE, service.port)
-        return Spot(host_of(place), listen, Endpoint(_EVERY_INTERFACE, METRICS_PORT), service.group_port or 0)
 
     return spot_of
 

@@ -6,7 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_SHARD_LOST
+from herd.service import EXIT_BAD_INPUT, EXIT_SHARD_LOST
 
 _NO_FAILURES = frozenset({0, EXIT_SHARD_LOST, *(-number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))})
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")

@@ -21,7 +21,7 @@ from herd.launch.restarts import (
 )
 from herd.launch.shutdown import Grace, Phase, Shutdown, Signals
 from herd.run.paths import LOGS, REPORT
-from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST
+from herd.service import EXIT_BAD_INPUT, EXIT_LOST, EXIT_SHARD_LOST
 from herd.service.signals import SignalInbox
 
 if TYPE_CHECKING:

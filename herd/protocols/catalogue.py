@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from herd.protocols.bandit import metrics as bandit
-from herd.protocols.inference import metrics as inference
-from herd.protocols.population import metrics as population
-from herd.protocols.replay import metrics as replay
-from herd.protocols.unrolls import metrics as unrolls
-from herd.protocols.weights import metrics as weights
+import herd.protocols
 from herd.telemetry import metrics, training
 from herd.telemetry.metrics import EVERY_SERVICE, CounterMetric, GaugeMetric, HistogramMetric, Metric
 
 if TYPE_CHECKING:
     from herd.config.addresses import ServiceName
 
-_OWNERS = (metrics, unrolls, training, weights, bandit, replay, population, inference)
+_CONVERSATIONS = (each.name for each in iter_modules(herd.protocols.__path__) if each.ispkg)
+_OWNERS = (metrics, training, *(import_module(f"herd.protocols.{name}.metrics") for name in _CONVERSATIONS))
 CATALOGUE: tuple[Metric, ...] = tuple(each for owner in _OWNERS for each in vars(owner).values() if isinstance(each, Metric))
 """Every metric, in the order of the modules."""
-WORK_DONE: dict[ServiceName, Metric] = {
-    "actor": unrolls.ACTOR_ENV_FRAMES,
-    "bandit": bandit.BANDIT_REQUESTS,
-    "evaluator": training.EVALUATOR_EPISODES,
-    "inference": inference.INFERENCE_STEPS,
-    "learner": metrics.WEIGHTS_UPDATES,  # counts over the whole run: repeating lost updates is no progress
-    "paramserver": weights.PARAMSERVER_ANSWERS,
-    "population": population.POPULATION_REPORTS,
-    "replay": replay.REPLAY_REQUESTS,
+WORK_DONE: dict[ServiceName, Metric] = {metric.services[0]: metric for metric in CATALOGUE if metric.counts_work} | {
+    "learner": metrics.WEIGHTS_UPDATES  # counts over the whole run: repeating lost updates is no progress
 }
 """The metric that increases while a process of the service makes progress."""
 

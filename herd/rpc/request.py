@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from herd.rpc.codec import MalformedMessage, OtherProtocol
 from herd.rpc.envelope import Refused
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from herd.rpc.codec import Conversation
     from herd.rpc.envelope import Message
     from herd.transport import Client, Frame
+
+R = TypeVar("R")
 
 CONNECTING_SECONDS = 0.01
 """Interval between attempts to send while there is no connection, or no room in its queue."""
@@ -185,6 +187,26 @@ class RetryingRequest:
                     yield message, frames[1:]
                 elif message.id in {0, self.request_id}:
                     self._note_refusal(message.reason)
+
+    def wait_for(
+        self, result_of: Callable[[Message, list[memoryview]], R | None], timeout_seconds: float, *, longest_seconds: float
+    ) -> R | None:
+        """Return what ``result_of`` makes of an answer; None if the request ends without a result, or after ``timeout_seconds``.
+
+        ``longest_seconds``: longest single wait for an answer, which bounds the delay of an overdue repetition.
+        """
+        deadline = self._clock() + timeout_seconds
+        while self.is_pending:
+            self.advance()
+            for message, payloads in self.answers():
+                if (result := result_of(message, payloads)) is not None:
+                    return result
+            left = deadline - self._clock()
+            if not self.is_pending or left <= 0:
+                break
+            longest = longest_seconds if self.is_sent else max(CONNECTING_SECONDS, min(self.rest_seconds, WAIT_SECONDS))
+            self._dealer.wait(min(left, longest))
+        return None
 
     def _note_refusal(self, reason: str) -> None:
         self.refused = reason

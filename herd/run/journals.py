@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herd.files import MAX_JOURNAL_BYTES, JournalError, append_line, open_file, parse_json, read_json, read_lines, replace_file
+from herd.run.paths import REPORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -117,6 +118,15 @@ def newest_point(directory: Path) -> dict[str, Any]:
         if isinstance(point, dict):
             return point
     return {}
+
+
+def read_report(directory: Path) -> Mapping[str, Any]:
+    """Return the report that an agent's learner writes at its end; empty if there is none, or if it cannot be read."""
+    try:
+        report = read_json(directory / REPORT)
+    except (OSError, ValueError):
+        return {}
+    return report if isinstance(report, dict) else {}
 
 
 def best_inverse_temperatures(run_dir: Path) -> dict[tuple[int, str], tuple[float, float] | None]:

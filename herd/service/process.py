@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from herd.components.suites import environment_spec
 from herd.config.run_contract import contract_digest, objection_of_parts
+from herd.protocols.weights.client import PAUSE_SECONDS, WeightsClient
 from herd.rpc.serving import ServedRun
 from herd.run.processes import announce_process
 from herd.service.startup import BadInputError
@@ -68,6 +69,18 @@ class ServiceProcess:
     def served_run(self, address: str) -> ServedRun:
         """Return what clients must agree on; ``address`` is the setting that holds this server's address."""
         return ServedRun(address, self.settings.name, self.contract, range(self.settings.agents))
+
+    def weights_client(self, agent: int, *, pause_seconds: float = PAUSE_SECONDS) -> WeightsClient:
+        """Connect to the parameter server, for the weights of ``agent``."""
+        return WeightsClient(
+            self.context,
+            self.identity.address("paramserver"),
+            run_id=self.settings.name,
+            agent=agent,
+            contract=self.contract,
+            max_slice_bytes=self.settings.paramserver.max_version_bytes,
+            pause_seconds=pause_seconds,
+        )
 
     def _warn_of_open_door(self) -> None:
         """Warn if anyone who can reach this machine may act as a process of the run."""

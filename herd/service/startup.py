@@ -14,8 +14,8 @@ from herd.config.errors import printable
 from herd.config.loading import SettingsError, load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import split_arguments
+from herd.service import EXIT_BAD_INPUT, EXIT_LOST
 from herd.service.allocator import ensure_tuned_allocator
-from herd.service.exit_codes import EXIT_BAD_INPUT, EXIT_LOST
 from herd.service.identity import check_identity, component_of, identity_options, take_identity
 from herd.topology import SERVICES, service_of
 
@@ -121,7 +121,7 @@ def parse_command_line(service: str, argv: Sequence[str]) -> tuple[RunSettings, 
         roles = component_of(own, identity).roles
         check_curve_keys(settings.security, os.environ, roles)
         if settings.security.curve and len(roles) == 2:
-            from herd.transport.keys.curve import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
+            from herd.transport.keys import check_server_key  # noqa: PLC0415  loads ZeroMQ; only where there are keys
 
             check_server_key(settings.security, os.environ)
     except SettingsError as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from herd.topology import SERVERS, SERVICE_NAMES, SERVICES
+from herd.topology import LEARNER, PARAMSERVER, SERVERS, SERVICE_NAMES, SERVICES
 
 if TYPE_CHECKING:
     from herd.config.addresses import ServiceName
@@ -32,6 +32,8 @@ class Metric:
     labels: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     """The closed set of the single label's values; empty if the label is open. With ``other`` in it, unknown values count as that."""
+    counts_work: bool = False
+    """Whether it increases while a process of its only service makes progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,18 @@ class Exporters:
     def __init__(self, *services: ServiceName) -> None:
         self.services = services
 
-    def counter(self, name: str, unit: str, meaning: str, *, labels: tuple[str, ...] = (), values: tuple[str, ...] = ()) -> CounterMetric:
+    def counter(
+        self,
+        name: str,
+        unit: str,
+        meaning: str,
+        *,
+        labels: tuple[str, ...] = (),
+        values: tuple[str, ...] = (),
+        counts_work: bool = False,
+    ) -> CounterMetric:
         """Define a counter."""
-        return CounterMetric(name, unit, meaning, self.services, labels, values)
+        return CounterMetric(name, unit, meaning, self.services, labels, values, counts_work)
 
     def gauge(self, name: str, unit: str, meaning: str, *, labels: tuple[str, ...] = ()) -> GaugeMetric:
         """Define a gauge."""
@@ -75,7 +86,8 @@ MOVE_WEIGHTS: tuple[ServiceName, ...] = tuple(service.name for service in SERVIC
 _all = Exporters(*EVERY_SERVICE)
 _weights = Exporters(*MOVE_WEIGHTS)
 _servers = Exporters(*(service.name for service in SERVERS))  # bind a socket that other processes connect to
-_requests = Exporters("bandit", "inference", "population", "replay")  # their sockets carry neither of the `STREAMS`
+# Sockets that carry neither of the `STREAMS`.
+_requests = Exporters(*(service.name for service in SERVERS if service not in {LEARNER, PARAMSERVER}))
 
 PROCESS_INFO = _all.gauge(
     "herd_process_info", "1", "Always 1; its labels say which service of which run this is.", labels=("service", "run", "version")

@@ -117,7 +117,9 @@ HUMAN_NORMALISED = _learner.gauge(
     "Missing until each of these tasks has finished a game.",
 )
 EVALUATOR_EVALUATIONS = _evaluator.counter("herd_evaluator_evaluations_total", "evaluations", "Evaluations completed.")
-EVALUATOR_EPISODES = _evaluator.counter("herd_evaluator_episodes_total", "games", "Whole games played in completed evaluations.")
+EVALUATOR_EPISODES = _evaluator.counter(
+    "herd_evaluator_episodes_total", "games", "Whole games played in completed evaluations.", counts_work=True
+)
 EVALUATOR_UPDATES = _evaluator.gauge(
     "herd_evaluator_evaluated_updates", "updates", "Learner updates of the last evaluated version.", labels=("agent",)
 )

@@ -65,8 +65,6 @@ class TrainBatch:
     """float32 [B], before row 0, raw."""
     task_ids: Tensor
     """int32 [B]."""
-    agent_ids: Tensor
-    """int32 [B], the agent whose actors made the unroll."""
     is_replayed: Tensor
     """bool [B], whether the unroll comes from replay."""
     initial_core_state: Tensor | None
@@ -117,7 +115,7 @@ class TrainBatch:
 
 _OF_THE_WIRE = {"task_id": "task_ids"}
 """Fields of an unroll that have another name in a batch."""
-_OF_THE_BATCH = (FieldSpec("agent_ids", DTYPES["<i4"], ()), FieldSpec("is_replayed", DTYPES["|b1"], ()))
+_OF_THE_BATCH = (FieldSpec("is_replayed", DTYPES["|b1"], ()),)
 """Fields that unrolls do not contain; they are filled in when the batch is assembled."""
 _NAMES = frozenset(field.name for field in fields(TrainBatch))
 
@@ -192,13 +190,12 @@ class BatchBuffer:
             self._copied.synchronize()
 
     @classmethod
-    def from_unrolls(cls, layout: UnrollLayout, arrays: Mapping[str, NDArray[Any]], *, agent: int = 0, pinned: bool = False) -> Self:
-        """Return a copy of complete online unrolls of one agent."""
+    def from_unrolls(cls, layout: UnrollLayout, arrays: Mapping[str, NDArray[Any]], *, pinned: bool = False) -> Self:
+        """Return a copy of complete online unrolls."""
         buffer = cls(layout, len(arrays["actions"]), pinned=pinned)
         for name, target in buffer.arrays.items():
             if name in arrays:
                 target[...] = arrays[name]
-        buffer.arrays["agent_ids"][...] = agent
         return buffer
 
     def _held(self, batch: TrainBatch) -> TrainBatch:

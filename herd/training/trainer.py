@@ -24,11 +24,10 @@ from herd.components.value_scaling import VALUE_SCALINGS
 from herd.components.value_scaling.api import VALUE_STATISTICS, Statistics, UnrollTargets, ValueScaling, unroll_targets
 from herd.networks.centering import AverageImage
 from herd.training.diagnostics import Diagnostics
-from herd.training.forward import WithAuxiliary, run_forward
+from herd.training.forward import Replayer, WithAuxiliary, run_forward
 from herd.training.metrics import TOTAL, Measured, MetricSums, of_online_rows
 from herd.training.parallel import OneShard, ParallelModel
 from herd.training.readback import Readback
-from herd.training.replayer import Replayer
 from herd.training.state import ModuleState, OptimizerState, Stateful, ValueStatistics, guarded_step
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ class Connections:
         # Connections not introduced yet, and those of them that have not authenticated, oldest first.
         self._strangers: OrderedDict[int, None] = OrderedDict()
         self._greeting: OrderedDict[int, None] = OrderedDict()
-        self._unread_bytes = 0
+        self._unread_bytes = 0  # as of the last looks
         self._by_route: dict[bytes, int] = {}
         # Bounded by the number of connections, for callers that never ask for departures.
         self._departed: deque[Peer] = deque(maxlen=MAX_CONNECTIONS)
@@ -184,11 +184,6 @@ class Connections:
     def count_cut(self, cause: str) -> int:
         """Return the number of connections closed for ``cause``, one of ``CAUSES``, since the start."""
         return self.num_cut[cast("Cause", cause)]
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes received, as of the last looks, and not yet delivered as messages."""
-        return self._unread_bytes
 
     def opened(self, descriptor: int) -> None:
         """Add a connection that was accepted."""

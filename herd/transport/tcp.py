@@ -17,9 +17,7 @@ from herd.config.errors import SettingsError
 from herd.transport import ALWAYS_ALLOWED_BYTES, MAX_FRAMES, AddressInUse, Peer
 from herd.transport.connections import UNREAD_SLACK_BYTES, Connections, kernel_tells, most_connections
 from herd.transport.handshakes import ClientConnection, Handshake, HandshakeMonitor
-from herd.transport.keys import run_token
-from herd.transport.keys.curve import MESSAGE_OVERHEAD_BYTES, Curve
-from herd.transport.keys.run_token import RunToken
+from herd.transport.keys import MESSAGE_OVERHEAD_BYTES, Curve, RunToken
 from herd.transport.routes import NAME_PROPERTY, Routes, peer_name
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from herd.transport import Frame, Limits
     from herd.transport.context import Context
-    from herd.transport.keys.curve import AuthorisedClients
+    from herd.transport.keys import AuthorisedClients, Guard
 
 RECONNECT_MILLISECONDS = 100
 RECONNECT_MAX_MILLISECONDS = 5_000  # an actor reconnects to a restarted learner within this time, and 4,000 actors do not overload it
@@ -44,8 +42,6 @@ LOOK_SECONDS = 0.1
 """Interval between checks of handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
 MOST_DROPPED = 256
 """Messages skipped in one ``receive``: unauthorised peers must not keep the owner of the socket busy."""
-WELCOME_BYTES = 240
-"""Bytes that a server with CURVE sends before a client has shown its key: a greeting of 64 and a WELCOME of 170. READY follows."""
 UNCOPIED_BYTES = 1 << 16
 """Frames of at least this size are sent from the caller's memory, which is cheaper than copying; the caller must not change it."""
 NOT_THE_LAST = zmq.DONTWAIT | zmq.SNDMORE
@@ -67,8 +63,11 @@ class Transport:
         # One I/O thread moves about 1 GB/s unencrypted, the traffic of several learners.
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         security, token = context.security, context.environ.get(RUN_TOKEN_VARIABLE)
-        self._curve = Curve(security, context.environ, self.refusals, self.log) if security is not None and security.curve else None
-        self._token = RunToken(token, self.refusals) if self._curve is None and token else None
+        self._guard: Guard | None = None
+        if security is not None and security.curve:
+            self._guard = Curve(security, context.environ, self.refusals, self.log)
+        elif token:
+            self._guard = RunToken(token, self.refusals)
 
     def server(self, address: str, limits: Limits) -> Router:
         """Bind; see `herd.transport.context.Context.server`."""
@@ -80,27 +79,24 @@ class Transport:
 
     def close(self, linger_milliseconds: int) -> None:
         """Close open sockets, and end."""
-        for authenticates in (self._curve, self._token):
-            if authenticates is not None:
-                authenticates.close()
+        if self._guard is not None:
+            self._guard.close()
         self._zmq.destroy(linger=linger_milliseconds)
 
     @property
     def curve(self) -> bool:
         """Whether connections are encrypted and authenticated."""
-        return self._curve is not None
+        return isinstance(self._guard, Curve)
 
     @property
     def has_token(self) -> bool:
         """Whether clients must present the run's token, because there are no keys."""
-        return self._token is not None
+        return isinstance(self._guard, RunToken)
 
     @property
     def welcome_bytes(self) -> int:
         """The most bytes that a server here sends before a client has authenticated; 0 if clients do not authenticate."""
-        if self._curve is not None:
-            return WELCOME_BYTES
-        return run_token.WELCOME_BYTES if self._token is not None else 0
+        return self._guard.welcome_bytes if self._guard is not None else 0
 
     def open(self, kind: int) -> zmq.Socket[bytes]:
         """Return a new socket without keys."""
@@ -113,9 +109,7 @@ class Transport:
             SettingsError: a key is missing or invalid.
 
         """
-        if self._token is not None:
-            return self._token.secure_client(made)
-        return self._curve.secure_client(made) if self._curve is not None else None
+        return self._guard.secure_client(made) if self._guard is not None else None
 
     def secure_server(self, made: zmq.Socket[bytes]) -> AuthorisedClients | None:
         """Set a server's keys, or the run's token, if there is any; return the authorised clients if there are keys.
@@ -124,9 +118,7 @@ class Transport:
             SettingsError: a key is missing or invalid, or no client would be admitted.
 
         """
-        if self._token is not None:
-            self._token.secure_server(made)
-        return self._curve.secure_server(made) if self._curve is not None else None
+        return self._guard.secure_server(made) if self._guard is not None else None
 
 
 class _Socket:
@@ -265,7 +257,12 @@ class Router(_Socket):
         """Queue a message for ``peer``; False if it is unknown or its queue is full."""
         route = self._routes.route_to(peer)
         if not self._send([route, *frames]):
-            return False
+            if self._socket.closed:
+                return False
+            # libzmq may not know yet that the peer has read: it looks about once a millisecond, and when it is asked for events.
+            self._socket.getsockopt(zmq.EVENTS)
+            if not self._send([route, *frames]):
+                return False
         self.bytes_out -= len(route)  # the route is not sent
         return True
 

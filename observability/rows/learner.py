@@ -11,30 +11,20 @@ QUEUE = Row(
             "only one shard differs, its connections are.",
             Query("herd_learner_queue_unrolls{SCOPE, AGENTS} / herd_learner_queue_capacity_unrolls{SCOPE, AGENTS}", "{{pod}}"),
             steps=((0.9, "orange"),),
+            width=12,
         ),
         Panel(
-            title="Unrolls in and out",
-            description="Unrolls per second, by shard. Credit keeps both rates equal over time. If both are 0, no unrolls arrive.",
-            queries=(
-                Query("sum by (pod) (rate(herd_learner_unrolls_received_total{SCOPE, AGENTS}[$__rate_interval]))", "{{pod}} in"),
-                Query("sum by (pod) (rate(herd_learner_unrolls_consumed_total{SCOPE, AGENTS}[$__rate_interval]))", "{{pod}} out"),
-            ),
-        ),
-        Panel(
-            title="Frames dropped",
-            description="Env frames per second that are never trained on. `stale`: older than learner.max_policy_lag; `learner_restart`: "
-            "lost with a learner that died; `malformed`: see the row Wire.",
-            queries=(Query("sum by (reason) (herd:env_frames_dropped:rate5m{SCOPE, AGENTS})", "{{reason}}"),),
-        ),
-        Panel(
-            title="Frames reported and trained on",
-            description="Env frames per second that actors reported and that were trained on, and env frames that are neither trained on "
-            "nor dropped yet. The rates differ only by dropped frames; queue and credit bound the frames in flight.",
+            title="Frames reported, trained on and dropped",
+            description="Env frames per second that actors reported, that were trained on, and that never will be, by reason: `stale`, "
+            "older than learner.max_policy_lag; `learner_restart`, lost with a learner that died; `malformed`, see the row Wire. Those in "
+            "flight are neither trained on nor dropped yet; queue and credit bound them.",
             queries=(
                 Query("sum(rate(herd_learner_env_frames_generated_total{SCOPE, AGENTS}[$__rate_interval]))", "reported"),
                 Query("sum(rate(herd_learner_env_frames_total{SCOPE, AGENTS}[$__rate_interval]))", "trained on"),
+                Query("sum by (reason) (herd:env_frames_dropped:rate5m{SCOPE, AGENTS})", "dropped: {{reason}}"),
                 Query("sum(herd_learner_env_frames_in_flight{SCOPE, AGENTS})", "in flight (frames)"),
             ),
+            width=12,
         ),
     ),
 )
@@ -50,6 +40,7 @@ LEARNER = Row(
             "their size. Normal: forward_backward takes most of the time.",
             Query("avg by (phase) (herd:learner_phase:ratio_rate1m{SCOPE, AGENTS})", "{{phase}}"),
             stacked=True,
+            width=8,
         ),
         share(
             "Waiting, by shard",
@@ -57,20 +48,13 @@ LEARNER = Row(
             "others then spend their time in the phase `agree` instead.",
             Query("sum by (pod) (rate(herd_learner_starved_seconds_total{SCOPE, AGENTS}[$__rate_interval]))", "{{pod}}"),
             steps=((0.5, "orange"),),
-        ),
-        Panel(
-            title="Frames per second, by agent and shard",
-            description="The shards of an agent train on equal parts of each batch, so their lines coincide.",
-            queries=(
-                Query(
-                    "sum by (agent, pod) (rate(herd_learner_env_frames_total{SCOPE, AGENTS}[$__rate_interval]))", "agent {{agent}}: {{pod}}"
-                ),
-            ),
+            width=8,
         ),
         Panel(
             title="Updates per second",
             description="Optimizer steps per second, by agent.",
             queries=(Query("herd:learner_updates:rate1m{SCOPE, AGENTS}", "agent {{agent}}"),),
+            width=8,
         ),
         Panel(
             title="Updates skipped and clipped",
@@ -121,6 +105,7 @@ WEIGHTS = Row(
             "last. If only replicas are behind, they are cut off from the root. If the learner publishes nothing, all stay at 0; the "
             "panel Age of weights shows this case.",
             queries=(Query("herd:weights_behind_updates:max{SCOPE}", "{{component}}, agent {{agent}}"),),
+            width=8,
         ),
         Panel(
             title="Age of weights",
@@ -133,6 +118,7 @@ WEIGHTS = Row(
             ),
             unit="s",
             steps=((300.0, "red"),),
+            width=8,
         ),
         Panel(
             title="Policy lag",
@@ -143,11 +129,13 @@ WEIGHTS = Row(
                 Query("herd:policy_lag_updates:mean_5m{SCOPE, AGENTS}", "mean, agent {{agent}}"),
             ),
             steps=((32.0, "red"),),
+            width=8,
         ),
         Panel(
             title="Requests and answers per second",
-            description="Requests to parameter servers by kind, and answers. The learner publishes slices; actors request weights and "
-            "lease an index. Most answers are `not_modified`, because clients ask more often than versions are published.",
+            description="Requests to parameter servers by kind, answers, and slices that were refused as stale. The learner publishes "
+            "slices; actors request weights and lease an index. Most answers are `not_modified`, because clients ask more often than "
+            "versions are published.",
             queries=(
                 Query(
                     "sum by (component, kind) (rate(herd_paramserver_requests_total{SCOPE}[$__rate_interval]))", "{{component}}: {{kind}}"
@@ -156,25 +144,9 @@ WEIGHTS = Row(
                     "sum by (component, answer) (rate(herd_paramserver_answers_total{SCOPE}[$__rate_interval]))",
                     "{{component}} answers {{answer}}",
                 ),
-            ),
-        ),
-        Panel(
-            title="Versions per second",
-            description="Complete versions accepted by each parameter server, and slices refused as stale. The root accepts all published "
-            "versions, a replica the newest one at each request.",
-            queries=(
-                Query("sum by (pod) (rate(herd_paramserver_versions_total{SCOPE}[$__rate_interval]))", "{{pod}}"),
                 Query("sum(rate(herd_paramserver_stale_publishes_total{SCOPE}[$__rate_interval]))", "refused as stale"),
             ),
-            width=8,
-        ),
-        Panel(
-            title="Replicas: silence of the parent",
-            description="Seconds since the last answer of the parent. Normal: less than one. Without replicas the panel is empty.",
-            queries=(Query("max by (pod) (herd_paramserver_upstream_silence_seconds{SCOPE})", "{{pod}}"),),
-            unit="s",
-            steps=((30.0, "red"),),
-            width=8,
+            width=12,
         ),
         Panel(
             title="Actors by agent",
@@ -184,7 +156,7 @@ WEIGHTS = Row(
                 Query("max by (agent) (herd_paramserver_agent_leased_indices{SCOPE})", "agent {{agent}}"),
                 Query("60 * sum(rate(herd_paramserver_moves_total{SCOPE}[$__rate_interval]))", "moved per minute"),
             ),
-            width=8,
+            width=12,
         ),
     ),
 )

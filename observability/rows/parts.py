@@ -87,6 +87,7 @@ REPLAY = Row(
             title="Staleness in learners",
             description="Learner updates since the policy that began a replayed unroll of the same agent, over five minutes.",
             queries=quantiles("herd_learner_replay_staleness_updates"),
+            width=8,
         ),
         Panel(
             title="Replayed, missing and lost",
@@ -97,11 +98,7 @@ REPLAY = Row(
                 Query("sum(rate(herd_learner_replay_timeouts_total{SCOPE}[$__rate_interval]))", "batches without"),
                 Query("sum by (reason) (rate(herd_learner_replay_lost_unrolls_total{SCOPE}[$__rate_interval]))", "lost: {{reason}}"),
             ),
-        ),
-        Panel(
-            title="Requests per second, by outcome",
-            description="`repeated` and `early` follow a lost connection; `empty`: there is nothing to draw yet.",
-            queries=(Query("sum by (outcome) (rate(herd_replay_requests_total{SCOPE}[$__rate_interval]))", "{{outcome}}"),),
+            width=8,
         ),
         Panel(
             title="Snapshots",
@@ -112,6 +109,7 @@ REPLAY = Row(
                 Query("sum(increase(herd_replay_file_failures_total{SCOPE}[1h]))", "not written, last hour"),
             ),
             unit="s",
+            width=8,
         ),
     ),
 )
@@ -157,7 +155,7 @@ BANDIT = Row(
             title="1/tau drawn",
             description="Over five minutes and the chosen tasks. 0 is uniform play; large values are greedy.",
             queries=quantiles("herd_bandit_inverse_temperature", "SCOPE, AGENTS, TASKS"),
-            width=8,
+            width=12,
         ),
         Panel(
             title="Best tiles",
@@ -167,13 +165,7 @@ BANDIT = Row(
             base="blue",
             low=None,
             decimals=2,
-            width=8,
-        ),
-        Panel(
-            title="Tiles played most",
-            description="Episodes per second, by tile. They concentrate near the best tiles when the bandit has learned them.",
-            queries=(Query("topk(5, sum by (tile) (rate(herd_bandit_tile_reports_total{SCOPE, AGENTS, TASKS}[5m])))", "tile {{tile}}"),),
-            width=8,
+            width=12,
         ),
     ),
 )

@@ -10,7 +10,7 @@ SCORES = Row(
             description="Mean raw return of the last 100 episodes, by agent and task. With several shards: the mean over shards.",
             queries=(Query("herd:episode_return:mean_100{SCOPE, AGENTS, TASKS}", "{{task}}, agent {{agent}}"),),
             low=None,
-            width=12,
+            width=16,
             height=9,
         ),
         Panel(
@@ -19,12 +19,7 @@ SCORES = Row(
             "rules.",
             queries=(Query("avg by (task) (herd:episode_length:mean_100{SCOPE, AGENTS, TASKS})", "{{task}}"),),
             height=9,
-        ),
-        Panel(
-            title="Episodes finished per second",
-            description="Finished episodes per second, by task. If a task has frames but no finished episodes, its episodes do not end.",
-            queries=(Query("sum by (task) (herd:episodes:rate5m{SCOPE, AGENTS, TASKS})", "{{task}}"),),
-            height=9,
+            width=8,
         ),
         Panel(
             title="Frames per second, by task",

@@ -131,6 +131,7 @@ def test_the_last_reward_is_clipped_for_the_network() -> None:
 def test_the_core_continues_from_its_state_unless_reset() -> None:
     agent, rows = make_agent(RECURRENT), first_rows(RECURRENT, 4)
     first = ask(agent, rows)
+    assert first.core_state is not None
     second = ask(agent, rows._replace(core_state=first.core_state, core_reset=np.array([True, False, False, True])))
     same = (first.behaviour_parameters == second.behaviour_parameters).all(axis=1)
     assert same.tolist() == [True, False, False, True]

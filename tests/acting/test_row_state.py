@@ -9,13 +9,12 @@ import pytest
 
 from herd.acting.policy import PolicyStep
 from herd.acting.row_state import RowState
-from herd.acting.temperatures import Temperatures
+from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.components.cores.lstm import LSTMSettings
 from herd.components.suites.api import FinishedGame, Observation, Transition
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 SPEC = EnvSpec(("game",), (1, 1, 1), 4, discrete(4), 1, 0)
 NETWORK = NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=3))
@@ -70,6 +69,14 @@ def test_a_row_holds_the_last_action_and_reward_unless_reset(transition: Transit
     assert (rows.core_state == 7.0).all()
 
 
+def test_a_state_that_was_not_told_stays_unless_a_game_began() -> None:
+    state = state_of()
+    state.core_state = np.full((2, 6), 7.0, np.float32)
+    for transition, expected in ((after(), [7.0, 7.0]), (after(game_reset=(True, False)), [0.0, 7.0])):
+        state.advance(chosen()._replace(core_state=None), transition)
+        assert state.core_state[:, 0].tolist() == expected
+
+
 def test_only_a_new_game_increments_the_episode_id() -> None:
     state, numbers = state_of(), []
     for transition in (after(terminated=[True, True]), after(game_reset=(True, False)), after()):
@@ -109,3 +116,16 @@ def test_temperatures_are_read_per_row_and_get_finished_games() -> None:
     state.advance(chosen(), after(game_reset=(True, False)))
     state.advance(chosen(), after(terminated=[True, False], finished=(FinishedGame(0, 0, 17.0, 4),)))
     assert temperatures.told == [[True, True], ([17.0], [1, 0])]
+
+
+def test_each_game_draws_a_temperature_from_its_tasks_range() -> None:
+    tasks = np.array([0, 1] * 50, np.int32)
+    games = RangeTemperatures(((8.0, 9.0), (0.0, 0.1)), tasks, seed=1)
+    first = games.of_row(np.ones(100, np.bool_)).copy()
+    assert ((first[::2] >= 8.0) & (first[::2] <= 9.0)).all()
+    assert ((first[1::2] >= 0.0) & (first[1::2] <= 0.1)).all()
+    assert len(set(first.tolist())) > 90
+    # Rows that start no game change nothing; a row that starts one changes only its own environment.
+    np.testing.assert_array_equal(games.of_row(np.zeros(100, np.bool_)), first)
+    again = games.of_row(np.arange(100) == 4)
+    assert np.flatnonzero(again != first).tolist() == [4]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 from herd.acting.policy import PolicyStep, Rows
 from herd.config.run import RunSettings
@@ -42,6 +43,21 @@ class SlowPolicy:
         return PolicyStep(actions, np.tile(actions[:, None], 3).astype(np.float32), seen.astype(np.float32), core)
 
 
+@dataclass
+class KeepingPolicy(SlowPolicy):
+    """Keeps the states of its environments itself, as the inference service does, and tells them only when asked."""
+
+    state: np.ndarray | None = None
+    num_told: int = 0
+
+    def collect(self, ticket: tuple[str, Rows]) -> PolicyStep:
+        name, rows = ticket
+        step = super().collect((name, rows if self.state is None else rows._replace(core_state=self.state)))
+        self.state = step.core_state
+        self.num_told += rows.wants_state
+        return step if rows.wants_state else step._replace(core_state=None)
+
+
 def test_one_group_is_requested_before_the_other_is_stepped() -> None:
     policy = SlowPolicy()
     play_unroll(SETTINGS, [make_group(SETTINGS, 1), make_group(SETTINGS, 2, first_slot=1)], policy)
@@ -66,3 +82,17 @@ def test_dividing_environments_into_groups_changes_no_unroll() -> None:
         for name, array in one.items():
             np.testing.assert_array_equal(array, other[name], err_msg=name)
     assert one["episode_id"].min() > 1  # some games ended on the way
+
+
+@pytest.mark.parametrize("burn_in", [0, 2, 9])
+def test_unrolls_are_the_same_if_states_are_told_only_when_asked(burn_in: int) -> None:
+    settings = SETTINGS.model_copy(update={"algorithm": SETTINGS.algorithm.model_copy(update={"burn_in": burn_in})})
+    policy = KeepingPolicy()
+    known, kept = [make_group(settings, 3)], [make_group(settings, 3)]
+    for version in range(4):
+        expected, unrolls = (
+            play_unroll(settings, groups, acting, version=version) for groups, acting in ((known, SlowPolicy()), (kept, policy))
+        )
+        for name, array in expected.items():
+            np.testing.assert_array_equal(array, unrolls[name], err_msg=name)
+    assert policy.num_told == 4

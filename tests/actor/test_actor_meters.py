@@ -22,14 +22,6 @@ class Client:
     bytes_out: int = 0
 
 
-def test_messages_are_exported_as_unrolls() -> None:
-    telemetry = Telemetry("actor", "run")
-    Meters(telemetry).watch(Client(), num_environments=16)  # type: ignore[arg-type]
-    lines = telemetry.exposition().decode().splitlines()
-    assert f"{unroll_metrics.ACTOR_UNACKNOWLEDGED.name} 32.0" in lines
-    assert f"{unroll_metrics.ACTOR_UNROLLS_REJECTED.name} 48.0" in lines
-
-
 def test_counters_add_up_over_successive_clients() -> None:
     telemetry = Telemetry("actor", "run")
     meters = Meters(telemetry)

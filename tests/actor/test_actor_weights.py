@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 import torch
 from herd_actor.actor import Actor
 from herd_actor.meters import Meters
-from herd_actor.weights import UNUSABLE_SECONDS, FreshWeights, RepeatableWeights
+from herd_actor.weights import FreshWeights, RepeatableWeights
 from torch import nn
 
+from herd.acting.policy import UNUSABLE_SECONDS
 from herd.config.run import RunSettings
 from herd.config.services import ActorSettings
 from herd.protocols.weights.client import WeightsFrame
@@ -49,6 +51,13 @@ def weights(value: float, dtype: torch.dtype = torch.float32, inputs: int = 3) -
     return encode_weights({"weight": torch.full((2, inputs), value, dtype=dtype), "bias": torch.zeros(2)})
 
 
+def fresh_weights(server: Any, load: Callable[..., object], kind: type[FreshWeights] = FreshWeights, **more: Any) -> Any:
+    """Weights from ``server``, which ``load`` puts into the policy."""
+    telemetry = Telemetry("actor", "run")
+    options = {"telemetry": telemetry, "meters": Meters(telemetry), "stop": False, "while_waiting": lambda: None}
+    return kind(server, SimpleNamespace(load=load), ActorSettings(), **options | more)  # type: ignore[arg-type]
+
+
 STRIDES = b'{"weight":{"dtype":"F32","shape":[2147483647,2147483647,2147483647,0],"data_offsets":[0,0]}}'
 HOSTILE = {
     "strides beyond 63 bits": len(STRIDES).to_bytes(8, "little") + STRIDES,
@@ -64,23 +73,13 @@ HOSTILE = {
 def test_an_actor_keeps_its_weights_if_new_ones_are_unusable(payload: bytes) -> None:
     network = nn.Linear(3, 2)
     server = Server(weights(1.0), payload, weights(3.0))
-    telemetry = Telemetry("actor", "run")
-    fresh = FreshWeights(
-        server,  # type: ignore[arg-type]
-        SimpleNamespace(load=lambda tensors, _: load_into(network, tensors)),  # type: ignore[arg-type]
-        ActorSettings(),
-        telemetry=telemetry,
-        meters=Meters(telemetry),
-        stop=False,
-        while_waiting=lambda: None,
-    )
+    fresh = fresh_weights(server, lambda tensors, _: load_into(network, tensors))
     fresh.wait_for_others(None)
     assert fresh.version == (1, 1)
     fresh.before_unroll()
     assert fresh.version == (1, 1)
     assert bool((network.weight == 1.0).all())
     assert server.pauses == [UNUSABLE_SECONDS]
-    assert fresh.num_unusable == 1
     fresh.before_unroll()
     # The request names the version that the actor acts on, so a version number below the hostile one is accepted too.
     assert server.have == [None, (1, 1), (1, 1)]
@@ -91,19 +90,10 @@ def test_an_actor_keeps_its_weights_if_new_ones_are_unusable(payload: bytes) -> 
 def test_an_actor_waits_for_usable_first_weights() -> None:
     network = nn.Linear(3, 2)
     server = Server(*HOSTILE.values(), weights(2.0))
-    telemetry = Telemetry("actor", "run")
-    fresh = FreshWeights(
-        server,  # type: ignore[arg-type]
-        SimpleNamespace(load=lambda tensors, _: load_into(network, tensors)),  # type: ignore[arg-type]
-        ActorSettings(),
-        telemetry=telemetry,
-        meters=Meters(telemetry),
-        stop=False,
-        while_waiting=lambda: None,
-    )
+    fresh = fresh_weights(server, lambda tensors, _: load_into(network, tensors))
     fresh.wait_for_others(None)
     assert fresh.version == (len(HOSTILE) + 1, 1)
-    assert fresh.num_unusable == len(HOSTILE)
+    assert server.pauses == [UNUSABLE_SECONDS] * len(HOSTILE)
 
 
 @dataclass
@@ -137,16 +127,7 @@ class Publishing:
 def test_unrolls_begin_with_the_newest_weights_fetched_once(credit: str, waits: tuple[float, ...], num_requests: int) -> None:
     server = Publishing()
     loaded: list[object] = []
-    telemetry = Telemetry("actor", "run")
-    fresh = FreshWeights(
-        server,  # type: ignore[arg-type]
-        SimpleNamespace(load=lambda _, version: loaded.append(version)),  # type: ignore[arg-type]
-        ActorSettings(),
-        telemetry=telemetry,
-        meters=Meters(telemetry),
-        stop=False,
-        while_waiting=lambda: None,
-    )
+    fresh = fresh_weights(server, lambda _, version: loaded.append(version))
     fresh.before_unroll()
     for waited in waits:
         for row in range(3):
@@ -204,14 +185,10 @@ def test_a_repeatable_message_waits_for_all_before_it(batch: int, reuse: int, in
     def learn() -> None:
         server.newest += 1  # one update more while the actor waits
 
-    telemetry = Telemetry("actor", "run")
-    fresh = RepeatableWeights(
+    fresh = fresh_weights(
         server,
-        SimpleNamespace(load=lambda _, version: needed.append(version[1])),
-        ActorSettings(),
-        telemetry=telemetry,
-        meters=Meters(telemetry),
-        stop=False,
+        lambda _, version: needed.append(version[1]),
+        RepeatableWeights,
         while_waiting=learn,
         unrolls_per_batch=batch,
         updates_per_batch=reuse,
@@ -232,14 +209,10 @@ def test_a_repeatable_message_waits_for_all_before_it(batch: int, reuse: int, in
 def test_a_run_that_cannot_repeat_any_more_takes_the_newest_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("herd_actor.weights.REPEATABLE_SECONDS", 0.0)
     server = Publishing(newest=7)
-    telemetry = Telemetry("actor", "run")
-    fresh = RepeatableWeights(
+    fresh = fresh_weights(
         server,
-        SimpleNamespace(load=lambda _, version: None),  # noqa: ARG005
-        ActorSettings(),
-        telemetry=telemetry,
-        meters=Meters(telemetry),
-        stop=False,
+        lambda *_: None,
+        RepeatableWeights,
         while_waiting=lambda: None,
         unrolls_per_batch=16,
         updates_per_batch=1,

@@ -75,32 +75,6 @@ def _replayed_states(settings: RunSettings, trainer: Trainer, unrolls: list[Unro
     return np.stack(states)
 
 
-@pytest.mark.parametrize("burn_in", [0, 3, 7])
-def test_replayed_states_equal_the_actors_with_the_same_weights(burn_in: int) -> None:
-    settings = _settings(burn_in)
-    trainer = _trainer(settings)
-    unrolls = _play(settings, trainer)
-    states = _replayed_states(settings, trainer, unrolls)
-    stored = np.stack([unroll["initial_core_state"] for unroll in unrolls])
-    assert np.abs(stored[3:]).max() > 0.01
-    resets = np.stack([unroll["core_reset"] for unroll in unrolls])
-    assert resets[:, :, 1:-1].any()  # games begin inside unrolls
-    assert not resets[:, :, burn_in].all()  # and continue across their borders
-    np.testing.assert_allclose(states, stored, atol=1e-5)
-
-
-def test_replayed_states_differ_from_stored_ones_with_other_weights() -> None:
-    """The difference is the error that replaying with the stored states would cause."""
-    settings = _settings(0)
-    played_by = _trainer(settings)
-    unrolls = _play(settings, played_by)
-    other = _trainer(settings.model_copy(update={"seed": 2}))
-    states = _replayed_states(settings, other, unrolls)
-    stored = np.stack([unroll["initial_core_state"] for unroll in unrolls])
-    drift = np.abs(states - stored).mean() / np.abs(stored).mean()
-    assert drift > 0.5
-
-
 def test_repeated_updates_on_a_batch_start_from_the_same_states() -> None:
     settings = _settings(0)
     trainer = _trainer(settings)

@@ -16,8 +16,7 @@ from herd.components.cores.lstm import LSTMSettings
 from herd.components.suites.api import Observation, Transition
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 from herd.contract.unroll import UnrollLayout
 
 LAYOUT = UnrollLayout(

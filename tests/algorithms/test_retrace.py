@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from herd.algorithms.returns import retrace
@@ -98,14 +98,8 @@ def test_the_inputs_straddle_every_threshold() -> None:
     assert ((UNROLLS.discounts[:-1] > 0.0) & UNROLLS.trace_mask[:-1] & ~UNROLLS.trace_mask[1:]).any()
 
 
-@pytest.mark.parametrize("bootstrap", BOOTSTRAPS)
-@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
-def test_retrace_agrees_with_the_oracle(lambda_: float, bootstrap: Bootstrap) -> None:
-    found = UNROLLS.by_herd(lambda_=lambda_, bootstrap=bootstrap)
-    np.testing.assert_allclose(found, UNROLLS.by_oracle(lambda_=lambda_, bootstrap=bootstrap), rtol=1e-12, atol=1e-12)
-
-
-@settings(deadline=None)  # a slow machine must not fail the test
+@example(num_steps=9, batch_size=7, seed=3, lambda_=1.0, c_bar=C_BAR, bootstrap="expected")
+@example(num_steps=9, batch_size=7, seed=3, lambda_=0.7, c_bar=C_BAR, bootstrap="taken")
 @given(
     num_steps=st.integers(1, 7),
     batch_size=st.integers(1, 4),
@@ -114,7 +108,7 @@ def test_retrace_agrees_with_the_oracle(lambda_: float, bootstrap: Bootstrap) ->
     c_bar=st.floats(0.3, 4.0),
     bootstrap=st.sampled_from(BOOTSTRAPS),
 )
-def test_retrace_agrees_with_the_oracle_for_random_inputs(
+def test_retrace_agrees_with_the_oracle(
     num_steps: int, batch_size: int, seed: int, lambda_: float, c_bar: float, bootstrap: Bootstrap
 ) -> None:
     unrolls = make_unrolls(num_steps, batch_size, seed)
@@ -126,38 +120,12 @@ def test_float32_is_close_and_stays_float32() -> None:
     np.testing.assert_allclose(UNROLLS.by_herd(dtype=torch.float32), UNROLLS.by_oracle(), rtol=1e-4, atol=1e-4)
 
 
-def test_a_target_does_not_depend_on_its_own_ratio() -> None:
-    unrolls = make_unrolls(6, 3, seed=4, episode_ends=False)
-    other = unrolls.ratios.copy()
-    other[0] *= 0.5
-    assert (replace(unrolls, ratios=other).by_herd() == unrolls.by_herd()).all()
-    other[1] *= 0.01
-    assert (replace(unrolls, ratios=other).by_herd()[0] != unrolls.by_herd()[0]).all()
-
-
 def test_on_policy_the_form_of_the_paper_is_the_n_step_return() -> None:
     unrolls = replace(make_unrolls(9, 7, seed=5, episode_ends=False), ratios=np.ones((9, 7)))
     unrolls.discounts[[2, 5], [0, 3]] = 0.0
     after_the_end = np.concatenate([np.zeros((9, 7)), unrolls.expected_next[-1:]])
     expected = n_step_returns(discounts=unrolls.discounts, rewards=unrolls.rewards, values=after_the_end)
     np.testing.assert_allclose(unrolls.by_herd(bootstrap="taken"), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_both_forms_agree_for_a_deterministic_target_policy() -> None:
-    # pi(a|x) = 1 for the action taken: the expectation of Q equals Q of that action.
-    unrolls = make_unrolls(7, 4, seed=6, episode_ends=False)
-    unrolls.expected_next[:-1] = unrolls.q_values[1:]
-    np.testing.assert_allclose(unrolls.by_herd(bootstrap="taken"), unrolls.by_herd(bootstrap="expected"), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(("bootstrap", "is_sarsa"), [("expected", False), ("taken", True)])
-def test_with_lambda_0_retrace_is_sarsa_or_expected_sarsa(bootstrap: Bootstrap, is_sarsa: bool) -> None:
-    unrolls = make_unrolls(6, 4, seed=7, episode_ends=False)
-    following = unrolls.expected_next.copy()
-    if is_sarsa:
-        following[:-1] = unrolls.q_values[1:]
-    expected = unrolls.rewards + unrolls.discounts * following
-    np.testing.assert_allclose(unrolls.by_herd(lambda_=0.0, bootstrap=bootstrap), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("bootstrap", BOOTSTRAPS)
@@ -178,27 +146,6 @@ def test_a_masked_step_keeps_its_value_and_cuts_the_trace(bootstrap: Bootstrap) 
     assert (after[4:, 0] != before[4:, 0]).all()
     unrolls.q_values[3, 0] = np.nan
     assert (unrolls.by_herd(bootstrap=bootstrap)[:3] == before[:3]).all()
-
-
-@pytest.mark.parametrize("bootstrap", BOOTSTRAPS)
-def test_steps_after_a_termination_do_not_affect_earlier_targets(bootstrap: Bootstrap) -> None:
-    unrolls = make_unrolls(7, 2, seed=9, episode_ends=False)
-    unrolls.discounts[3, 1] = 0.0
-    before = unrolls.by_herd(bootstrap=bootstrap)
-    assert before[3, 1] == pytest.approx(unrolls.rewards[3, 1], rel=1e-12)
-    unrolls.rewards[4:, 1] += 5.0
-    unrolls.q_values[4:, 1] -= 3.0
-    unrolls.expected_next[3:, 1] += 2.0
-    after = unrolls.by_herd(bootstrap=bootstrap)
-    np.testing.assert_allclose(after[:4], before[:4], rtol=1e-12)
-    assert (after[4:, 1] != before[4:, 1]).all()
-
-
-def test_unrolls_are_independent() -> None:
-    order = [4, 2, 6, 0, 1, 5, 3]
-    names = ("ratios", "discounts", "rewards", "q_values", "expected_next", "trace_mask")
-    permuted = Unrolls(*(getattr(UNROLLS, name)[:, order] for name in names))
-    assert (permuted.by_herd() == UNROLLS.by_herd()[:, order]).all()
 
 
 def test_a_mask_of_ones_changes_nothing_and_targets_have_no_gradient() -> None:

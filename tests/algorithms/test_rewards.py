@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from herd.algorithms.rewards import RewardShaping, shape_rewards
 
+SHAPINGS: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none")
 REWARDS = (-12.0, -1.0, -0.4, 0.0, 0.3, 1.0, 2.5, 30.0)
 
 
@@ -29,32 +30,16 @@ def test_shaped_rewards_agree_with_the_formulas(reward: float) -> None:
         assert shaped.item() == pytest.approx(value, rel=1e-14, abs=1e-15), shaping
 
 
-def test_worked_examples() -> None:
-    shaped = shape_rewards(torch.tensor([-5.0, 5.0, 0.05]), "soft_asymmetric")
-    torch.testing.assert_close(shaped, torch.tensor([-1.5 * 0.7615942, 5.0 * 0.7615942, 0.0499983]), rtol=1e-5, atol=0.0)
-    printed = shape_rewards(torch.tensor([-1.0, 1.0]), "soft_asymmetric_printed")
-    torch.testing.assert_close(printed, torch.tensor([-0.3 * 0.7615942, 5.0 * 0.7615942]), rtol=1e-5, atol=0.0)
-    logarithmic = shape_rewards(torch.tensor([-6.389056, 6.389056, 0.0, 1e-6]), "log_asymmetric")
-    torch.testing.assert_close(logarithmic, torch.tensor([-2.0, 4.0, 0.0, 2e-6]), rtol=1e-5, atol=0.0)
-
-
 def test_shaping_keeps_the_dtype() -> None:
-    shapings: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none")
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
-        for shaping in shapings:
+        for shaping in SHAPINGS:
             assert shape_rewards(torch.tensor([-2.0, 3.0], dtype=dtype), shaping).dtype == dtype
 
 
 @given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=20))
 def test_every_shaping_keeps_the_order_and_the_sign(rewards: list[float]) -> None:
     ordered = torch.tensor(sorted(rewards), dtype=torch.float64)
-    shapings: tuple[RewardShaping, ...] = ("clip", "soft_asymmetric", "soft_asymmetric_printed", "log_asymmetric", "none")
-    for shaping in shapings:
+    for shaping in SHAPINGS:
         shaped = shape_rewards(ordered, shaping)
         assert (shaped.diff() >= 0).all()
         assert (shaped.sign() == ordered.sign()).all()
-
-
-def test_an_unknown_shaping_is_refused() -> None:
-    with pytest.raises(ValueError, match="'squash'"):
-        shape_rewards(torch.zeros(1), "squash")  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from herd.algorithms.returns import VTraceReturns, vtrace
+from herd.algorithms.returns import VTraceReturns, scan_back, vtrace
 from tests.oracles.vtrace import Array, Mask, lambda_returns, n_step_returns, policy_gradient_advantages, vtrace_targets
 
 torch.set_num_threads(1)
@@ -95,25 +95,8 @@ def test_the_inputs_straddle_every_threshold() -> None:
     assert ((inner_discounts > 0.0) & inner_mask).any()
 
 
-@pytest.mark.parametrize("q_estimate", ["v_trace", "value"])
-@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
-def test_vtrace_agrees_with_the_oracle(lambda_: float, q_estimate: Literal["v_trace", "value"]) -> None:
-    returns = UNROLLS.by_herd(lambda_=lambda_, q_estimate=q_estimate)
-    targets = UNROLLS.targets_by_oracle(lambda_=lambda_)
-    np.testing.assert_allclose(returns.vs.numpy(), targets, rtol=1e-12, atol=1e-12)
-    advantages = policy_gradient_advantages(
-        targets=targets,
-        ratios=UNROLLS.ratios,
-        discounts=UNROLLS.discounts,
-        rewards=UNROLLS.rewards,
-        values=UNROLLS.values,
-        trace_mask=UNROLLS.trace_mask,
-        pg_rho_bar=PG_RHO_BAR,
-        q_estimate=q_estimate,
-    )
-    np.testing.assert_allclose(returns.pg_advantages.numpy(), advantages, rtol=1e-12, atol=1e-12)
-
-
+@example(num_steps=9, batch_size=7, seed=3, lambda_=1.0, rho_bar=RHO_BAR, c_share=C_BAR / RHO_BAR, q_estimate="v_trace")
+@example(num_steps=9, batch_size=7, seed=3, lambda_=0.7, rho_bar=RHO_BAR, c_share=C_BAR / RHO_BAR, q_estimate="value")
 @given(
     num_steps=st.integers(1, 7),
     batch_size=st.integers(1, 4),
@@ -121,15 +104,39 @@ def test_vtrace_agrees_with_the_oracle(lambda_: float, q_estimate: Literal["v_tr
     lambda_=st.floats(0.0, 1.0),
     rho_bar=st.floats(0.3, 4.0),
     c_share=st.floats(0.1, 1.0),
+    q_estimate=st.sampled_from(["v_trace", "value"]),
 )
-def test_vtrace_agrees_with_the_oracle_for_random_inputs(
-    num_steps: int, batch_size: int, seed: int, lambda_: float, rho_bar: float, c_share: float
+def test_vtrace_agrees_with_the_oracle(
+    num_steps: int, batch_size: int, seed: int, lambda_: float, rho_bar: float, c_share: float, q_estimate: Literal["v_trace", "value"]
 ) -> None:
     unrolls = make_unrolls(num_steps, batch_size, seed)
     c_bar = c_share * rho_bar
-    returns = unrolls.by_herd(rho_bar=rho_bar, c_bar=c_bar, lambda_=lambda_)
+    returns = unrolls.by_herd(rho_bar=rho_bar, c_bar=c_bar, lambda_=lambda_, q_estimate=q_estimate)
     targets = unrolls.targets_by_oracle(rho_bar=rho_bar, c_bar=c_bar, lambda_=lambda_)
     np.testing.assert_allclose(returns.vs.numpy(), targets, rtol=1e-10, atol=1e-10)
+    advantages = policy_gradient_advantages(
+        targets=targets,
+        ratios=unrolls.ratios,
+        discounts=unrolls.discounts,
+        rewards=unrolls.rewards,
+        values=unrolls.values,
+        trace_mask=unrolls.trace_mask,
+        pg_rho_bar=PG_RHO_BAR,
+        q_estimate=q_estimate,
+    )
+    np.testing.assert_allclose(returns.pg_advantages.numpy(), advantages, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 5, 16, 17, 80])
+def test_the_scan_agrees_with_the_stepwise_recurrence(num_steps: int) -> None:
+    random = np.random.default_rng(num_steps)
+    added, last = random.normal(size=(num_steps, 3, 2)), random.normal(size=(3, 2))
+    factors = random.uniform(-1.2, 1.2, size=added.shape) * (random.random(added.shape) > 0.2)
+    expected, following = np.empty_like(added), last
+    for t in reversed(range(num_steps)):
+        following = expected[t] = added[t] + factors[t] * following
+    found = scan_back(*(torch.from_numpy(array) for array in (added, factors, last)))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_float32_is_close_and_stays_float32() -> None:
@@ -154,15 +161,6 @@ def test_on_policy_with_lambda_is_td_lambda(lambda_: float) -> None:
     np.testing.assert_allclose(returns.vs.numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_correct_values_of_a_deterministic_chain_do_not_change() -> None:
-    unrolls = make_unrolls(6, 3, seed=6)
-    rewards = unrolls.values[:-1] - unrolls.discounts * unrolls.values[1:]
-    consistent = Unrolls(unrolls.ratios, unrolls.discounts, rewards, unrolls.values, unrolls.trace_mask)
-    returns = consistent.by_herd()
-    np.testing.assert_allclose(returns.vs.numpy(), unrolls.values[:-1], rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(returns.pg_advantages.numpy(), 0.0, atol=1e-12)
-
-
 def test_a_masked_step_keeps_its_value_and_cuts_the_trace() -> None:
     unrolls = make_unrolls(7, 2, seed=7, episode_ends=False)
     unrolls.trace_mask[3, 0] = False
@@ -182,33 +180,6 @@ def test_a_masked_step_keeps_its_value_and_cuts_the_trace() -> None:
     rho = min(RHO_BAR, unrolls.ratios[2, 0])
     delta = unrolls.rewards[2, 0] + unrolls.discounts[2, 0] * unrolls.values[3, 0] - unrolls.values[2, 0]
     assert before.vs[2, 0].item() == pytest.approx(unrolls.values[2, 0] + rho * delta, rel=1e-12)
-
-
-def test_steps_after_a_termination_do_not_affect_earlier_targets() -> None:
-    unrolls = make_unrolls(7, 2, seed=8, episode_ends=False)
-    unrolls.discounts[3, 1] = 0.0
-    before = unrolls.by_herd()
-    unrolls.rewards[4:, 1] += 5.0
-    unrolls.values[4:, 1] -= 3.0
-    after = unrolls.by_herd()
-    torch.testing.assert_close(after.vs[:4], before.vs[:4], rtol=0.0, atol=0.0)
-    assert (after.vs[4:, 1] != before.vs[4:, 1]).all()
-
-
-@given(seed=st.integers(0, 10_000), factor=st.floats(-3.0, 3.0))
-def test_targets_are_linear_in_rewards_and_values(seed: int, factor: float) -> None:
-    one, other = make_unrolls(5, 3, seed), make_unrolls(5, 3, seed + 1)
-    mixed = Unrolls(one.ratios, one.discounts, one.rewards + factor * other.rewards, one.values + factor * other.values, one.trace_mask)
-    other = Unrolls(one.ratios, one.discounts, other.rewards, other.values, one.trace_mask)
-    for part, of_one, of_other in zip(mixed.by_herd(), one.by_herd(), other.by_herd(), strict=True):
-        torch.testing.assert_close(part, of_one + factor * of_other, rtol=1e-10, atol=1e-10)
-
-
-def test_unrolls_are_independent() -> None:
-    order = [4, 2, 6, 0, 1, 5, 3]
-    permuted = Unrolls(*(getattr(UNROLLS, name)[:, order] for name in ("ratios", "discounts", "rewards", "values", "trace_mask")))
-    for part, whole in zip(permuted.by_herd(), UNROLLS.by_herd(), strict=True):
-        torch.testing.assert_close(part, whole[:, order], rtol=0.0, atol=0.0)
 
 
 def test_a_mask_of_ones_changes_nothing_and_targets_have_no_gradient() -> None:

@@ -210,21 +210,6 @@ def test_an_evaluation_gets_the_best_region_and_changes_nothing() -> None:
     assert (bandit.ensemble, bandit.tally.votes.sum(), bandit.tally.handed_out.sum(), len(service.window)) == before
 
 
-def test_a_request_repeated_after_a_restart_counts_once() -> None:
-    service = Service()
-    message = request(3, finished(0), ask=(starting(1),))
-    service.ask(message)
-    window = new_window()
-    for client, number in service.window.all():
-        window.answered(client, number, ClientGames(service.window.reply(client).episodes))  # type: ignore[union-attr]
-    restarted = Service(window=window)
-    answer = restarted.ask(message)
-    assert (answer.outcome, dict(answer.reports)) == ("repeated", {"duplicate": 1})
-    assert restarted.counts() == 0
-    assert set(handed(answer)) == {0}
-    assert restarted.ask(message).message == answer.message
-
-
 def test_draws_after_a_restart_differ() -> None:
     def draws(service: Service) -> list[float]:
         return [handed(service.ask(request(number, ask=(starting(number),))))[0] for number in range(1, 6)]

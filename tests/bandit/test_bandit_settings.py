@@ -4,8 +4,6 @@ import pytest
 from herd_bandit.task_bandit import new_bandits
 from pydantic import ValidationError
 
-from herd.config.loading import load_settings
-from herd.config.loading.keys import find_key
 from herd.config.services import BanditSettings
 from herd.protocols.bandit.tiling import tiling_of
 
@@ -27,28 +25,11 @@ def test_the_defaults_match_table_5() -> None:
         ({"tile_accuracy": 1.0}, "candidates 7 must not exceed the number of tiles, 3"),
         ({"min_inverse_temperature": 60.0}, "must not exceed the number of tiles, 0"),
         ({"tile_accuracy": 0.001}, "gives 3931 tiles; at most 400"),
-        ({"learning_rates": ()}, "at least 1"),
-        ({"learning_rates": (1.5,)}, "less than or equal to 1"),
-        ({"tile_widths": (-1,)}, "greater than or equal to 0"),
-        ({"modes": ("greedy",)}, "argmax"),
     ],
 )
 def test_invalid_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         BanditSettings.model_validate(changes)
-
-
-def test_lists_can_be_given_on_the_command_line() -> None:
-    settings = load_settings(
-        [], ["--bandit.learning_rates", "0.3,0.4", "--bandit.tile_widths", "[0]", "--bandit.modes", "random"], {}
-    ).bandit
-    assert (settings.learning_rates, settings.tile_widths, settings.modes) == ((0.3, 0.4), (0,), ("random",))
-    types = {name: key.type_text for name in ("learning_rates", "tile_widths", "modes") if (key := find_key(("bandit", name)))}
-    assert types == {
-        "learning_rates": "list of numbers >= 0 and <= 1",
-        "tile_widths": "list of integers >= 0",
-        "modes": "list of argmax, random",
-    }
 
 
 def test_every_setting_reaches_the_bandits() -> None:

@@ -69,10 +69,6 @@ def test_a_snapshot_holds_the_best_region(tmp_path: Path) -> None:
     assert np.log1p(high) - np.log1p(low) == pytest.approx(0.1)
 
 
-def test_load_without_a_snapshot_returns_none(tmp_path: Path) -> None:
-    assert load(tmp_path / "nowhere") == (None, [])
-
-
 @pytest.mark.parametrize(
     "damage",
     [

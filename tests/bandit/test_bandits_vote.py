@@ -255,17 +255,3 @@ def test_modes_rates_and_widths_are_drawn_uniformly_from_the_choices() -> None:
         assert set(drawn) == choices
         for choice in choices:  # uniform, within five standard errors of 420 draws
             assert abs(drawn.count(choice) / 420 - 1 / len(choices)) < 5 * math.sqrt(0.25 / 420)
-
-
-def test_mismatched_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 modes, 1 learning rates"):
-        ensemble_of(
-            PAPER,
-            modes=("argmax", "random"),
-            learning_rates=(0.1,),
-            widths=(1, 1),
-            weights=np.zeros((2, 39)),
-            counts=np.zeros(39, np.int64),
-        )
-    with pytest.raises(ValueError, match="do not fit 1 bandits and 39 tiles"):
-        ensemble_of(PAPER, modes=("argmax",), learning_rates=(0.1,), widths=(1,), weights=np.zeros((1, 38)), counts=np.zeros(38, np.int64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -15,11 +16,11 @@ import pytest
 
 from benchmarks.intervals import estimate
 from benchmarks.learning import __main__ as command
-from benchmarks.learning import compare
+from benchmarks.learning import compare, redraw
 from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, median_reached, normalised, others_normalised, run_result, tried
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
-from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.atari import atari_scores
 from herd.components.suites.scores import ReferenceScores
 from herd.config.loading import load_settings
 
@@ -101,7 +102,14 @@ def test_normalised_scores_are_aggregated_over_games_and_runs() -> None:
 
 
 def report_of(label: str, overrides: list[str], *results: RunResult) -> dict[str, Any]:
-    about = {"suite": "pong", "label": label, "overrides": overrides, "command": "c", "kept": "no"}
+    about = {
+        "suite": "pong",
+        "label": label,
+        "protocol": "dopamine" if overrides else None,
+        "overrides": overrides,
+        "command": "c",
+        "kept": "no",
+    }
     return as_json(results, references=atari_scores(), **about)
 
 
@@ -111,6 +119,7 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     text = markdown(report)
     assert "| pong | 3 | 18.0 (5.0 to 18.0) | 20.0 | 8.0 |" in text
     assert "a processor, 2026-11-21 to 2026-11-22, seeds 1, 2; another, 2026-11-23, seed 3." in text
+    assert "pong, wide, dopamine protocol" in text
     assert "`network.width_multiplier=2`" in text
     assert "3.0 M, 6.0 min (2 of 3)" in text
     assert "PPO 18 at 3.4 M" in text
@@ -119,7 +128,7 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     assert "| pong | 1 | 5.0 | - | 8.0 |" in markdown(unplayed)
     (tmp_path / "pong-a.json").write_text(json.dumps(unplayed))
     rows = [line for line in tried(tmp_path).splitlines() if line.startswith("| pong")]
-    assert [row.split(" | ")[1:3] for row in rows] == [["a", "none"], ["wide", "`network.width_multiplier=2`"]]
+    assert [row.split(" | ")[1:3] for row in rows] == [["a", "-"], ["wide", "dopamine"]]
     assert "18: 0 of 1" in rows[0]
 
 
@@ -134,6 +143,42 @@ def test_labels_are_compared_by_means_with_intervals(tmp_path: Path) -> None:
     ]
     compare.draw({"one": one, "other": other}, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_everything_is_drawn_again_from_the_raw_data(tmp_path: Path) -> None:
+    (tmp_path / "pong-wide.json").write_text(json.dumps(report_of("wide", ["network.width_multiplier=2"], result(seed=4))))
+    redraw.main(["--output", str(tmp_path)])
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "README.md",
+        "pong-wide.json",
+        "pong-wide.md",
+        "pong-wide.png",
+        "scores.json.gz",
+    ]
+    curves = json.loads(gzip.decompress((tmp_path / "scores.json.gz").read_bytes()))
+    own, *others = curves
+    assert {key: own[key] for key in ("task", "method", "seed", "protocol")} == {
+        "task": "atari_pong",
+        "method": "herd-pong-wide",
+        "seed": 4,
+        "protocol": "dopamine",
+    }
+    assert (own["xs"][-1], own["ys"][-1]) == (4e6, 18.0)
+    (rainbow,) = (curve for curve in others if curve["method"] == "Rainbow (nature)")
+    (published,) = (curve for curve in others_curves("pong") if curve.name == "Rainbow (nature)")
+    assert (rainbow["xs"], rainbow["ys"], rainbow["seed"]) == (list(published.env_frames), list(published.returns), None)
+
+
+def test_labels_of_two_protocols_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compare, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["compare", "--suite", "pong", "plain", "sticky"])
+    for label, overrides in (("plain", []), ("sticky", ["network.width_multiplier=2"])):
+        (tmp_path / f"pong-{label}.json").write_text(json.dumps(report_of(label, overrides, result())))
+    with pytest.raises(SystemExit):
+        compare.main()
+    assert "plain: no protocol (the recipe's games); sticky: dopamine protocol" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("game", sorted({game for suite in SUITES.values() for game in suite.games}))

@@ -23,13 +23,13 @@ from benchmarks.machine.synthetic import synthetic_unrolls
 from benchmarks.machine.training import measure_learner
 from benchmarks.machine.transport import measure_transport
 from herd.components.cores.lstm import LSTMSettings
-from herd.components.replay.uniform import UniformReplay
-from herd.components.suites.catch.settings import CatchSettings
+from herd.components.replay.local import LocalReplay
+from herd.components.suites.catch import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.loading import load_settings
 from herd.config.run import NetworkSettings, RunSettings
 from herd.config.services import ActorSettings, LearnerSettings
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays, receive_arrays
 from herd.telemetry.training import PHASES
@@ -39,7 +39,7 @@ from herd.training.trainer import Launched, Trainer
 SETTINGS = RunSettings(
     env=CatchSettings(tasks=("catch_instructed",), frame_height=10, frame_width=5, frame_stack=2, action_repeat=1),
     network=NetworkSettings(torso=MLPTorsoSettings(), core=LSTMSettings(size=8), language=True, last_action_and_reward=True),
-    replay=UniformReplay(fraction=0.5),
+    replay=LocalReplay(fraction=0.5),
     actor=ActorSettings(environments=4),
     learner=LearnerSettings(batch_size=8, device="cpu", threads=1, micro_batch_size=4),
 )

@@ -17,7 +17,7 @@ from herd.cli.main import main
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
-from herd.run.provenance import Origin
+from herd.config.run_contract import Origin
 from herd.service.startup import parse_command_line
 
 FILES = {

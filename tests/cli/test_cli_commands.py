@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
@@ -28,21 +27,19 @@ REPOSITORY = Path(__file__).parents[2]
 BREAKOUT = str(REPOSITORY / "experiments" / "breakout.yaml")
 
 
-def herd(*words: str, folder: Path | None = None) -> tuple[int, str, str, float]:
-    """Run ``herd`` in a fresh process that prints which heavy packages it imported; returns exit code, stdout, stderr and seconds."""
+def herd(*words: str, folder: Path | None = None) -> tuple[int, str, str]:
+    """Run ``herd`` in a fresh process that prints which heavy packages it imported; returns exit code, stdout and stderr."""
     code = (
         "import sys\nfrom herd.cli.main import main\ntry:\n    code = main(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
         f"print('imported:', *[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\nsys.exit(code)"
     )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(REPOSITORY)}
-    started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=folder, env=environ, timeout=patient(60), check=False
     )
-    seconds = time.monotonic() - started
     *errors, imported = done.stderr.splitlines()
     assert imported.strip() == "imported:", imported
-    return done.returncode, done.stdout, "\n".join(errors), seconds
+    return done.returncode, done.stdout, "\n".join(errors)
 
 
 def make_run(folder: Path, *, checkpoint: bool = False) -> Path:
@@ -56,16 +53,15 @@ def make_run(folder: Path, *, checkpoint: bool = False) -> Path:
 
 @pytest.mark.parametrize("words", [["--help"], ["help", "train"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
 def test_help_is_printed_before_heavy_imports(words: list[str]) -> None:
-    code, output, errors, seconds = herd(*words)
+    code, output, errors = herd(*words)
     assert (code, errors) == (0, "")
     assert "usage: herd" in output
     assert "(default: None)" not in output
     assert "(default: False)" not in output
-    assert seconds < 60.0  # it takes under one second on an idle machine; the exact check is the one of the imports
 
 
 def test_train_help_lists_every_setting_with_its_default() -> None:
-    _, output, _, _ = herd("train", "--help")
+    _, output, _ = herd("train", "--help")
     for key in setting_keys():
         assert f"--{key.dotted} (" in output
     assert "--learner.batch_size (integer > 0; default 32)" in output
@@ -77,6 +73,7 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
     [
         (["trian"], ["trian", "did you mean train?"]),
         (["train", BREAKOUT, "--env.tasks", "brakout"], ["brakout", "did you mean breakout?"]),
+        (["train", BREAKOUT, "--security.curve_keys", "empty"], ["empty/server.secret: no such file", "herd keys"]),
         (["evaluate", "run"], ["run: contains no checkpoint"]),
         (["watch", "nowhere"], ["nowhere: no such run"]),
         (["plot", "run", "empty"], ["empty: not a run"]),
@@ -87,24 +84,22 @@ def test_train_help_lists_every_setting_with_its_default() -> None:
 def test_bad_input_is_refused_before_heavy_imports(tmp_path: Path, words: list[str], parts: list[str]) -> None:
     make_run(tmp_path)
     (tmp_path / "empty").mkdir()
-    code, output, errors, seconds = herd(*words, folder=tmp_path)
+    code, output, errors = herd(*words, folder=tmp_path)
     assert code == 2, errors
     assert output == ""
     assert len(errors.splitlines()) == 1
     for part in parts:
         assert part in errors
-    assert seconds < 60.0
     assert not (tmp_path / "runs").exists()  # a refused command leaves nothing behind
 
 
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for key, service in (("ports", "learner"), ("ports", "paramserver"), ("metrics_ports", "learner")):
-            code, _, errors, _ = herd("train", BREAKOUT, f"--placement.{key}", json.dumps({service: port}), folder=tmp_path)
-            assert code == 2
-            assert errors.startswith(f"herd: placement.{key} {service}: port {port}")
-    assert not (tmp_path / "runs").exists()
+        assert main(["train", BREAKOUT, "--placement.ports", json.dumps({"learner": port})]) == 2
+    assert capsys.readouterr().err.startswith(f"herd: placement.ports learner: port {port}")
+    assert not Path("runs").exists()
 
 
 def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

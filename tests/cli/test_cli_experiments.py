@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from herd.cli.main import main
-from herd.components.suites.atari.settings import AtariSettings
-from herd.config.loading import SettingsError, load_settings
+from herd.components.suites.atari import AtariSettings
+from herd.config.loading import load_settings
+from herd.evaluation.protocols import PROTOCOLS
 
 SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
 
@@ -17,7 +18,7 @@ def test_every_experiment_is_listed_with_a_description(capsys: pytest.CaptureFix
     assert main(["experiments"]) == 0
     lines, heading, presets = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
     assert heading[0].startswith("Presets")
-    assert [line.split()[0] for line in presets] == ["atari-impala", "atari-machado"]
+    assert [line.split()[0] for line in presets] == ["atari-dopamine", "atari-impala", "atari-machado", "atari-saber"]
     assert [line.split()[0] for line in lines] == sorted(file.stem for file in SHIPPED.glob("*.yaml"))
     assert all(line.endswith(".") and 40 < len(line) < 140 for line in lines), lines  # each is a whole sentence
     assert dict(line.split(maxsplit=1) for line in lines)["pong"].startswith("Pong on two CPU cores")
@@ -40,40 +41,32 @@ def test_a_preset_overrides_the_suite_settings_of_an_experiment() -> None:
     assert load_settings([Path("breakout"), Path("atari-machado"), Path("atari-impala")], ["--env.action_set", "minimal"], {}) == plain
 
 
+def test_a_protocol_sets_how_a_run_trains_unless_the_same_source_says_otherwise(tmp_path: Path) -> None:
+    by_preset = load_settings([Path("atari-deep"), Path("atari-dopamine")], [], {})
+    words = ["--evaluation.protocol", "dopamine"]
+    by_protocol = load_settings([Path("atari-deep")], words, {})
+    assert by_protocol.env == by_preset.env
+    assert by_protocol.evaluation.protocol == "dopamine"
+    file = tmp_path / "mine.yaml"
+    file.write_text("evaluation: {protocol: dopamine}\nenv: {suite: atari, noop_max: 30}\n")
+    env = load_settings([file], [], {}).env
+    assert isinstance(env, AtariSettings)
+    assert (env.noop_max, env.sticky_action_probability, env.life_loss_ends_episode) == (30, 0.25, False)
+    assert load_settings([Path("catch")], words, {}).env == load_settings([Path("catch")], [], {}).env
+
+
+@pytest.mark.parametrize("preset", ["dopamine", "machado", "saber"])
+def test_a_preset_trains_as_its_protocol_asks(preset: str) -> None:
+    env = load_settings([Path("atari-shallow")], ["--evaluation.protocol", preset], {}).env
+    protocol = PROTOCOLS[preset]
+    assert protocol.objection(env) is None
+    assert protocol.differences(env) == ()
+    assert {name: getattr(env, name) for name in protocol.played} == dict(protocol.played)
+
+
 def test_a_file_takes_precedence_over_a_shipped_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pong").mkdir()
     assert load_settings([Path("pong")], [], {}).name == "pong"
     Path("catch").write_text("name: mine\n")
     assert load_settings([Path("catch")], [], {}).name == "mine"
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("pogn", "pogn: no such file or experiment; did you mean pong? (herd experiments lists them)"),
-        ("somethingelse", "somethingelse: no such file or experiment (herd experiments lists them)"),
-        ("experiments/pong.yaml", "experiments/pong.yaml: no such file; did you mean pong?"),
-        ("pong.yaml", "pong.yaml: no such file; did you mean pong?"),
-    ],
-)
-def test_a_misspelt_experiment_is_answered_with_a_suggestion(
-    word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingsError) as error:
-        load_settings([Path(word)], [], {})
-    assert str(error.value) == message
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["show"], "show needs the name of an experiment"),
-        (["show", "pogn"], "pogn: no such experiment; did you mean pong?"),
-        (["list"], "should be show, not 'list'"),
-    ],
-)
-def test_an_experiment_that_cannot_be_shown_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["experiments", *words]) == 2
-    assert message in capsys.readouterr().err

@@ -6,8 +6,6 @@ import pytest
 
 from herd.cli.options import CommandError
 from herd.cli.preflight import check_dealing
-from herd.cli.train import read_settings
-from herd.config.errors import SettingsError
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
 
@@ -40,19 +38,3 @@ def test_a_task_without_environments_is_refused(actors: int, agents: int) -> Non
     line = str(raised.value)
     assert line.startswith("env.tasks: there are 7 tasks for 6 environments")
     assert line.endswith("1 of the tasks would never be played; set actor.environments to 7 or more")
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--env.tasks", "boxing,brekout"], "env.tasks: unknown Atari game 'brekout'; did you mean breakout?"),
-        (["--env.tasks", "atari58"], "env.tasks: unknown Atari game 'atari58'"),
-        (["--env.tasks", "boxing", "--env.tasks", "boxing"], "env.tasks: should name each task once (boxing is repeated)"),
-        (["--env.action_set", "minimal"], "action_set must be full if tasks has several games"),
-    ],
-)
-def test_games_that_cannot_be_combined_are_refused_in_one_line(words: list[str], line: str) -> None:
-    with pytest.raises((CommandError, SettingsError)) as raised:
-        read_settings(["atari-3games-quick", *words], {})
-    assert str(raised.value).startswith(line)
-    assert "\n" not in str(raised.value)

@@ -39,7 +39,7 @@ def test_too_little_memory_for_the_buffers_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "available_memory", lambda: needed - 1)
     with pytest.raises(CommandError, match=f"^queues, batches and replay need .* GiB of memory for 169 unrolls of {unroll} bytes, but"):
         preflight.check_memory(settings)
-    replaying = settings_of("--learner.queue_batches", "4", "--replay.kind", "uniform", "--replay.capacity_unrolls", "99999999")
+    replaying = settings_of("--learner.queue_batches", "4", "--replay.kind", "local", "--replay.capacity_unrolls", "99999999")
     with pytest.raises(CommandError, match=r"for 100,0.* unrolls"):
         preflight.check_memory(replaying)
 

@@ -14,7 +14,7 @@ from herd.cli.train import read_settings, run
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run import RunSettings
-from herd.run.provenance import Origin
+from herd.config.run_contract import Origin
 from herd.run.settings import keep_settings
 
 

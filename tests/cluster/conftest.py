@@ -17,7 +17,7 @@ from kubernetes.client import (
     V1VolumeResourceRequirements,
 )
 
-from herd.kube.cluster import Cluster
+from herd.kube import Cluster
 from tests.cluster.cluster_settings import SHARED_CLAIM, ClusterSettings, SettingsProblemError
 from tests.cluster.live_release import LiveRelease
 

@@ -14,8 +14,7 @@ import yaml
 from kubernetes.client import AppsV1Api, CoreV1Api
 from kubernetes.client.exceptions import ApiException
 
-from herd.kube.cluster import Cluster, KubeError
-from herd.kube.pods import RELEASE_LABEL, Pod
+from herd.kube import RELEASE_LABEL, Cluster, KubeError, Pod
 from herd.telemetry import metrics
 from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, parse, total

@@ -9,8 +9,7 @@ from pydantic import TypeAdapter
 
 from herd.components.auxiliary import AUXILIARIES
 from herd.components.losses import LOSSES
-from herd.contract.actions import ActionSpace, discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import ActionSpace, EnvSpec, discrete
 
 PAIR = discrete(3, 5)
 

@@ -7,8 +7,7 @@ import pytest
 from herd.config.loading import load_settings
 from herd.config.run import AlgorithmSettings, RunSettings
 from herd.config.run_contract import contract_digest, learner_inputs
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
 SPEC = EnvSpec(task_names=("pong",), frame_shape=(84, 84, 1), frame_stack=4, actions=discrete(6), action_repeat=4, instruction_length=0)
 

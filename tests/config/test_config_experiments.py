@@ -17,34 +17,6 @@ SUITES = Path(__file__).parents[2] / "herd" / "components" / "suites"
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 
 
-def test_the_shipped_experiments_are_found() -> None:
-    names = {file.stem for file in EXPERIMENTS}
-    assert {
-        "catch",
-        "cartpole",
-        "minigrid-empty",
-        "breakout",
-        "pong",
-        "atari-shallow",
-        "atari-deep",
-        "atari-deep-lstm",
-        "dice-atari",
-        "dice-quick",
-        "dice-catch",
-        "dice-deceptive",
-        "impala-atari57-multitask",
-        "popart-atari57",
-        "popart-atari57-unclipped",
-        "atari-3games-quick",
-        "atari-fast",
-        "impala-dmlab30",
-        "popart-dmlab30",
-        "popart-dmlab30-pixelcontrol",
-        "doom-multitask",
-        "babyai-goto",
-    } <= names
-
-
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_shipped_experiments_load_and_dump_unchanged(file: Path, tmp_path: Path) -> None:
     settings = load_settings([file], [], {})
@@ -289,3 +261,20 @@ def test_work_ahead_is_on_for_gpus_unless_policy_lag_is_bounded() -> None:
 def test_invalid_combinations_are_refused_with_a_reason(words: list[str], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         load_settings([], words, {})
+
+
+@pytest.mark.parametrize(
+    ("section", "cause"),
+    [
+        ({}, r"actor\.count 2: actors race"),
+        ({"actor": {"count": 1, "inference": "remote"}}, r"actor\.inference remote"),
+        ({"actor": {"count": 1}, "learner": {"shards": 2}}, r"learner\.shards 2"),
+        ({"actor": {"count": 1}, "loss": {"kind": "dice"}}, r"loss\.kind dice: the bandit"),
+        ({"actor": {"count": 1}, "learner": {"queue_batches": 4}, "replay": {"kind": "shared", "fraction": 0.5}}, r"replay\.kind shared"),
+    ],
+)
+def test_what_cannot_repeat_is_said(section: dict[str, Any], cause: str) -> None:
+    settings = RunSettings.model_validate({"actor": {"count": 2}, **section})
+    assert not settings.can_repeat
+    with pytest.raises(ValueError, match=cause):
+        RunSettings.model_validate({**settings.model_dump(), "deterministic": True})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docsite.commands import help_text
+from docsite.hooks import help_text
 from herd.cli.main import COMMANDS
 from herd.config.loading.keys import find_key, is_section
 

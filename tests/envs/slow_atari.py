@@ -9,7 +9,7 @@ import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 from numpy.typing import NDArray
 
-from herd.components.suites.atari.settings import AtariSettings
+from herd.components.suites.atari import AtariSettings
 
 
 @dataclass

@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from herd.components.suites import environment_spec
+from herd.components.suites.api import Slots
+from herd.components.suites.atari import AtariSettings
 from herd.components.suites.atari.environments import AtariEnvironments
-from herd.components.suites.atari.settings import AtariSettings
 
 
 class ScriptedEmulators:
@@ -41,7 +42,7 @@ class ScriptedEmulators:
 
 @contextmanager
 def scripted(emulators: ScriptedEmulators, settings: AtariSettings) -> Iterator[AtariEnvironments]:
-    environments = AtariEnvironments(settings, environment_spec(settings), num_environments=1, first_slot=0, seed=1, num_threads=1)
+    environments = AtariEnvironments(settings, environment_spec(settings), Slots(num_environments=1, first_slot=0, seed=1, num_threads=1))
     environments._parts[0].emulators.close()
     environments._parts[0].emulators = emulators
     environments.reset()
@@ -49,63 +50,70 @@ def scripted(emulators: ScriptedEmulators, settings: AtariSettings) -> Iterator[
     environments.close()
 
 
-def test_a_step_beyond_the_limit_does_not_affect_the_next_game() -> None:
-    steps = [(1, False, 3, 8), (2, False, 3, 12), (50, True, 0, 16), (4, False, 3, 6)]
-    emulators = ScriptedEmulators(steps, resets=[(3, 2), (3, 2)])
-    with scripted(emulators, AtariSettings(max_episode_frames=12)) as environments:
-        first, cut, start, after = (environments.step(np.zeros(1, np.int32)) for _ in range(4))
-    assert [float(t.rewards[0]) for t in (first, cut, start, after)] == [1.0, 2.0, 0.0, 4.0]
-    assert [bool(t.truncated[0]) for t in (first, cut, start, after)] == [False, True, False, False]
-    assert [bool(t.terminated[0]) for t in (first, cut, start, after)] == [False] * 4
-    assert [bool(t.valid[0]) for t in (first, cut, start, after)] == [True, True, False, True]
-    assert [(game.episode_return, game.agent_steps) for game in cut.finished] == [(3.0, 2)]
-    assert start.finished == after.finished == ()
-    assert emulators.num_resets == 2
-
-
-def test_a_game_without_a_reward_for_too_long_is_truncated() -> None:
+LIMIT, PATIENCE = {"max_episode_frames": 12}, {"max_frames_without_reward": 12}
+# Steps are (reward, game over, lives, frames). Rows are (reward, flags): T terminated, C truncated (cut off), - invalid.
+EVENTS: dict[str, tuple[dict[str, int], list[tuple[int, int]], list[tuple[int, bool, int, int]], str, list[tuple[float, int]]]] = {
+    "a step beyond the limit does not affect the next game": (
+        LIMIT,
+        [(3, 2), (3, 2)],
+        [(1, False, 3, 8), (2, False, 3, 12), (50, True, 0, 16), (4, False, 3, 6)],
+        "1, 2C, 0-, 4",
+        [(3.0, 2)],
+    ),
     # Frames since the start of the game (2) or since the last reward: 6, 10 | 4, 8, 12 (a loss is a reward too), then 4, 8, 12.
-    steps = [(0, False, 3, 6), (0, False, 3, 10), (-1, False, 3, 14), (0, False, 3, 18), (0, False, 3, 22), (0, False, 3, 26)]
-    after = [(50, False, 3, 30), (0, False, 3, 10), (0, False, 3, 14), (0, False, 3, 18)]
-    emulators = ScriptedEmulators(steps + after, resets=[(3, 2), (3, 6)])
-    with scripted(emulators, AtariSettings(max_frames_without_reward=12)) as environments:
-        transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(10)]
-    assert [bool(t.truncated[0]) for t in transitions] == [False] * 5 + [True] + [False] * 3 + [True]
-    assert [bool(t.valid[0]) for t in transitions] == [True] * 6 + [False] + [True] * 3
-    assert [game.episode_return for t in transitions for game in t.finished] == [-1.0, 0.0]
-
-
-def test_a_reward_in_the_last_allowed_step_avoids_truncation() -> None:
-    steps = [(0, False, 3, 6), (0, False, 3, 10), (1, False, 3, 14), (0, False, 3, 18), (0, True, 0, 26)]
-    with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), AtariSettings(max_frames_without_reward=12)) as environments:
-        transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(5)]
-    assert not any(t.truncated[0] for t in transitions)
-    assert transitions[-1].terminated[0]  # the game ends by itself in the same step in which patience ends
-
-
-def test_the_last_life_terminates_only_with_the_game() -> None:
+    "a game without a reward for too long is truncated": (
+        PATIENCE,
+        [(3, 2), (3, 6)],
+        [
+            (reward, False, 3, frames)
+            for reward, frames in zip((0, 0, -1, 0, 0, 0, 50, 0, 0, 0), (*range(6, 34, 4), 10, 14, 18), strict=True)
+        ],
+        "0, 0, -1, 0, 0, 0C, 0-, 0, 0, 0C",
+        [(-1.0, 6), (0.0, 3)],
+    ),
+    # The game ends by itself in the same step in which patience ends.
+    "a reward in the last allowed step avoids truncation": (
+        PATIENCE,
+        [(3, 2)],
+        [(0, False, 3, 6), (0, False, 3, 10), (1, False, 3, 14), (0, False, 3, 18), (0, True, 0, 26)],
+        "0, 0, 1, 0, 0T",
+        [(1.0, 5)],
+    ),
     # Lives are 0 during the game's last animation: a second terminated row would cut the return in two.
-    steps = [(0, False, 2, 8), (0, False, 1, 12), (5, False, 0, 16), (7, True, 0, 20)]
-    with scripted(ScriptedEmulators(steps, resets=[(2, 2)]), AtariSettings()) as environments:
-        transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(4)]
-    assert [bool(t.terminated[0]) for t in transitions] == [False, True, False, True]
-    assert [len(t.finished) for t in transitions] == [0, 0, 0, 1]
-    assert transitions[-1].finished[0].episode_return == 12.0
+    "the last life terminates only with the game": (
+        {},
+        [(2, 2)],
+        [(0, False, 2, 8), (0, False, 1, 12), (5, False, 0, 16), (7, True, 0, 20)],
+        "0, 0T, 5, 7T",
+        [(12.0, 4)],
+    ),
+    "a life lost at the limit is terminated and ends the game": (
+        LIMIT,
+        [(2, 2), (2, 3)],
+        [(1, False, 1, 12), (9, False, 1, 16)],
+        "1T, 0-",
+        [(1.0, 1)],
+    ),
+    "gained lives do not count as lost": (
+        {},
+        [(3, 2)],
+        [(0, False, 3, 8), (0, False, 4, 12), (0, True, 0, 16), (0, False, 3, 2), (0, False, 3, 6), (0, False, 2, 10)],
+        "0, 0, 0T, 0-, 0, 0T",
+        [(0.0, 3)],
+    ),
+}
 
 
-def test_a_life_lost_at_the_limit_is_terminated_and_ends_the_game() -> None:
-    steps = [(1, False, 1, 12), (9, False, 1, 16)]
-    with scripted(ScriptedEmulators(steps, resets=[(2, 2), (2, 3)]), AtariSettings(max_episode_frames=12)) as environments:
-        cut, start = (environments.step(np.zeros(1, np.int32)) for _ in range(2))
-    assert (bool(cut.terminated[0]), bool(cut.truncated[0]), len(cut.finished)) == (True, False, 1)
-    assert (bool(start.valid[0]), bool(start.terminated[0]), float(start.rewards[0])) == (False, False, 0.0)
-
-
-def test_gained_lives_do_not_count_as_lost() -> None:
-    steps = [(0, False, 3, 8), (0, False, 4, 12), (0, True, 0, 16), (0, False, 3, 2), (0, False, 3, 6), (0, False, 2, 10)]
-    with scripted(ScriptedEmulators(steps, resets=[(3, 2)]), AtariSettings()) as environments:
-        transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(6)]
-    assert [bool(t.terminated[0]) for t in transitions] == [False, False, True, False, False, True]
+@pytest.mark.parametrize("event", EVENTS)
+def test_rare_events_end_rows_and_games_once(event: str) -> None:
+    switches, resets, steps, expected, finished = EVENTS[event]
+    emulators = ScriptedEmulators(steps, resets)
+    with scripted(emulators, AtariSettings(**switches)) as environments:
+        rows = [environments.step(np.zeros(1, np.int32)) for _ in steps]
+    flags = [("T" * bool(row.terminated[0]) + "C" * bool(row.truncated[0]) + "-" * (not row.valid[0])) for row in rows]
+    assert ", ".join(f"{row.rewards[0]:g}{flag}" for row, flag in zip(rows, flags, strict=True)) == expected
+    assert [(game.episode_return, game.agent_steps) for row in rows for game in row.finished] == finished
+    assert emulators.num_resets == len(resets)
 
 
 def test_games_that_end_during_noops_are_restarted() -> None:
@@ -130,7 +138,7 @@ def test_an_emulator_that_always_ends_during_noops_is_an_error() -> None:
 def test_the_number_of_busy_threads_is_limited(num_threads: int, most_at_once: int, threads_each: int) -> None:
     settings = AtariSettings(tasks=("pong", "breakout", "freeway"), action_set="full")
     environments = AtariEnvironments(
-        settings, environment_spec(settings), num_environments=3, first_slot=0, seed=1, num_threads=num_threads
+        settings, environment_spec(settings), Slots(num_environments=3, first_slot=0, seed=1, num_threads=num_threads)
     )
     busy, most = set[int](), 0
 

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from herd.components.suites import make_environments
 from herd.components.suites.api import BatchedEnvironment, Observation, Transition
-from herd.components.suites.catch.settings import CatchSettings
+from herd.components.suites.catch import CatchSettings
 from herd.components.suites.reading import hash_instruction
 
 ROWS, COLUMNS = 6, 5
@@ -62,14 +61,11 @@ def test_the_board_shows_ball_and_paddle_as_documented() -> None:
     assert after.rewards.tolist() == [1.0 if ball == 2 else -1.0]
 
 
-def test_following_the_ball_always_wins_and_standing_still_one_in_5() -> None:
-    followed = [game.episode_return for _, after in play(make(), 200, follow) for game in after.finished]
-    assert len(followed) > 400
-    assert set(followed) == {1.0}
-    stayed = [game.episode_return for _, after in play(make(), 1_000, lambda _row: np.ones(16, np.int32)) for game in after.finished]
-    # sqrt(0.2 * 0.8 / 2,600) = 0.008, so the tolerance is four standard deviations.
-    assert len(stayed) > 2_600
-    assert np.mean(np.array(stayed) > 0) == pytest.approx(0.2, abs=0.032)
+def test_following_the_ball_always_wins() -> None:
+    for task in ("catch", "catch_deceptive"):
+        followed = [game.episode_return for _, after in play(make(task), 100, follow) for game in after.finished]
+        assert len(followed) > 200
+        assert set(followed) == {1.0}
 
 
 def test_autoreset_takes_one_invalid_step() -> None:
@@ -168,20 +164,6 @@ def test_a_miss_in_the_safe_corner_pays_a_little() -> None:
     assert seen == {("caught", 1.0), ("corner", 0.2), ("elsewhere", -1.0)}
 
 
-def test_the_safe_corner_pays_less_than_catching_and_in_one_task() -> None:
-    left = np.zeros(16, np.int32)
-    environments = make(tasks=("catch", "catch_deceptive"))
-    returns: dict[int, list[float]] = {0: [], 1: []}
-    for _, after in play(environments, 200 * ROWS, lambda _row: left):
-        for game in after.finished:
-            returns[game.task_id].append(game.episode_return)
-    # 0.2 * 1 + 0.8 * 0.2 = 0.36. A game's standard deviation is 0.32, so 0.032 is four standard errors of 1,600 games.
-    assert np.mean(returns[1]) == pytest.approx(0.36, abs=0.032)
-    assert set(returns[0]) == {-1.0, 1.0}
-    followed = [game.episode_return for _, after in play(make("catch_deceptive"), 100, follow) for game in after.finished]
-    assert set(followed) == {1.0}
-
-
 def test_games_depend_on_seed_and_slot_only() -> None:
     def balls(**where: int) -> NDArray[np.int64]:
         environments = make(**where)  # type: ignore[arg-type]
@@ -207,14 +189,6 @@ def test_a_reset_during_games_starts_new_ones() -> None:
         after = environments.step(follow(row))
         row = after.observation
     assert [(game.agent_steps, game.episode_return) for game in after.finished] == [(ROWS - 1, 1.0)] * 16
-
-
-@pytest.mark.parametrize("action", [-1, 3])
-def test_actions_outside_the_range_are_refused(action: int) -> None:
-    environments = make(num_environments=2)
-    environments.reset()
-    with pytest.raises(ValueError, match=r"0\.\.2"):
-        environments.step(np.array([1, action], np.int32))
 
 
 def test_reward_scales_multiply_tasks_that_look_the_same() -> None:

@@ -19,9 +19,7 @@ from herd.components.suites.gymnasium.check import check
 from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
-from herd.config.run_contract import objection_of_parts
-from herd.contract.actions import continuous, discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, continuous, discrete
 from tests.patience import patient
 
 DIALS = "herd.components.suites.gymnasium.examples:Dials"
@@ -32,65 +30,68 @@ import numpy as np
 from gymnasium import spaces
 
 
+# A space, and its observation after so many steps.
+OBSERVED = {
+    "picture": (spaces.Box(0, 255, (4, 6, 3), np.uint8), lambda steps: np.full((4, 6, 3), 10 * steps + np.arange(3), np.uint8)),
+    "plane": (spaces.Box(0, 255, (4, 6), np.uint8), lambda steps: np.full((4, 6), steps, np.uint8)),
+    "number": (spaces.Discrete(50), lambda steps: steps),
+    "floats": (spaces.Box(-9, 9, (2, 2), np.float64), lambda steps: np.full((2, 2), steps / 2)),
+    "board": (spaces.Box(0, 2, (2, 3), np.uint8), lambda steps: np.full((2, 3), steps, np.uint8)),
+    "scores": (
+        spaces.Box(np.array([-4, 0, -(2**31)]), np.array([4, 10**6, 2**31 - 1]), dtype=np.int64),
+        lambda steps: np.array([2, 5 * 10**5, -7]),
+    ),
+    "channels first": (
+        spaces.Box(0, 255, (3, 12, 13), np.uint8),
+        lambda steps: np.stack([np.full((12, 13), 10 * c, np.int64) for c in range(3)]),
+    ),
+    "unit": (spaces.Box(0, 1, (2, 3, 3), np.float32), lambda steps: np.full((2, 3, 3), 0.5 * steps)),
+    "rgba": (spaces.Box(0, 255, (2, 3, 4), np.uint8), lambda steps: np.full((2, 3, 4), [10, 11, 12, 255], np.uint8)),
+    "two channels": (spaces.Box(0, 255, (4, 6, 2), np.uint8), lambda steps: np.zeros((4, 6, 2), np.uint8)),
+    "stack": (spaces.Box(0, 255, (4, 8, 8, 3), np.uint8), None),
+    "empty": (spaces.Box(-1, 1, (0,), np.float32), None),
+    "tuple": (
+        spaces.Tuple([spaces.Discrete(50), spaces.Box(-1, 1, (2,), np.float32)]),
+        lambda steps: (steps, np.full(2, 0.5, np.float32)),
+    ),
+    "text": (
+        spaces.Dict(said=spaces.Text(99), near=spaces.Box(0, 9, (3,), np.uint8)),
+        lambda steps: {"said": "go to the red door", "near": np.array([0, 1, 2], np.uint8)},
+    ),
+    "sequence": (spaces.Sequence(spaces.Discrete(3)), None),
+    "mission": (spaces.Text(9), None),
+    "everything": (
+        spaces.Dict(
+            map=spaces.Box(0, 255, (2, 4), np.uint8),
+            eye=spaces.Box(0, 1, (4, 8, 3), np.float32),
+            body=spaces.Dict(angle=spaces.Box(-180, 180, (1,), np.float64), flags=spaces.MultiBinary(2)),
+            parts=spaces.Tuple([spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,), np.float64)]),
+            said=spaces.Text(20, charset="gohme "),
+            action_mask=spaces.MultiBinary(3),
+        ),
+        lambda steps: {
+            "map": np.full((2, 4), 7, np.uint8),
+            "eye": np.full((4, 8, 3), 0.5, np.float32),
+            "body": {"angle": np.array([90.0]), "flags": np.array([0, 1], np.int8)},
+            "parts": (1, np.array([1e5])),
+            "said": "go home",
+            "action_mask": np.ones(3, np.int8),
+        },
+    ),
+    "of any length": (spaces.Dict(x=spaces.Box(0, 1, (1,)), tail=spaces.Sequence(spaces.Discrete(3))), None),
+}
+
+
 class Counting(gymnasium.Env):
     """Counts its steps in every observation; ends by itself after `length`."""
 
-    def __init__(self, length=3, space="picture", reward=1.0):
-        self.length, self.space, self.reward = length, space, reward
-        self.action_space = spaces.Discrete(3, start=-1)
-        self.observation_space = {
-            "picture": spaces.Box(0, 255, (4, 6, 3), np.uint8),
-            "plane": spaces.Box(0, 255, (4, 6), np.uint8),
-            "number": spaces.Discrete(50),
-            "floats": spaces.Box(-9, 9, (2, 2), np.float64),
-            "board": spaces.Box(0, 2, (2, 3), np.uint8),
-            "scores": spaces.Box(np.array([-4, 0, -(2**31)]), np.array([4, 10**6, 2**31 - 1]), dtype=np.int64),
-            "channels first": spaces.Box(0, 255, (3, 12, 13), np.uint8),
-            "unit": spaces.Box(0, 1, (2, 3, 3), np.float32),
-            "rgba": spaces.Box(0, 255, (2, 3, 4), np.uint8),
-            "two channels": spaces.Box(0, 255, (4, 6, 2), np.uint8),
-            "stack": spaces.Box(0, 255, (4, 8, 8, 3), np.uint8),
-            "empty": spaces.Box(-1, 1, (0,), np.float32),
-            "tuple": spaces.Tuple([spaces.Discrete(50), spaces.Box(-1, 1, (2,), np.float32)]),
-            "text": spaces.Dict(said=spaces.Text(99), near=spaces.Box(0, 9, (3,), np.uint8)),
-            "sequence": spaces.Sequence(spaces.Discrete(3)),
-            "mission": spaces.Text(9),
-            "everything": spaces.Dict(
-                map=spaces.Box(0, 255, (2, 4), np.uint8),
-                eye=spaces.Box(0, 1, (4, 8, 3), np.float32),
-                body=spaces.Dict(angle=spaces.Box(-180, 180, (1,), np.float64), flags=spaces.MultiBinary(2)),
-                parts=spaces.Tuple([spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,), np.float64)]),
-                said=spaces.Text(20, charset="gohme "),
-                action_mask=spaces.MultiBinary(3),
-            ),
-            "of any length": spaces.Dict(x=spaces.Box(0, 1, (1,)), tail=spaces.Sequence(spaces.Discrete(3))),
-        }[space]
-        self.taken = []
+    def __init__(self, length=3, space="picture", reward=1.0, action_space=None):
+        self.length, self.reward = length, reward
+        self.action_space = action_space or spaces.Discrete(3, start=-1)
+        self.observation_space, self.observed = OBSERVED[space]
 
     def observe(self):
-        return {
-            "picture": np.full((4, 6, 3), 10 * self.steps + np.arange(3), np.uint8),
-            "plane": np.full((4, 6), self.steps, np.uint8),
-            "number": self.steps,
-            "floats": np.full((2, 2), self.steps / 2),
-            "board": np.full((2, 3), self.steps, np.uint8),
-            "scores": np.array([2, 5 * 10**5, -7]),
-            "channels first": np.stack([np.full((12, 13), 10 * c, np.int64) for c in range(3)]),
-            "unit": np.full((2, 3, 3), 0.5 * self.steps),
-            "rgba": np.full((2, 3, 4), [10, 11, 12, 255], np.uint8),
-            "two channels": np.zeros((4, 6, 2), np.uint8),
-            "tuple": (self.steps, np.full(2, 0.5, np.float32)),
-            "text": {"said": "go to the red door", "near": np.array([0, 1, 2], np.uint8)},
-            "sequence": (0, 2),
-            "everything": {
-                "map": np.full((2, 4), 7, np.uint8),
-                "eye": np.full((4, 8, 3), 0.5, np.float32),
-                "body": {"angle": np.array([90.0]), "flags": np.array([0, 1], np.int8)},
-                "parts": (1, np.array([1e5])),
-                "said": "go home",
-                "action_mask": np.ones(3, np.int8),
-            },
-        }[self.space]
+        return self.observed(self.steps)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -103,16 +104,8 @@ class Counting(gymnasium.Env):
         return self.observe(), self.reward * action, self.steps == self.length, False, {}
 
 
-def texts():
-    environment = Counting()
-    environment.action_space = spaces.Text(9)
-    return environment
-
-
-def unbounded():
-    environment = Counting()
-    environment.action_space = spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32)
-    return environment
+texts = lambda: Counting(action_space=spaces.Text(9))
+unbounded = lambda: Counting(action_space=spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32))
 
 
 def broken():
@@ -141,7 +134,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 def found(env: GymnasiumSettings, effort: Effort) -> dict[Level, list[str]]:
     """What a check finds, by level, on a machine of any speed."""
     [task] = env.tasks
-    findings = [each for each in check(env.model_dump_json(), task, effort._replace(seconds=1e6)) if isinstance(each, Finding)]
+    findings = [each for each in check(env, task, effort._replace(seconds=1e6)) if isinstance(each, Finding)]
     findings = [each for each in findings if "its step is slow" not in each.what]
     levels: tuple[Level, ...] = (SUMMARY, FINE, NOTE, PROBLEM)
     return {level: [each.what.removeprefix(f"{task}: ") for each in findings if each.level == level] for level in levels}
@@ -217,19 +210,6 @@ def test_rows_match_the_environment_stepped_by_hand() -> None:
     environments.close()
 
 
-def test_games_depend_on_slot_and_seed_only() -> None:
-    settings = GymnasiumSettings(tasks=("CartPole-v1",))
-    together, apart = make(settings, num_environments=4), make(settings, num_environments=2, first_slot=2)
-    first, second = together.reset().vector, apart.reset().vector
-    assert first is not None
-    assert second is not None
-    np.testing.assert_array_equal(first[2:], second)
-    assert len(np.unique(first[:, 0])) == 4
-    other = make(settings, num_environments=4, seed=4).reset().vector
-    assert other is not None
-    assert not np.isin(other, first).any()
-
-
 @pytest.mark.processes
 def test_worker_processes_play_the_same_games_as_one_process() -> None:
     one = GymnasiumSettings(tasks=("CartPole-v1",))
@@ -245,7 +225,7 @@ def test_worker_processes_play_the_same_games_as_one_process() -> None:
     assert any(row[2].any() for row in rows)
 
 
-def test_actions_start_at_their_first_value_and_are_repeated(folder: str) -> None:
+def test_actions_start_at_their_first_value_are_repeated_and_limited(folder: str) -> None:
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), action_repeat=2, kwargs={"length": 5, "reward": 0.5}))
     environments.reset()
     # Rewards -1, -1 | 1, 1 | the game ends after one more frame.
@@ -255,11 +235,9 @@ def test_actions_start_at_their_first_value_and_are_repeated(folder: str) -> Non
     assert transitions[-1].finished[0].agent_steps == 3
     assert environments.spec.action_repeat == 2
 
-
-def test_max_episode_steps_truncates_a_users_environment(folder: str) -> None:
-    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), max_episode_steps=2))
-    environments.reset()
-    transitions = [environments.step(np.zeros(1, np.int32)) for _ in range(2)]
+    limited = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), max_episode_steps=2))
+    limited.reset()
+    transitions = [limited.step(np.zeros(1, np.int32)) for _ in range(2)]
     assert [bool(transition.truncated[0]) for transition in transitions] == [False, True]
     assert not transitions[1].terminated[0]
 
@@ -340,9 +318,6 @@ def test_dict_observations_become_image_vector_and_instruction() -> None:
     assert observation.instructions[0].tolist() == hash_instruction("get to the green goal square")
     assert environments.spec == EnvSpec((MINIGRID,), (7, 7, 3), 1, discrete(7), 1, 16, vector_size=4)
     assert environment_spec(GymnasiumSettings(tasks=(MINIGRID,))) == environments.spec  # the same without keys
-    speechless = load_settings([], ["--env.suite", "gymnasium", "--network.language"], {})
-    said = objection_of_parts(speechless, environment_spec(speechless.env))
-    assert said == "network.language needs environments with instructions, and these have none"
 
 
 def test_rendered_images_can_be_observed() -> None:
@@ -355,10 +330,7 @@ def test_rendered_images_can_be_observed() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"tasks": ("CartPol-v1",)}, "Did you mean: `CartPole`?"),
         ({"tasks": ("MiniGrid-Empty-9x9-v0",)}, "an id that another package registers is module:id"),
-        ({"tasks": ("no_such_module:make",)}, "env.tasks no_such_module:make: module no_such_module is neither in"),
-        ({"tasks": ("MINE:mistyped",)}, "MINE has no mistyped"),
         ({"tasks": ("MINE:broken",)}, "cannot be created: RuntimeError: no maze (MINE.py, line"),
         ({"tasks": ("MINE:nothing",)}, "must return a gymnasium.Env, not int"),
         ({"tasks": ("MINE:texts",)}, "its actions are Text(1, 9, charset="),
@@ -439,16 +411,6 @@ class Shared(Odd):
     def reset(self, *, seed=None, options=None):
         Shared.count = 0 if seed is not None else Shared.count
         return super().reset(seed=seed)
-
-
-class Wide(Odd):
-    def step(self, action):
-        return np.full(2, 1.5, np.float32), 1.0, False, False, {}
-
-
-class Double(Odd):
-    def step(self, action):
-        return np.ones(2), 1.0, False, False, {}
 
 
 class Loud(Odd):
@@ -571,19 +533,15 @@ class Blind(Odd):
 
 
 Rich, Poor = (lambda: Odd(reward=5000.0)), (lambda: Odd(reward=0.0))
+Wide, Double = (lambda: Odd(np.full(2, 1.5, np.float32))), (lambda: Odd(np.ones(2)))
 one = lambda: Odd(reward=np.array([0.5]))
 zero_d = lambda: Odd(reward=np.float64(0.5))
 decimal = lambda: Odd(reward=Decimal("0.5"))
 flag = lambda: Odd(reward=True)
 two = lambda: Odd(reward=np.array([1.0, 2.0]))
-none = lambda: Odd(reward=None)
 text = lambda: Odd(reward="1.0")
-imaginary = lambda: Odd(reward=1j)
-_pixels = spaces.Box(0, 255, (6, 8, 3), np.uint8)
-floats = lambda: Odd(np.full((6, 8, 3), 0.5, np.float32), space=_pixels)
-turned = lambda: Odd(np.zeros((8, 6, 3), np.uint8), space=_pixels)
+turned = lambda: Odd(np.zeros((8, 6, 3), np.uint8), space=spaces.Box(0, 255, (6, 8, 3), np.uint8))
 numbers = lambda: Odd([[0] * 8] * 6, space=spaces.Box(0, 255, (6, 8), np.uint8))
-short = lambda: Odd(np.ones(1, np.float32))
 flat = lambda: Odd({"x": np.ones(2, np.float32)}, space=spaces.Dict(x=spaces.Box(0, 1, (1,))))
 lost = lambda: Odd({"x": np.ones(1, np.float32)}, space=spaces.Dict(x=spaces.Box(0, 1, (1,)), y=spaces.Box(0, 1, (1,))))
 old_reset = lambda: Odd(reset=np.ones(2, np.float32))
@@ -664,22 +622,6 @@ def test_a_mask_is_obeyed_wherever_an_environment_offers_it(odd: str, offer: str
 
 
 SOME_ROWS = "is in some rows and not in others: return it from reset() and from every step(), or ignore it with env.mask: none"
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        ("empty_first", "empty_first: action_masks() allows no action in a game that goes on"),
-        ("Late", f'Late: info["action_mask"] {SOME_ROWS}'),
-        ("Fickle", f'Fickle: info["action_mask"] {SOME_ROWS}'),
-        ("wide", 'wide: info["action_mask"] cannot be obeyed (env.mask: none ignores it): '
-                 "ValueError: a mask has 3 entries, one for each value of each action, not 4"),
-    ],
-)  # fmt: skip
-def test_a_mask_that_cannot_be_obeyed_is_refused_before_the_start(odd: str, task: str, said: str) -> None:
-    [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",)), QUICK)[PROBLEM]
-    assert said.removeprefix(f"{task}: ") in problem
-    assert "\n" not in problem
 
 
 @pytest.mark.parametrize(("task", "is_masked", "row"), [("Late", False, 1), ("Fickle", True, 0)])
@@ -788,41 +730,29 @@ def _plain(action: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("task", "settings", "said"),
+    ("task", "said"),
     [
-        ("two", {}, "two: returned the reward array([1., 2.]), not a number: return their weighted sum"),
-        ("none", {}, "none: returned the reward None, not a number"),
-        ("text", {}, "text: returned the reward '1.0', not a number"),
-        ("imaginary", {}, "imaginary: returned the reward 1j, not a number"),
+        ("two", "returned the reward array([1., 2.]), not a number: return their weighted sum"),
+        ("text", "returned the reward '1.0', not a number"),
+        ("turned", "its observation is an array of uint8 (8, 6, 3), but its observation_space declares Box(0, 255, (6, 8, 3), uint8)"),
+        ("lost", "its observation is a dict and has no entry y"),
+        ("flat", "entry x of its observation is an array of float32 (2,), but its observation_space declares Box(0.0, 1.0"),
+        ("old_reset", "reset() returned an array of float32 (2,), not (observation, info); is it written for gym below 0.26?"),
+        ("old_step", "step() returned a tuple of 4, not (observation, reward, terminated, truncated, info)"),
+        ("Blind", "AttributeError: 'Blind' object has no attribute 'nothing'"),
+        ("empty_first", "action_masks() allows no action in a game that goes on"),
+        ("Late", f'info["action_mask"] {SOME_ROWS}'),
+        ("Fickle", f'info["action_mask"] {SOME_ROWS}'),
         (
-            "floats",
-            {},
-            "floats: its observation is an array of float32 (6, 8, 3), but its observation_space declares Box(0, 255, (6, 8, 3), uint8)",
+            "wide",
+            'info["action_mask"] cannot be obeyed (env.mask: none ignores it): '
+            "ValueError: a mask has 3 entries, one for each value of each action, not 4",
         ),
-        (
-            "turned",
-            {},
-            "turned: its observation is an array of uint8 (8, 6, 3), but its observation_space declares Box(0, 255, (6, 8, 3), uint8)",
-        ),
-        (
-            "short",
-            {},
-            "short: its observation is an array of float32 (1,), but its observation_space declares Box(0.0, 1.0, (2,)",
-        ),
-        ("lost", {}, "lost: its observation is a dict and has no entry y"),
-        (
-            "flat",
-            {},
-            "flat: entry x of its observation is an array of float32 (2,), but its observation_space declares Box(0.0, 1.0",
-        ),
-        ("old_reset", {}, "reset() returned an array of float32 (2,), not (observation, info); is it written for gym below 0.26?"),
-        ("old_step", {}, "step() returned a tuple of 4, not (observation, reward, terminated, truncated, info)"),
-        ("Blind", {}, "Blind: AttributeError: 'Blind' object has no attribute 'nothing'"),
     ],
 )
-def test_a_check_says_in_one_line_what_cannot_be_learned_from(odd: str, task: str, settings: dict[str, Any], said: str) -> None:
-    [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",), **settings), QUICK)[PROBLEM]
-    assert said.removeprefix(f"{task}: ") in problem
+def test_a_check_says_in_one_line_what_cannot_be_learned_from(odd: str, task: str, said: str) -> None:
+    [problem] = found(GymnasiumSettings(tasks=(f"{odd}:{task}",)), QUICK)[PROBLEM]
+    assert said in problem
     assert "\n" not in problem
 
 
@@ -861,7 +791,7 @@ def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task:
 )
 def test_non_finite_numbers_raise_an_error_with_the_tasks_name(folder: str, kwargs: dict[str, Any], what: str, tmp_path: Path) -> None:
     file = tmp_path / f"{folder}.py"
-    file.write_text(SCRIPTED.replace("self.steps / 2", "0.0 if self.steps < 1 else float('inf')"))
+    file.write_text(SCRIPTED.replace("steps / 2", "0.0 if steps < 1 else float('inf')"))
     environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs=kwargs))
     environments.reset()
     with pytest.raises(RuntimeError, match=f"{folder}:Counting returned {what} that is not a finite number"):

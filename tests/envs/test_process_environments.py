@@ -23,11 +23,10 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from herd.components.suites import SuiteSettings
-from herd.components.suites.api import BrokenEnvironmentError
+from herd.components.suites.api import BrokenEnvironmentError, Slots
 from herd.components.suites.batch import ProcessSeat, SoloEnvironments
 from herd.components.suites.reading import hash_instruction
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes
@@ -117,16 +116,7 @@ def environments(
 ) -> Iterator[SoloEnvironments]:
     spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(8), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
-    made = SoloEnvironments(
-        settings,
-        spec,
-        "process_script:make",
-        num_environments=num_environments,
-        first_slot=2,
-        seed=9,
-        num_threads=busy,
-        **how,
-    )
+    made = SoloEnvironments(settings, spec, Slots(num_environments, first_slot=2, seed=9, num_threads=busy), "process_script:make", **how)
     try:
         yield made
     finally:
@@ -286,6 +276,8 @@ def test_a_game_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "a" / "no-more-games").touch()
         with pytest.raises(BrokenEnvironmentError, match="environment 3: its process failed: RuntimeError: no more games"):
             made.step(act(0, 0))
+        with pytest.raises(ValueError, match="actions must"):
+            made.step(act(0, 8))
 
 
 def test_an_environment_that_cannot_be_created_gives_one_line(tmp_path: Path) -> None:
@@ -368,14 +360,6 @@ def test_a_failed_process_is_replaced_while_the_standby_plays(tmp_path: Path) ->
         assert not failed.valid[0]
         assert failed.observation.stack[0, 0, 1, 1] == seed_of(2, 3, 0) % 251
         assert [made.step(act(action)).valid[0] for action in (0, WIN, 0, WIN, 0)] == [True, True, False, True, False]
-
-
-@pytest.mark.parametrize("wrong", [(0, 8), (0, -1), (0,)])
-def test_invalid_actions_are_refused(tmp_path: Path, wrong: tuple[int, ...]) -> None:
-    with environments(folders(tmp_path, "a"), 2) as made:
-        made.reset()
-        with pytest.raises(ValueError, match="actions must"):
-            made.step(act(*wrong))
 
 
 def test_closing_ends_every_process_and_removes_its_files(tmp_path: Path) -> None:

@@ -17,14 +17,11 @@ import vizdoom
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from herd.components.suites import environment_spec, make_environments, suite_named
-from herd.components.suites.api import BatchedEnvironment, UnknownTaskError
+from herd.components.suites import make_environments, suite_named
+from herd.components.suites.api import BatchedEnvironment
 from herd.components.suites.solo import Played
+from herd.components.suites.vizdoom import SCENARIOS, ViZDoomSettings, actions_of
 from herd.components.suites.vizdoom.game import Game
-from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
-from herd.components.suites.vizdoom.settings import ViZDoomSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
 
 NOTHING = 0
 
@@ -69,22 +66,6 @@ def test_actions_combine_the_buttons_of_all_tasks() -> None:
     sides = ("MOVE_LEFT",), ("MOVE_RIGHT",)
     assert actions_of(["health_gathering", "basic"]) == ((), ("MOVE_FORWARD",), *sides, *turning, ("ATTACK",))
     assert len(actions_of(["deadly_corridor"])) == len(actions_of(SCENARIOS)) == 10
-
-
-def test_the_spec_has_the_expected_spaces() -> None:
-    settings = ViZDoomSettings(tasks=("basic", "health_gathering"), frame_height=60, frame_width=80, frame_stack=2)
-    assert environment_spec(settings) == EnvSpec(settings.tasks, (60, 80, 3), 2, discrete(9), 4, 0)
-
-
-def test_unknown_scenarios_are_refused() -> None:
-    with pytest.raises(UnknownTaskError, match=r"unknown ViZDoom scenario 'helth_gathering'; did you mean health_gathering"):
-        environment_spec(ViZDoomSettings(tasks=("helth_gathering",)))
-
-
-def test_without_vizdoom_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("herd.components.suites.find_spec", lambda name: None if name == "vizdoom" else object())
-    with pytest.raises(UnknownTaskError, match=r"env\.suite vizdoom needs vizdoom: pip install 'herd-rl\[vizdoom\]'"):
-        make_environments(ViZDoomSettings(), num_environments=1, first_slot=0, seed=1, num_threads=1)
 
 
 @pytest.mark.processes
@@ -159,22 +140,6 @@ def test_death_at_the_timeout_is_a_termination(dead: bool, timed_out: bool) -> N
     game._game.is_player_dead.return_value = dead
     game._game.is_episode_timeout_reached.return_value = timed_out
     assert game.step(0) == Played(None, -1.0, terminated=dead, truncated=not dead)
-
-
-@pytest.mark.processes
-def test_games_depend_on_slot_and_seed_only() -> None:
-    settings = ViZDoomSettings(tasks=("defend_the_center",))
-    actions = np.random.default_rng(3).integers(4, size=30, dtype=np.int32)
-
-    def frames(first_slot: int, num_environments: int, seed: int = 5) -> list[NDArray[np.uint8]]:
-        with environments(settings, num_environments, first_slot, seed) as made:
-            made.reset()
-            return [made.step(np.full(num_environments, action, np.int32)).observation.stack[-1].copy() for action in actions]
-
-    alone = frames(4, 1)
-    assert_array_equal(alone, frames(3, 2))
-    assert not np.array_equal(alone, frames(5, 1))
-    assert not np.array_equal(alone, frames(4, 1, seed=6))
 
 
 @pytest.mark.processes

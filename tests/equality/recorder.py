@@ -22,8 +22,7 @@ from herd_actor.unroll import UnrollBuilder
 from herd_replay.assembly import Assembler
 from herd_replay.store import EpisodeStore
 
-from herd.acting.device import precision_of
-from herd.acting.policy import LocalPolicy, inference_precision
+from herd.acting.policy import LocalPolicy, inference_precision, precision_of
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
 from herd.agent import agent_of

@@ -10,7 +10,7 @@ from herd.agent import agent_of
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
-from herd.run.provenance import Origin
+from herd.config.run_contract import Origin
 from herd.run.tensors import save_checkpoint
 
 RunMaker = Callable[..., Path]

@@ -15,7 +15,7 @@ from rich.console import Console
 from herd.acting.policy import LocalPolicy
 from herd.cli.main import main
 from herd.components.suites import make_environments
-from herd.components.suites.atari.settings import atari_scores
+from herd.components.suites.atari import atari_scores
 from herd.evaluation import play
 from herd.evaluation.evaluate import evaluate_runs
 from herd.evaluation.play import num_environments, start_play
@@ -85,34 +85,34 @@ def test_a_run_is_scored_and_the_protocol_is_written(make_run: Callable[..., Pat
     # The same evaluation again writes the same file, and --json prints it.
     assert main(["evaluate", str(run_dir), "--episodes", "45", "--seed", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == written
+    assert evaluate_runs([run_dir], episodes=45, seed=4).tasks[0].episode_returns != (tuple(returns),)
 
 
-def test_progress_is_reported_by_task(make_run: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("env", "network", "labels", "names"),
+    [
+        ({"tasks": ["catch", "catch_deceptive"]}, {}, ["catch (1 of 2)", "catch_deceptive (2 of 2)"], ["catch", "catch_deceptive"]),
+        # catch alone has no instructions, but the network reads some: both tasks share their spaces and are played together.
+        (
+            {"tasks": ["catch", "catch_instructed"]},
+            {"language": True},
+            ["catch, catch_instructed"],
+            ["catch", "catch_instructed"],
+        ),
+        ({"tasks": ["catch"], "reward_scales": [1.0, 1000.0]}, {}, ["catch, catch_x1000"], ["catch", "catch_x1000"]),
+    ],
+)
+def test_progress_and_scores_are_reported_by_task(
+    make_run: Callable[..., Path], env: dict[str, Any], network: dict[str, Any], labels: list[str], names: list[str]
+) -> None:
     told: list[tuple[str, int, int]] = []
-    env = {**CATCH["env"], "tasks": ["catch", "catch_deceptive"]}
-    report = evaluate_runs([make_run({**CATCH, "env": env})], episodes=7, on_progress=lambda *now: told.append(now))
-    assert list(dict.fromkeys(label for label, _, _ in told)) == ["catch (1 of 2)", "catch_deceptive (2 of 2)"]
-    assert [now for now in told if now[1] == now[2]] == [("catch (1 of 2)", 7, 7), ("catch_deceptive (2 of 2)", 7, 7)]
-    assert [(task.task_name, task.episodes) for task in report.tasks] == [("catch", 7), ("catch_deceptive", 7)]
-    assert set(report.tasks[0].episode_returns[0]) <= {-1.0, 1.0}
-    assert report.protocol.environments == 7
-
-
-def test_tasks_that_share_spaces_are_played_together(make_run: Callable[..., Path]) -> None:
-    # catch alone has no instructions, but the network reads some.
-    env = {**CATCH["env"], "tasks": ["catch", "catch_instructed"]}
-    run_dir = make_run({"env": env, "network": {"torso": "mlp", "language": True}})
-    told: list[str] = []
-    report = evaluate_runs([run_dir], episodes=5, on_progress=lambda label, *_: told.append(label))
-    assert set(told) == {"catch, catch_instructed"}
-    assert [(task.task_name, task.episodes) for task in report.tasks] == [("catch", 5), ("catch_instructed", 5)]
-
-
-def test_results_depend_only_on_the_seed(make_run: Callable[..., Path]) -> None:
-    run_dir = make_run(CATCH)
-    first, again, other = (evaluate_runs([run_dir], episodes=40, seed=seed).tasks[0].episode_returns for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
+    run_dir = make_run({"env": {**CATCH["env"], **env}, "network": {"torso": "mlp", **network}})
+    report = evaluate_runs([run_dir], episodes=7, on_progress=lambda *now: told.append(now))
+    assert list(dict.fromkeys(label for label, _, _ in told)) == labels
+    assert [label for label, done, all_games in told if done == all_games] == labels
+    assert [(task.task_name, task.episodes) for task in report.tasks] == [(name, 7) for name in names]
+    for task in report.tasks:
+        assert {round(abs(value), 3) for value in task.episode_returns[0]} <= ({1000.0} if task.task_name == "catch_x1000" else {0.2, 1.0})
 
 
 def test_overrides_change_the_games_and_are_recorded(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,18 +138,6 @@ def test_overrides_change_the_games_and_are_recorded(make_run: Callable[..., Pat
     assert task.human_normalised == pytest.approx((task.mean - reference.random) / (reference.human - reference.random))
 
 
-def test_tasks_multiplied_by_a_setting_are_scored_separately(make_run: Callable[..., Path]) -> None:
-    env = {**CATCH["env"], "tasks": ["catch", "catch_deceptive"], "reward_scales": [1.0, 1000.0]}
-    report = evaluate_runs([make_run({**CATCH, "env": env})], episodes=6)
-    returns = {task.task_name: {abs(value) for value in task.episode_returns[0]} for task in report.tasks}
-    assert {name: max(values) for name, values in returns.items()} == {
-        "catch": 1.0,
-        "catch_x1000": 1000.0,
-        "catch_deceptive": 1.0,
-        "catch_deceptive_x1000": 1000.0,
-    }
-
-
 @pytest.mark.parametrize(
     ("requested", "episodes", "tasks", "expected"),
     [(None, 200, 1, 29), (None, 3, 1, 3), (None, 200, 57, 57), (None, 10, 2, 20), (8, 200, 2, 8), (64, 10, 1, 10)],
@@ -160,23 +148,11 @@ def test_the_number_of_environments_is_a_multiple_of_the_tasks(requested: int | 
 
 def test_runs_that_cannot_be_evaluated_are_refused_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
     good = make_run(CATCH)
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    young = make_run(CATCH, name="young")
-    for path in (young / "checkpoints").rglob("*.*"):
-        path.unlink()
-    (young / "checkpoints" / "000000000250").rmdir()
     foreign = make_run(CATCH, name="foreign")
     config = foreign / "config.yaml"
     config.write_text(config.read_text().replace("frame_height: 6", "frame_height: 7"))
-    broken = make_run(CATCH, name="broken")
-    (broken / "config.yaml").write_text("env:\n  suit: catch\n")
     cases: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"run_dir": tmp_path / "absent"}, "no such run directory"),
-        ({"run_dir": bare}, "contains no config.yaml"),
-        ({"run_dir": young}, "contains no checkpoint"),
         ({"run_dir": foreign}, "another network"),
-        ({"run_dir": broken}, "env.suit: no such setting"),
         ({"run_dir": good, "checkpoint": tmp_path / "nothing"}, "missing"),
         ({"run_dir": good, "overrides": ["--env.max_episode_frames", "0"]}, "env.max_episode_frames: .* not '0'"),
         ({"run_dir": good, "overrides": ["--env.noop_max", "5"]}, "env.noop_max: does not apply to env.suite catch; env.suite atari has"),
@@ -257,12 +233,9 @@ def test_a_hostile_checkpoint_is_refused_in_one_line(make_run: Callable[..., Pat
     with pytest.raises(EvaluationError, match=says) as caught:
         evaluate_runs([run], episodes=1)
     assert "\n" not in str(caught.value)
-
-
-def test_unreadable_statistics_do_not_prevent_loading(make_run: Callable[..., Path]) -> None:
-    run = make_run(CATCH)
-    damaged(run, state=b'{"statistics": ["odd"]}')
-    assert load_trained_run(run).env_frames is None
+    readable = make_run(CATCH, name="readable")
+    damaged(readable, state=b'{"statistics": ["odd"]}')  # only a number in the report
+    assert load_trained_run(readable).env_frames is None
 
 
 def test_an_older_checkpoint_can_be_chosen(make_run: Callable[..., Path]) -> None:
@@ -322,20 +295,41 @@ def test_several_games_are_aggregated_with_intervals() -> None:
     assert {estimate.interval_95 for estimate in bare.values()} == {None}
 
 
-def printed(report: EvaluationReport) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    print_report(report, console)
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+def printed(report: EvaluationReport, width: int = 200) -> str:
+    file = io.StringIO()
+    print_report(report, Console(file=file, width=width))
+    return file.getvalue()
 
 
-def test_the_table_shows_score_and_protocol(make_run: Callable[..., Path]) -> None:
-    report = evaluate_runs([make_run(CATCH)], episodes=10, overrides=["--env.max_episode_frames", "4"])
-    text = printed(report)
-    assert "run after 250 updates, 160,000 env frames" in text
-    assert "catch" in text
+DICE = {**CATCH, "env": {**CATCH["env"], "tasks": ["catch", "catch_deceptive"]}, "loss": {"kind": "dice"}}
+
+
+def test_the_table_shows_scores_protocol_and_temperatures(make_run: Callable[..., Path]) -> None:
+    run_dir = make_run(DICE)
+    best = {"catch_deceptive": [11.18249, 12.46374], "catch": None}  # no game of catch has ended: it is played with tau = 1
+    bandits = [{"agent": 0, "task": task, "best_inverse_temperatures": bounds} for task, bounds in best.items()]
+    (run_dir / "bandit").mkdir()
+    (run_dir / "bandit" / "state.json").write_text(json.dumps({"state": {"bandits": bandits}}))
+    report = evaluate_runs([run_dir], episodes=4, overrides=["--env.max_episode_frames", "4"])
+    assert [task.inverse_temperatures for task in report.tasks] == [(1.0, 1.0), (11.18249, 12.46374)]
+    text = printed(report, width=80)
+    heading = next(line for line in text.splitlines() if line.lstrip().startswith("task "))
+    assert heading.split()[-1] == "1/tau"
+    assert "11.2-12.5" in text
     assert f"{report.tasks[0].mean:.2f}" in text
-    assert "10 games reached a limit" in text
-    assert "differs from training in max_episode_frames" in text
+    words = " ".join(text.split())
+    for told in (
+        "run after 250 updates, 160,000 env frames",
+        "drawn from the best-valued tile",
+        "8 games reached a limit",
+        "differs from training in max_episode_frames",
+    ):
+        assert told in words
+
+    baseline = make_run({**DICE, "loss": {"kind": "dice", "ablation": "baseline"}}, name="baseline")
+    for report in (evaluate_runs([run_dir], episodes=4, greedy=True), evaluate_runs([baseline], episodes=4)):
+        assert [task.inverse_temperatures for task in report.tasks] == [None, None]
+        assert "tau" not in printed(report)
 
 
 @pytest.mark.processes  # environments that are processes
@@ -402,7 +396,6 @@ def test_runs_that_do_not_fit_a_protocol_are_refused_in_one_line(make_run: Calla
     one, other = str(full), str(minimal)
     for words, message in (
         ([one, "--protocol", "human-starts"], "human-starts: .* never released"),
-        ([one, "--protocol", "impala-atar"], "impala-atar: no such protocol; did you mean impala-atari"),
         (
             [other, "--protocol", "machado"],
             "minimal: machado needs env.action_set full, but the run has minimal, which cannot be changed after training",
@@ -413,14 +406,12 @@ def test_runs_that_do_not_fit_a_protocol_are_refused_in_one_line(make_run: Calla
         ([one, "--protocol", "laser-atari", "--episodes", "3"], "--episodes cannot be used with laser-atari"),
         ([one, "--protocol", "laser-atari", "--env.noop_max", "3"], "--env.noop_max cannot be used with laser-atari"),
         ([one, "--protocol", "laser-atari"], "cannot read .*metrics.jsonl"),
-        ([one, "--frames", "100"], "--frames needs --protocol"),
         ([one, str(catch)], "play the same suite: .*full plays atari, .*catch plays catch"),
         ([one, other, one], "all tasks need equally many runs: pong has 2, breakout has 1"),
         ([one, other], "same environments: env.action_set is full in .*full, minimal in .*minimal$"),
         ([one, str(sticky), "--env.action_repeat", "4"], "env.sticky_action_probability is 0.0 in .*full, 0.25 in .*sticky$"),
         ([one, other, "--checkpoint", one], "a checkpoint belongs to one run"),
         ([str(torn)], "torn.*model.safetensors"),
-        ([one, str(full.parent / "absent")], "absent: no such run"),
     ):
         assert main(["evaluate", *words]) == 2, words
         said = capsys.readouterr().err

@@ -215,38 +215,35 @@ def test_single_frames_and_stacks_give_the_same_results(make_run: RunMaker) -> N
     assert not np.array_equal(logits["plane"][4], logits["plane"][5])
 
 
-@pytest.mark.parametrize(
-    ("observation", "options", "line"),
-    [
-        (np.zeros((6, 5), np.float32), {}, r"^frames are uint8, not float32$"),
-        (np.zeros((5, 6), np.uint8), {}, r"^expected a frame of shape \(6, 5, 1\), not \(5, 6\)$"),
-        ({"picture": np.zeros((6, 5), np.uint8)}, {}, r"^the observation has no entry frame; it has picture$"),
-        (np.zeros((6, 5), np.uint8), {"reset": [True, False]}, r"^reset must be one value, .* not an array of shape \(2,\)$"),
-    ],
-)
-def test_invalid_observations_are_refused_in_one_line(make_run: RunMaker, observation, options, line) -> None:
-    policy = herd.load_policy(make_run(CATCH))
-    with pytest.raises(ValueError, match=line):
-        policy.act(observation, **options)
+INVALID: list[tuple[Any, dict[str, Any], str]] = [
+    (np.zeros((6, 5), np.float32), {}, r"^frames are uint8, not float32$"),
+    (np.zeros((5, 6), np.uint8), {}, r"^expected a frame of shape \(6, 5, 1\), not \(5, 6\)$"),
+    ({"picture": np.zeros((6, 5), np.uint8)}, {}, r"^the observation has no entry frame; it has picture$"),
+    (np.zeros((6, 5), np.uint8), {"reset": [True, False]}, r"^reset must be one value, .* not an array of shape \(2,\)$"),
+]
 
 
-def test_a_missing_reward_and_invalid_observations_are_refused(scene_run: Path, make_run: RunMaker) -> None:
-    observation, _ = Scene().reset(seed=1)
-    policy = herd.load_policy(scene_run)
-    policy.act(observation)
-    with pytest.raises(ValueError, match="needs the last reward"):
-        policy.act(observation)
-    policy.act(observation, reset=True)
-    with pytest.raises(ValueError, match="expected an observation of Dict"):
-        policy.act(observation["picture"], reward=0.0)
-    with pytest.raises(ValueError, match="not finite"):
-        policy.act(observation | {"speed": np.array([0.0, np.nan])}, reward=0.0)
+def test_invalid_observations_are_refused_in_one_line(scene_run: Path, make_run: RunMaker) -> None:
+    catch = make_run(CATCH, name="catch")
+    for observation, options, line in INVALID:
+        with pytest.raises(ValueError, match=line):
+            herd.load_policy(catch).act(observation, **options)
     with pytest.raises(ValueError, match="of 2 environments, not of 3"):
-        herd.load_policy(make_run(CATCH, name="catch"), num_environments=2).act(np.zeros((3, 6, 5), np.uint8))
-    environments = herd.load_policy(scene_run).make_environments(2)
-    row = environments.reset()
+        herd.load_policy(catch, num_environments=2).act(np.zeros((3, 6, 5), np.uint8))
+
+    seen, _ = Scene().reset(seed=1)
+    policy = herd.load_policy(scene_run)
+    policy.act(seen)
+    for observation, options, line in (
+        (seen, {}, "needs the last reward"),
+        (seen["picture"], {"reward": 0.0}, "expected an observation of Dict"),
+        (seen | {"speed": np.array([0.0, np.nan])}, {"reward": 0.0}, "not finite"),
+    ):
+        with pytest.raises(ValueError, match=line):
+            policy.act(observation, **options)
+    environments = policy.make_environments(2)
     with pytest.raises(ValueError, match="reward, reset and mask must be omitted"):
-        policy.act(row, reward=1.0)
+        policy.act(environments.reset(), reward=1.0)
     environments.close()
 
 

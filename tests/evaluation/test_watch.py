@@ -151,13 +151,9 @@ def test_a_failed_recording_keeps_the_old_file(make_run: Callable[..., Path], tm
 def test_invalid_recordings_are_refused_in_one_line(make_run: Callable[..., Path], tmp_path: Path) -> None:
     run_dir = make_run(CATCH)
     for arguments, message in (
-        ({"output": tmp_path / "a.avi"}, "must end in .gif or .mp4"),
         ({"output": tmp_path / "a.gif", "task": "pong"}, "plays catch, not pong"),
-        ({"output": tmp_path / "a.gif", "games": 0}, "at least 1"),
         ({"output": run_dir / "config.yaml" / "a.gif"}, "cannot write"),
     ):
         with pytest.raises(EvaluationError, match=message) as caught:
             record_episode(run_dir, **arguments)
         assert "\n" not in str(caught.value)
-    with pytest.raises(EvaluationError, match="no such run"):
-        record_episode(tmp_path / "absent", tmp_path / "a.gif")

@@ -18,7 +18,7 @@ from tests.training.small_runs import RUN, unrolls_of, values_of
 
 TWO_TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 8, "frame_width": 8}
 ATARI = {"env": {"suite": "atari", "tasks": ["breakout"]}}
-UNIFORM = {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1}
+LOCAL = {"kind": "local", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1}
 SHARED = {"kind": "shared", "fraction": 0.4, "minimum_fill_agent_steps": 1}
 # Adam's and RMSProp's first steps are the gradient over its own size: a small epsilon would turn the rounding of a gradient near 0 into a
 # whole step.
@@ -36,8 +36,8 @@ RUNS: dict[str, dict[str, Any]] = {
         "loss": {"advantage_normalization": "batch", "ratio_clip": 0.3, "reduction": "mean"},
         "optimizer": {**ADAM, "max_gradient_norm": 0.5},
     },
-    "laser, implied policy": {"loss": {"trust_region": "implied", "trust_region_threshold": 0.7}, "replay": UNIFORM},
-    "laser, behaviour policy": {"loss": {"trust_region": "behaviour", "trust_region_threshold": 0.7}, "replay": UNIFORM},
+    "laser, implied policy": {"loss": {"trust_region": "implied", "trust_region_threshold": 0.7}, "replay": LOCAL},
+    "laser, behaviour policy": {"loss": {"trust_region": "behaviour", "trust_region_threshold": 0.7}, "replay": LOCAL},
     "laser, episodes of a service": {"loss": {"trust_region": "implied", "trust_region_threshold": 0.7}, "replay": SHARED},
     "dice, burn-in": {
         "loss": {"kind": "dice"},
@@ -49,7 +49,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "env": TWO_TASKS,
         "value_scaling": {"kind": "popart", "rate": 0.1},
         "auxiliary": {"kind": "pixel_control", "cell_size": 1},
-        "replay": UNIFORM,
+        "replay": LOCAL,
     },
     "instructions": {"env": TWO_TASKS, "network": {**RUN["network"], "language": True}},
     "vectors": {"env": {"suite": "gymnasium", "tasks": ["CartPole-v1"]}, "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 8}}},

@@ -86,6 +86,18 @@ def find(objects: list[Object], kind: str, name: str) -> Object:
     return found[0]
 
 
+def at(tree: Any, path: str) -> Any:
+    """What a path of words leads to, with elements of lists by number or by their ``name``; None if only the last word leads nowhere."""
+    *before, last = path.split()
+    for word in before:
+        tree = tree[word] if isinstance(tree, dict) else _named(tree)[word]
+    return (tree if isinstance(tree, dict) else _named(tree)).get(last)
+
+
+def _named(items: list[Any]) -> dict[str, Any]:
+    return {key: each for number, each in enumerate(items) for key in (str(number), each.get("name", str(number)))}
+
+
 def names(objects: list[Object]) -> set[tuple[str, str]]:
     """Kind and name of each object."""
     return {(each["kind"], each["metadata"]["name"]) for each in objects}
@@ -123,11 +135,6 @@ def read_pod(objects: list[Object], workload: Object, folder: Path) -> tuple[Run
 def settings_of(objects: list[Object], workload: Object, folder: Path) -> RunSettings:
     """The settings of a pod's process."""
     return read_pod(objects, workload, folder)[0]
-
-
-def identity_of(objects: list[Object], workload: Object, folder: Path) -> Identity:
-    """The identity of a pod's process."""
-    return read_pod(objects, workload, folder)[1]
 
 
 def of_component(objects: list[Object], *components: str) -> list[Object]:

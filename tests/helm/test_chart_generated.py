@@ -13,8 +13,7 @@ from jsonschema import Draft7Validator
 
 from helm.tools import chart_security
 from helm.tools.chart_readme import chart_readme
-from helm.tools.values_comments import read_values
-from helm.tools.values_schema import values_schema
+from helm.tools.values_schema import read_values, values_schema
 from herd.config.loading.keys import setting_keys
 from tests.helm.rendering import CHART, CI_FILES, ROOT
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from helm.tools.fetch_tools import ENGINES
-from tests.helm.rendering import CHART, RenderError, container_of, find, names, pod_of, render, render_ci, with_values, workloads
+from tests.helm.rendering import CHART, RenderError, container_of, find, names, pod_of, render, with_values, workloads
 
 pytestmark = pytest.mark.processes
 
@@ -84,11 +84,3 @@ def test_traffic_distribution_unknown_to_the_cluster_is_refused() -> None:
     words = with_values("paramserverReplica.replicas=2", "paramserverReplica.trafficDistribution=PreferSameNode")
     with pytest.raises(RenderError, match=r"PreferSameNode needs Kubernetes 1\.34"):
         render("--kube-version", "1.33.0", *words)
-
-
-def test_learners_prefer_nodes_of_their_own_release() -> None:
-    """Several releases in a namespace have the same component labels."""
-    (term,) = pod_of(find(render_ci("multi-learner-values.yaml"), "StatefulSet", "herd-learner"))["affinity"]["podAffinity"][
-        "preferredDuringSchedulingIgnoredDuringExecution"
-    ]
-    assert term["podAffinityTerm"]["matchLabelKeys"] == ["app.kubernetes.io/instance"]

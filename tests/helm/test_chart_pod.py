@@ -10,7 +10,7 @@ import pytest
 
 from helm.tools.fetch_tools import ENGINES
 from herd.topology import COMPONENT_NAMES
-from tests.helm.rendering import Object, RenderError, find, pod_of, render, render_all, with_values, workloads
+from tests.helm.rendering import Object, find, pod_of, render, render_all, with_values, workloads
 from tests.helm.test_chart_renders import IN_VALUES
 
 pytestmark = pytest.mark.processes
@@ -141,8 +141,3 @@ def test_defaults_reach_every_component_and_own_values_win() -> None:
     budgets = {each["metadata"]["name"] for each in objects if each["kind"] == "PodDisruptionBudget"}
     assert "herd-bandit" in budgets
     assert not budgets & {"herd-replay", "herd-learner"}  # false overrides true
-
-
-def test_storage_is_refused_where_nothing_is_stored() -> None:
-    with pytest.raises(RenderError, match="persistence"):
-        render(*with_values("paramserver.persistence.enabled=true"))

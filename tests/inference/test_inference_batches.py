@@ -16,7 +16,7 @@ NO_ROWS: Any = None
 
 def asking(batches: Batches, number: int, count: int, at: float, agent: int = 0) -> Request:
     session = Session(Peer(b"%d" % number), agent, (0, count), last_id=1)
-    session.waiting = Request(session, 1, NO_ROWS, has_state=True, arrived_at=at)
+    session.waiting = Request(session, 1, NO_ROWS, has_state=True, wants_state=True, arrived_at=at)
     batches.add(session.waiting)
     return session.waiting
 
@@ -73,7 +73,7 @@ def test_discarded_and_replaced_requests_leave_the_queue() -> None:
     gone, wanted = asking(batches, 1, 3, at=1.0), asking(batches, 2, 2, at=1.5)
     batches.discard(gone.session)
     assert (len(batches), batches.due_at()) == (1, 2.5)
-    instead = Request(wanted.session, 2, NO_ROWS, has_state=True, arrived_at=1.7)
+    instead = Request(wanted.session, 2, NO_ROWS, has_state=True, wants_state=True, arrived_at=1.7)
     batches.add(instead)
     assert (len(batches), batches.due_at()) == (1, 2.7)
     asking(batches, 3, 3, at=1.8)
@@ -105,7 +105,7 @@ def test_the_least_recently_heard_sessions_are_evicted() -> None:
     ended: list[Session] = []
     sessions = Sessions(10, ended.append)
     one, two, three = (sessions.open(Peer(name), 0, 3) for name in (b"one", b"two", b"three"))
-    two.waiting = Request(two, 1, NO_ROWS, has_state=True, arrived_at=0.0)
+    two.waiting = Request(two, 1, NO_ROWS, has_state=True, wants_state=True, arrived_at=0.0)
     request = two.waiting
     assert sessions.heard(Peer(b"one")) is one
     four = sessions.open(Peer(b"four"), 0, 4)  # sessions two and three have been silent the longest; their adjacent places are joined

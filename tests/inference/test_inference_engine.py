@@ -76,7 +76,7 @@ def test_actions_are_drawn_at_the_temperatures_of_the_request() -> None:
     fields["inverse_temperature"] = inverse
     height, width, _ = spec.frame_shape
     planes = np.zeros((count, spec.observation_channels, height, width), np.uint8)
-    request = Request(session, 1, ActingRows(fields, planes), has_state=True, arrived_at=0.0)
+    request = Request(session, 1, ActingRows(fields, planes), has_state=True, wants_state=True, arrived_at=0.0)
     ((_, arrays),) = engine.collect(engine.submit([request]))
     logits = np.array([0.0, 1.0, 0.5])
     np.testing.assert_allclose(arrays["behaviour_parameters"], np.tile(logits, (count, 1)), atol=1e-6)  # before the temperature

@@ -9,7 +9,7 @@ import pytest
 from herd_inference.exchange import ActingHandler, Decision
 from herd_inference.sessions import Batches, Sessions
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActingLayout, pack_fields, read_answer
@@ -81,10 +81,16 @@ def fields_of(count: int, **changes: Any) -> dict[str, Any]:
 
 
 def request(
-    request_id: int, *, count: int = 2, has_state: bool = False, fields: dict[str, Any] | None = None, **changes: Any
+    request_id: int,
+    *,
+    count: int = 2,
+    has_state: bool = False,
+    wants_state: bool = False,
+    fields: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> list[bytes]:
     values: dict[str, Any] = {"run": "run", "contract": "contract", "agent": 0, "num_environments": count} | changes
-    message = Act(id=request_id, has_state=has_state, **values)
+    message = Act(id=request_id, has_state=has_state, wants_state=wants_state, **values)
     shape = LAYOUT.planes_shape(has_state=has_state)
     assert shape is not None
     packed = pack_fields(LAYOUT.state_fields if has_state else LAYOUT.row_fields, fields or fields_of(count))
@@ -110,13 +116,25 @@ def test_requests_are_acted_on_once_and_answered_again() -> None:
     again = service.take(request(1, has_state=True))
     assert joined(again) == first
     assert said(again) == Acted(id=1, lineage=3, updates=9)
-    assert read_answer(again.payloads, 2, LAYOUT).actions.tolist() == [1, 1]
+    assert read_answer(again.payloads, 2, LAYOUT, has_state=False).actions.tolist() == [1, 1]
     assert service.take(request(2)).outcome == "new"
     assert len(service.act()) == 1
     assert service.take(request(1)) == Decision(outcome="late")
     assert service.take(request(4)).outcome == "state_wanted"  # a row is missing
     assert service.take(request(4, has_state=True)).outcome == "new"  # its owner acted on the missing row itself
     assert len(service.act()) == 1
+
+
+def test_an_answer_has_the_state_only_if_it_was_asked_for() -> None:
+    service = Service()
+    service.take(request(1, has_state=True))
+    service.act()
+    for number, wants_state in ((2, True), (3, False)):
+        service.take(request(number, wants_state=wants_state))
+        service.act()
+        answer = service.take(request(number, wants_state=wants_state))
+        rows = read_answer(answer.payloads, 2, LAYOUT, has_state=wants_state)
+        assert (rows.core_state is not None) == wants_state
 
 
 def test_an_unanswered_row_is_replaced_only_by_one_with_state() -> None:

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from herd.agent import Agent
-from herd.cli.keys import make_keys
 from herd.components.suites import environment_spec
-from herd.config.run import RunSettings, SecuritySettings
+from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
 from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
@@ -148,30 +147,6 @@ def test_requests_wait_until_weights_arrive(tmp_path: Path) -> None:
         run.publish(1)
         group.step()
         until(lambda: probe(readiness))
-
-
-def test_only_keys_of_actors_may_request_actions(tmp_path: Path) -> None:
-    """An actor's key may request actions, a viewer's may not. The service's own key may request weights but not publish them."""
-    keys = tmp_path / "keys"
-    make_keys(keys)
-    for name in ("actor", "viewer", "inference"):
-        make_keys(keys, client=name)
-    security = {"curve_keys": keys}
-    with ExitStack() as contexts:
-        publishing = contexts.enter_context(Context(SecuritySettings(curve_keys=keys)))
-        acting, viewing = (
-            contexts.enter_context(Context(SecuritySettings(curve_keys=keys, curve_client=name))) for name in ("actor", "viewer")
-        )
-        with a_run(tmp_path / "run", publishing, security=security) as run:
-            run.publish(1)
-            secured = run.settings.model_copy(update={"security": SecuritySettings(curve_keys=keys, curve_client="inference")})
-            with run.service(settings=secured) as server:
-                with closing(client_of(acting, server, 2)) as client:
-                    play(Both(run.settings, run.agent, remote_policy(client), range(2)), 3)
-                with closing(client_of(viewing, server, 2)) as client:
-                    group = Both(run.settings, run.agent, remote_policy(client), range(2))
-                    group.ask()
-                    until(lambda: client.poll() is None and server.total("herd_wire_malformed_messages_total", reason="unexpected") >= 1)
 
 
 @pytest.mark.parametrize("fallback", ["wait", "local"])

@@ -18,12 +18,8 @@ from herd.config.run import RunSettings
 def test_incompatible_settings_are_refused_by_name(sections: dict[str, dict[str, object]], keys: tuple[str, ...]) -> None:
     RunSettings.model_validate(sections)  # with a policy in the actor the same settings are valid
     remote = {**sections, "actor": {**sections["actor"], "inference": "remote"}}
+    RunSettings.model_validate({**remote, "actor": {**remote["actor"], "environments": 31, "lockstep": False}})
     with pytest.raises(ValidationError) as raised:
         RunSettings.model_validate(remote)
     (error,) = raised.value.errors()
     assert all(key in error["msg"] for key in keys)
-
-
-def test_max_environments_may_equal_those_of_one_actor() -> None:
-    settings = {"actor": {"inference": "remote", "environments": 32}, "inference": {"max_environments": 32}}
-    assert RunSettings.model_validate(settings).inference.max_environments == 32

@@ -14,8 +14,6 @@ def labels(release: str, component: str) -> Json:
         "app.kubernetes.io/instance": release,
         "app.kubernetes.io/component": component,
         "app.kubernetes.io/part-of": "herd",
-        "app.kubernetes.io/version": "0.1.0",
-        "helm.sh/chart": "herd-0.1.0",
     }
 
 
@@ -27,10 +25,8 @@ def pod(name: str, component: str, *, release: str = "herd", namespace: str = "r
             "name": name,
             "namespace": namespace,
             "uid": f"uid-{name}",
-            "resourceVersion": "4711",
             "creationTimestamp": CREATED,
             "labels": labels(release, component) | extra,
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name.rpartition("-")[0], "controller": True}],
         },
         "spec": {
             "nodeName": "node-1",
@@ -48,13 +44,11 @@ def pod(name: str, component: str, *, release: str = "herd", namespace: str = "r
                 {"type": "PodScheduled", "status": "True"},
                 {"type": "Ready", "status": "True" if ready else "False"},
             ],
-            "podIP": "10.0.0.7",
             "containerStatuses": [
                 {
                     "name": component.partition("-")[0],
                     "ready": ready,
                     "restartCount": restarts,
-                    "started": True,
                     "state": {"running": {"startedAt": CREATED}},
                     "lastState": {"terminated": {"exitCode": 75, "reason": "Error"}} if restarts else {},
                 }
@@ -88,16 +82,12 @@ def workload(kind: str, component: str, replicas: int, *, release: str = "herd",
         "metadata": {
             "name": f"{full_name}-{component}",
             "namespace": namespace,
-            "generation": 1,
             "labels": labels(release, component),
         },
         "spec": {"replicas": replicas},
         "status": {
-            "observedGeneration": 1,
             "replicas": replicas,
             "readyReplicas": replicas if ready is None else ready,
-            "updatedReplicas": replicas,
-            "availableReplicas": replicas if ready is None else ready,
         },
     }
 

@@ -16,8 +16,7 @@ import yaml
 
 from herd.cli import preflight
 from herd.cli.main import main
-from herd.kube.cluster import Cluster, KubeError
-from herd.kube.pods import read_pod
+from herd.kube import Cluster, KubeError, read_pod
 from tests.kube.api_server import ApiServer, serving, write_kubeconfig
 from tests.kube.objects import holder_page, learner_page, pending_pod, pod, waiting_pod, workload
 

@@ -123,6 +123,8 @@ def test_only_the_first_process_of_a_service_uses_its_fixed_ports() -> None:
         with pytest.raises(PortError, match=r"^placement\.ports bandit: port \d+ of 127\.0\.0\.1 is in use"):
             identities(*DICE, "--placement.ports", number)
         identities("--placement.ports", number)  # no process will bind it
+        with pytest.raises(PortError, match=r"^placement\.metrics_ports bandit: port \d+ of 127\.0\.0\.1 is in use"):
+            identities(*DICE, "--placement.metrics_ports", number)
 
 
 def test_a_restarted_learner_resumes_with_the_remaining_time() -> None:
@@ -153,18 +155,6 @@ def test_shards_meet_at_the_learners_interface() -> None:
     assert learner.environment["MASTER_ADDR"] == "::1"
     (address,) = identities("--placement.host", "::1")["actor-0"].addresses["learner"]
     assert address.rpartition(":")[0] == "tcp://[::1]"
-
-
-def test_a_port_in_use_is_refused_with_the_name_of_the_setting() -> None:
-    with held_ports({"mine": ("127.0.0.1", 0)}) as mine:
-        port = mine["mine"]
-        with (
-            socket.create_server(("127.0.0.1", port)),
-            pytest.raises(PortError, match=rf"^placement\.ports learner: port {port} of 127\.0\.0\.1 is in use"),
-        ):
-            planned("--placement.ports", f'{{"learner": {port}}}')
-        with held_ports({"learner.port": ("127.0.0.1", port)}) as held:
-            assert held == {"learner.port": port}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not let two sockets have a port")

@@ -163,14 +163,24 @@ def test_a_killed_actor_and_a_killed_learner_are_replaced(supervised: Supervised
     assert "actor-0 ended (SIGKILL)" in output
 
 
-def test_a_child_that_fails_twice_alike_ends_the_run_with_its_output(supervised: Supervised) -> None:
-    supervised.start("learner-0:serve", "actor-0:exit=7")
-    started = [supervised.accept() for _ in range(3)]
-    assert sorted(child.name for child in started) == ["actor-0", "actor-0", "learner-0"]
-    code, output = supervised.finish()
-    assert code == 1
-    assert "outcome: 1 actor-0 failed twice in the same way shortly after its start: actor-0 says hello and exit=7" in output
-    assert output.count("actor-0 says hello") == 4  # in the note, in the outcome, and twice in the log
+@pytest.mark.parametrize(
+    ("children", "code", "times"),
+    [
+        # In the note, in the outcome, and twice in the log.
+        (("learner-0:serve", "actor-0:exit=7"), 1, {"actor-0 failed twice in the same way": 1, "actor-0 says hello and exit=7": 4}),
+        (("learner-0:serve", "actor-0+1:exit=7", "actor-1+1:exit=7"), 1, {"outcome: 1 actor-": 1, "without: actor-": 1}),
+        (("learner-0:exit=2", "actor-0:serve"), 2, {"outcome: 2 learner-0 says hello and exit=2": 1}),
+        (("learner-0:exit=75", "learner-1:stubborn"), 1, {"3 times in a row": 1}),
+        (("learner-0:serve", "actor-0:missing"), 1, {"actor-0 cannot be started: No such file or directory": 3}),
+    ],
+    ids=["twice alike", "the last actor", "bad input", "a group that keeps breaking", "no such program"],
+)
+def test_a_failure_that_repeats_ends_the_run(supervised: Supervised, children: tuple[str, ...], code: int, times: dict[str, int]) -> None:
+    """Each text is in the supervisor's output at least as often as given."""
+    supervised.start(*children)
+    ended, output = supervised.finish()
+    assert ended == code, output
+    assert {text: min(output.count(text), least) for text, least in times.items()} == times, output
 
 
 def test_a_child_that_the_run_can_spare_is_given_up_alone(supervised: Supervised) -> None:
@@ -184,14 +194,6 @@ def test_a_child_that_the_run_can_spare_is_given_up_alone(supervised: Supervised
     assert code == 0, output
     assert "without: actor-0 is given up: it failed twice in the same way shortly after its start: actor-0 says hello and exit=7" in output
     assert "without: evaluator-0 is given up" in output
-
-
-def test_the_last_actor_is_not_given_up_alone(supervised: Supervised) -> None:
-    supervised.start("learner-0:serve", "actor-0+1:exit=7", "actor-1+1:exit=7")
-    code, output = supervised.finish()
-    assert code == 1
-    assert "failed twice in the same way" in output.partition("outcome: 1")[2]
-    assert output.count("without: actor-") == 1
 
 
 def test_an_agent_that_keeps_failing_is_given_up_alone(supervised: Supervised) -> None:
@@ -211,13 +213,6 @@ def test_an_agent_that_keeps_failing_is_given_up_alone(supervised: Supervised) -
     assert "outcome: 1 agent 0 is given up: learner-0 ended (SIGKILL): it ended 3 times in a row without progress" in output
 
 
-def test_bad_input_of_a_child_ends_the_run_with_exit_code_2(supervised: Supervised) -> None:
-    supervised.start("learner-0:exit=2", "actor-0:serve")
-    code, output = supervised.finish()
-    assert code == 2
-    assert "learner-0 says hello and exit=2" in output
-
-
 def all_ended(pids: list[int]) -> bool:
     return all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in pids)
 
@@ -235,13 +230,6 @@ def test_the_shard_that_failed_first_is_reported(supervised: Supervised, code: i
     ended, output = supervised.finish()
     assert ended == code, output
     assert message in output
-
-
-def test_a_group_that_keeps_breaking_is_not_restarted_for_ever(supervised: Supervised) -> None:
-    supervised.start("learner-0:exit=75", "learner-1:stubborn")
-    code, output = supervised.finish()
-    assert code == 1, output
-    assert "3 times in a row" in output
 
 
 def test_the_run_ends_with_its_last_agent(supervised: Supervised) -> None:
@@ -273,10 +261,11 @@ def test_a_lost_shard_does_not_affect_other_agents(supervised: Supervised) -> No
     assert supervised.finish()[0] == 0
 
 
-def test_a_second_ctrl_c_kills_the_children(supervised: Supervised) -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_after_a_request_to_stop_kills_the_children(supervised: Supervised, first: int) -> None:
     supervised.start("learner-0:stubborn", "actor-0:stubborn")
     children = supervised.accept_all(2)
-    supervised.signal(signal.SIGINT)
+    supervised.signal(first)
     assert children["learner-0"].line() == "term"
     supervised.signal(signal.SIGINT)
     code, output = supervised.finish()
@@ -355,15 +344,6 @@ def test_repeated_sighup_or_sigterm_does_not_kill(supervised: Supervised, again:
     assert code == 0, output
 
 
-def test_ctrl_c_after_sigterm_kills_the_children(supervised: Supervised) -> None:
-    supervised.start("learner-0:stubborn", "actor-0:stubborn")
-    children = supervised.accept_all(2)
-    supervised.signal(signal.SIGTERM)
-    assert children["learner-0"].line() == "term"
-    supervised.signal(signal.SIGINT)
-    assert supervised.finish()[0] == 1
-
-
 def test_a_run_under_nohup_ignores_sighup(supervised: Supervised) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # children inherit ignored signals
     try:
@@ -396,15 +376,6 @@ def test_a_child_whose_log_cannot_be_opened_runs_without_it(supervised: Supervis
     assert code == 0, output
     assert f"actor-0 runs without a log: {supervised.run_dir / 'logs' / 'actor-0.log'}: Is a directory" in output
     assert "learner-0 says hello" in (supervised.run_dir / "logs" / "learner-0.log").read_text()
-
-
-def test_a_child_that_cannot_be_started_ends_the_run_after_retries(supervised: Supervised) -> None:
-    supervised.start("learner-0:serve", "actor-0:missing")
-    children = supervised.accept_all(1)
-    code, output = supervised.finish()
-    assert code == 1
-    assert output.count("actor-0 cannot be started: No such file or directory") == 3
-    assert children["learner-0"].line() == "term"
 
 
 def test_a_log_is_bounded_while_its_child_prints(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from herd.launch.restarts import ExitRecord, Failures, GiveUp, Restart, RestartPolicy, after_exit, fails_for_good
-from herd.service.exit_codes import EXIT_SHARD_LOST
+from herd.service import EXIT_SHARD_LOST
 
 POLICY = RestartPolicy(first_delay_seconds=0.5, max_delay_seconds=3.0, max_failures=5)
 

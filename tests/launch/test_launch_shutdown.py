@@ -44,11 +44,9 @@ def test_a_learner_that_does_not_end_is_killed_and_the_rest_stopped(shutdown: Sh
 
 
 def test_without_a_learner_all_children_are_stopped_at_once(shutdown: Shutdown) -> None:
+    assert shutdown.advance(1e9, ALL) == (shutdown, ())  # nobody has asked yet
     state, signals = shutdown.request(0.0, OTHERS)
     assert (state.phase, signals) == (Phase.OTHERS, tuple((name, SIGTERM) for name in OTHERS))
-
-
-def test_without_children_the_shutdown_is_done(shutdown: Shutdown) -> None:
     assert shutdown.request(0.0, ())[0].phase is Phase.DONE
 
 
@@ -59,7 +57,3 @@ def test_a_second_request_changes_nothing_and_hurry_kills(shutdown: Shutdown) ->
     assert signals == tuple((name, SIGKILL) for name in ALL)
     assert state.advance(1000.0, ("actor-0",)) == (state, ())
     assert state.advance(1001.0, ())[0].phase is Phase.DONE
-
-
-def test_advance_without_a_request_changes_nothing(shutdown: Shutdown) -> None:
-    assert shutdown.advance(1e9, ALL) == (shutdown, ())

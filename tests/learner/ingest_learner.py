@@ -27,10 +27,10 @@ MAX_SESSIONS = 4
 class Learner:
     """Ingest, ledger, queue and credit of a learner, with a record of its reports."""
 
-    def __init__(self, *, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0) -> None:
+    def __init__(self, *, ledger: Ledger | None = None, layout: UnrollLayout = LAYOUT, agent: int = 0, capacity: int = CAPACITY) -> None:
         self.ledger = ledger or Ledger()
         self.queue = UnrollQueue()
-        self.credit = CreditPool(CAPACITY, expires_seconds=60.0, max_sessions=MAX_SESSIONS)
+        self.credit = CreditPool(capacity, expires_seconds=60.0, max_sessions=MAX_SESSIONS)
         self.episodes: list[EpisodeReport] = []
         self.reported: list[tuple[int, str | None]] = []
         self.refused: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class Learner:
         for reply in replies:
             assert UNROLLS.decode(encode(reply.message)[0]) == reply.message
         assert self.ledger.snapshot().is_balanced
-        assert self.credit.granted_unused + self.credit.held <= CAPACITY
+        assert self.credit.granted_unused + self.credit.held <= self.credit.capacity
         return replies
 
     def hello(self, peer: Peer = PEER, now: float = 0.0, **changes: Any) -> list[Reply]:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
+from herd.config.run_contract import Origin
 from herd.protocols.population.messages import MemberReport, Order
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import agent_directory
-from herd.run.provenance import Origin
 from herd.training.batch import BatchBuffer
 from tests.training.small_runs import trainer_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import EpisodeReport, Unrolls

@@ -32,7 +32,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "laser": {"kind": "impala", "trust_region": "implied"},
 }
 SCALINGS = ("none", "multi_head", "popart")
-REPLAYS = ("none", "uniform", "shared")
+REPLAYS = ("none", "local", "shared")
 CORES = ("none", "lstm")
 AUXILIARIES = ("none", "pixel_control")
 STRATEGIES = ("none", "pbt")
@@ -75,7 +75,7 @@ def experiment_of(cell: Cell) -> dict[str, Any]:
     replay: dict[str, Any] = {"kind": cell.replay}
     if cell.replay != "none":
         replay["fraction"] = NUM_REPLAYED / BATCH_SIZE
-    if cell.replay == "uniform":
+    if cell.replay == "local":
         replay |= {"capacity_unrolls": 16, "minimum_fill_unrolls": 4}
     population = {"strategy": cell.strategy, "fitness": "episode_return", "fitness_episodes": 3, "burn_in_env_frames": 0}
     sweep = {"optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-4, "high": 1e-2}} if cell.strategy == "pbt" else {}

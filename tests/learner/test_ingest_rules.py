@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from herd_learner.intake.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply, inverse_temperatures_of
-from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, MAX_SKIPPED, Ledger, LedgerSnapshot
+from herd_learner.intake.ingest import DEPARTURE_SECONDS, MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply, inverse_temperatures_of
+from herd_learner.intake.ledger import MAX_SKIPPED, Ledger, LedgerSnapshot
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
+from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import (
     Ack,
     Credit,
@@ -19,14 +22,16 @@ from herd.protocols.unrolls.messages import (
     Goodbye,
     HelloRequired,
     Rejected,
+    Unrolls,
     Welcome,
 )
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, MALFORMED
 from herd.protocols.weights.messages import GetWeights
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Refused
 from herd.transport import Frame, Peer
 from tests.learner.ingest_learner import CAPACITY, OTHER, PEER, Learner
-from tests.learner.small_unrolls import FRAMES_PER_UNROLL, small_arrays, unrolls_message
+from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 
 
 @pytest.fixture
@@ -39,32 +44,27 @@ def learner() -> Learner:
 
 
 @pytest.mark.parametrize(
-    ("changes", "names"),
+    ("serves", "changes", "label", "names"),
     [
-        ({"agent": 1}, "serves agent 0, not 1"),
-        ({"run": "another"}, "belongs to run run, not another"),
-        ({"contract": "d" * 64}, "dddddddddddd"),
-        ({"max_unrolls": CAPACITY + 1}, "learner.queue_batches"),
+        (0, {"agent": 1}, "agent", "serves agent 0, not 1"),
+        (1, {}, "agent", "serves agent 1, not 0"),
+        (0, {"run": "another"}, "run", "belongs to run run, not another"),
+        (0, {"contract": "d" * 64}, "contract", "dddddddddddd"),
+        (0, {"max_unrolls": CAPACITY + 1}, "size", "learner.queue_batches"),
         # The longest name that the protocol allows; each character prints as ten.
-        ({"run": "\U000e0001" * 128}, "not \\U000e0001"),
+        (0, {"run": "\U000e0001" * 128}, "run", "not \\U000e0001"),
     ],
 )
-def test_hello_is_refused_with_a_reason(changes: dict[str, Any], names: str) -> None:
-    learner = Learner()
+def test_hello_is_refused_with_a_reason(serves: int, changes: dict[str, Any], label: str, names: str) -> None:
+    learner = Learner(agent=serves)
     (reply,) = learner.hello(**changes)
     assert isinstance(reply.message, Refused)
     assert reply.message.id == 3
     assert names in reply.message.reason
+    assert learner.refused == {label: 1}
     assert learner.credit.num_peers == 0
     assert learner.ledger.snapshot() == LedgerSnapshot()
-
-
-def test_a_learner_accepts_only_actors_of_its_agent() -> None:
-    learner = Learner(agent=1)
-    (refused,) = learner.hello()
-    assert isinstance(refused.message, Refused)
-    assert "serves agent 1, not 0" in refused.message.reason
-    (welcomed,) = learner.hello(agent=1)
+    (welcomed,) = learner.hello(agent=serves)
     assert isinstance(welcomed.message, Welcome)
 
 
@@ -95,67 +95,64 @@ def test_a_duplicate_is_acknowledged_and_not_counted(learner: Learner) -> None:
     # Its credit is used and immediately returned, because nothing of the message is queued.
     assert learner.receive(first) == [Reply(PEER, Ack(sequence=1, granted_unrolls=4))]
     assert (learner.ledger.snapshot(), len(learner.queue), learner.credit.held) == (ledger, queued, 1)
+    assert learner.refused == {"duplicate": 1}
     assert learner.receive(unrolls_message(2, generated=16)) == [Reply(PEER, Ack(sequence=2, granted_unrolls=4))]
 
 
-@pytest.mark.parametrize("case", ["unknown peer", "sequence", "credit", "expired"])
-def test_messages_not_allowed_in_the_session_require_hello(learner: Learner, case: str) -> None:
-    peer, frames = PEER, unrolls_message(1, generated=8)
-    if case == "unknown peer":
-        peer = OTHER
-    elif case == "sequence":
-        frames = unrolls_message(2, generated=16)
-    elif case == "credit":
-        frames = unrolls_message(1, generated=5 * FRAMES_PER_UNROLL, num_unrolls=5)
-    else:
-        learner.ingest.expire(60.0)
+@pytest.mark.parametrize(
+    ("peer", "frames", "now", "label"),
+    [
+        (OTHER, unrolls_message(1, generated=8), 0.0, "session"),
+        (OTHER, encode(CreditRequest(wanted_unrolls=1)), 0.0, "session"),
+        (OTHER, encode(Goodbye()), 0.0, "session"),
+        (PEER, unrolls_message(2, generated=16), 0.0, "sequence"),
+        (PEER, unrolls_message(1, generated=5 * FRAMES_PER_UNROLL, num_unrolls=5), 0.0, "credit"),
+        (PEER, unrolls_message(1, generated=8), 60.0, "session"),  # the session has expired
+    ],
+)
+def test_messages_not_allowed_in_the_session_require_hello(
+    learner: Learner, peer: Peer, frames: list[Frame], now: float, label: str
+) -> None:
+    learner.ingest.expire(now)
     before = learner.state()
     (reply,) = learner.receive(frames, peer)
     assert reply.peer == peer
     assert isinstance(reply.message, HelloRequired)
     assert learner.state() == before
+    assert learner.refused == {label: 1}
 
 
-@pytest.mark.parametrize("message", [CreditRequest(wanted_unrolls=1), Goodbye()])
-def test_a_peer_without_a_session_must_send_hello(message: Any) -> None:
-    learner = Learner()
-    (reply,) = learner.receive(encode(message))
-    assert isinstance(reply.message, HelloRequired)
+def _altered(name: str, value: Any) -> list[Frame]:
+    arrays = small_arrays(1)
+    arrays[name][...] = value
+    return unrolls_message(1, generated=8, arrays=arrays)
 
 
-def _drop_an_array(frames: list[Frame]) -> list[Frame]:
-    return frames[:-1]
+def _with_episodes(count: int = 1, **changes: Any) -> list[Frame]:
+    fields = {"task_id": 0, "environment_slot": 0, "episode_id": 0, "episode_return": 1.0, "agent_steps": 1}
+    return unrolls_message(1, generated=8, episodes=(EpisodeReport(**{**fields, **changes}),) * count)
 
 
-def _cut_an_array(frames: list[Frame]) -> list[Frame]:
-    return [*frames[:2], frames[2][:-1], *frames[3:]]
-
-
-def _altered(name: str, value: Any) -> Any:
-    def alter(frames: list[Frame]) -> list[Frame]:
-        arrays = small_arrays(1)
-        arrays[name][...] = value
-        return unrolls_message(1, generated=8, arrays=arrays)
-
-    return alter
+VALID = unrolls_message(1, generated=8)
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "frames",
     [
-        _drop_an_array,
-        _cut_an_array,
+        VALID[:-1],  # an array is missing
+        [*VALID[:2], VALID[2][:-1], *VALID[3:]],
         _altered("actions", 2),
         _altered("rewards", np.nan),
         _altered("task_id", 2),
         _altered("row_valid", False),  # these unrolls hold no env frames, but the header says 8
-        lambda _: unrolls_message(
-            1, generated=8, episodes=(EpisodeReport(task_id=2, environment_slot=0, episode_id=0, episode_return=0.0, agent_steps=1),)
-        ),
+        _with_episodes(task_id=2),
+        _with_episodes(episode_return=1.7e308),
+        _with_episodes(episode_return=-math.nextafter(MAX_EPISODE_RETURN, math.inf)),
+        _with_episodes(LAYOUT.unroll_length + 1),  # more games than agent steps
     ],
 )
-def test_unrolls_with_unusable_arrays_are_rejected(learner: Learner, spoil: Any) -> None:
-    (reply,) = learner.receive(spoil(unrolls_message(1, generated=8)))
+def test_unusable_unrolls_are_rejected(learner: Learner, frames: list[Frame]) -> None:
+    (reply,) = learner.receive(frames)
     assert isinstance(reply.message, Rejected)
     assert (reply.message.sequence, reply.message.granted_unrolls) == (1, 4)
     assert learner.ledger.snapshot().report() == {"generated": 8, "consumed": 0, "dropped": {MALFORMED: 8}, "in_flight": 0}
@@ -172,6 +169,12 @@ def test_unrolls_with_unusable_arrays_are_rejected(learner: Learner, spoil: Any)
         encode(Welcome(id=1, accepted_sequence=0, granted_unrolls=9)),
         encode(GetWeights(id=1, run="run", agent=0, contract="c", have=None)),
         unrolls_message(2, generated=7),  # the cumulative count decreased
+        unrolls_message(2, generated=8 + FRAMES_PER_UNROLL + 1),  # more than this message holds
+        unrolls_message(2, generated=2**63 - 1),
+        unrolls_message(2, generated=8 + FRAMES_PER_UNROLL + 1, num_frames=FRAMES_PER_UNROLL + 1),  # more than its unrolls hold
+        unrolls_message(2, generated=2**63 - 1, num_frames=2**63 - 1),
+        [*encode(CreditRequest(wanted_unrolls=9)), b"surplus"],
+        [*encode(Goodbye()), b"surplus"],
     ],
 )
 def test_a_malformed_message_changes_nothing(learner: Learner, frames: list[Frame]) -> None:
@@ -192,6 +195,8 @@ def test_hello_after_a_lost_learner_skips_messages_it_had_accepted() -> None:
     (reply,) = learner.hello(oldest_sequence=5)
     assert reply.message == Welcome(id=3, accepted_sequence=4, granted_unrolls=0)
     learner.grant(1)
+    with pytest.raises(MalformedMessage, match="generated_frames"):  # the skipped messages cannot have held so many
+        learner.receive(unrolls_message(5, generated=8 + 3 * 4 * FRAMES_PER_UNROLL + FRAMES_PER_UNROLL + 1))
     learner.receive(unrolls_message(5, generated=40))
     assert learner.ledger.snapshot().report() == {"generated": 40, "consumed": 0, "dropped": {LEARNER_RESTART: 32}, "in_flight": 8}
 
@@ -302,3 +307,59 @@ def test_a_games_temperature_is_read_from_its_rows(burn_in: int) -> None:
     arrays["inverse_temperature"][1, burn_in:] = 3.0
     arrays["inverse_temperature"][:, :burn_in] = 9.0
     assert inverse_temperatures_of(arrays, burn_in) == {(40, 7): 0.5, (40, 8): 20.0, (40, 9): 0.0, (41, 3): 3.0}
+
+
+# -- burn-in: each step is counted only in the unroll where it is new
+
+
+BURN_IN = 2
+BURNT_IN = replace(LAYOUT, unroll_length=5, burn_in=BURN_IN)
+
+
+def send_rows(learner: Learner, row_valid: list[list[bool]], num_frames: int) -> list[object]:
+    """Send one message of unrolls with the given valid rows [B, T]; returns the learner's answers."""
+    arrays = BURNT_IN.allocate(len(row_valid))
+    arrays["row_valid"][...] = np.array(row_valid)
+    arrays["policy_version"][...] = (1, 0)
+    header = Unrolls(sequence=1, generated_frames=num_frames, num_frames=num_frames, num_unrolls=len(row_valid))
+    return [reply.message for reply in learner.receive([*encode(header), *pack_arrays(arrays)])]
+
+
+@pytest.fixture
+def burning_in() -> Learner:
+    learner = Learner(layout=BURNT_IN)
+    learner.hello()
+    learner.grant(4)
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("row_valid", "agent_steps"),
+    [
+        ([[True] * 5], [3]),
+        ([[False, False, True, True, True]], [3]),  # the first unroll of an actor has nothing to repeat
+        ([[True, True, True, False, True]], [2]),
+        ([[True] * 5, [True, False, False, False, False]], [3, 0]),
+    ],
+)
+def test_burn_in_steps_are_not_counted_again(burning_in: Learner, row_valid: list[list[bool]], agent_steps: list[int]) -> None:
+    num_frames = sum(agent_steps) * ACTION_REPEAT
+    replies = send_rows(burning_in, row_valid, num_frames)
+    assert not any(isinstance(reply, Rejected) for reply in replies)
+    taken, _ = burning_in.queue.take(len(row_valid), timeout=0.0, is_stale=lambda _: False)
+    assert [unroll.num_frames for unroll in taken] == [steps * ACTION_REPEAT for steps in agent_steps]
+    assert burning_in.ledger.snapshot().total.in_flight == num_frames
+
+
+def test_a_frame_count_below_the_new_steps_is_rejected(burning_in: Learner) -> None:
+    (reply,) = send_rows(burning_in, [[True] * 5], 2 * ACTION_REPEAT)
+    assert isinstance(reply, Rejected)
+    assert len(burning_in.queue) == 0
+
+
+@pytest.mark.parametrize("counted", [4, 5])
+def test_a_frame_count_above_the_unroll_is_malformed(burning_in: Learner, counted: int) -> None:
+    before = burning_in.state()
+    with pytest.raises(MalformedMessage):
+        send_rows(burning_in, [[True] * 5], counted * ACTION_REPEAT)
+    assert burning_in.state() == before

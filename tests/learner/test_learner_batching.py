@@ -18,7 +18,7 @@ from tests.learner.small_unrolls import LAYOUT
 
 
 def _settings(batch_size: int, fraction: float = 0.0, capacity: int = 100, minimum: int = 1) -> RunSettings:
-    replay = {"kind": "uniform", "fraction": fraction, "capacity_unrolls": capacity, "minimum_fill_unrolls": minimum}
+    replay = {"kind": "local", "fraction": fraction, "capacity_unrolls": capacity, "minimum_fill_unrolls": minimum}
     return RunSettings.model_validate(
         {
             "learner": {"batch_size": batch_size},

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 from herd_learner.intake import ledger as ledger_module
-from herd_learner.intake.ledger import LEARNER_RESTART, MALFORMED, STALE, Frames, Ledger, LedgerSnapshot, Verdict
+from herd_learner.intake.ledger import Frames, Ledger, LedgerSnapshot, Verdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, MALFORMED, STALE
 
 ACTOR = (0, 77)
 actors = st.tuples(st.integers(0, 2), st.integers(0, 1))
@@ -150,6 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert frames.generated == consumed + waiting + sum(dropped.values())
         assert snapshot.total.generated == sum(self._sum(messages[: self.taken[actor]]) for actor, messages in self.sent.items())
         assert snapshot.total.generated == sum(generated for _, generated in snapshot.accounts.values())
+        assert self.ledger.totals().as_json() == snapshot.report()
 
     @invariant()
     def survives_json(self) -> None:
@@ -172,31 +175,11 @@ def test_is_balanced_detects_unbalanced_snapshots() -> None:
     assert not LedgerSnapshot(total, {0: Frames(5, 5, 0)}).is_balanced  # task 0 has consumed more than the total
 
 
-def test_frames_lost_with_a_learner_are_counted_at_the_next_message() -> None:
-    """R17 of docs/messaging.md: the learner lost three messages of 8 frames; the actor still has the fourth."""
-    ledger = Ledger()
-    _take(ledger, 1, 8, 8)
-    restored = Ledger(LedgerSnapshot.from_json(ledger.snapshot().as_json()))
-    assert restored.snapshot().total.dropped == {LEARNER_RESTART: 8}
-    assert restored.on_hello(ACTOR, oldest_sequence=5) == 4
-    assert restored.snapshot().total.generated == 8  # the next message's header has not arrived yet
-    _take(restored, 5, 40, 8)
-    snapshot = restored.snapshot()
-    assert (snapshot.total.generated, snapshot.total.in_flight, snapshot.total.dropped) == (40, 8, {LEARNER_RESTART: 32})
-
-
-def test_a_hello_never_lowers_the_accepted_sequence() -> None:
-    ledger = Ledger()
-    _take(ledger, 1, 8, 8)
-    _take(ledger, 2, 16, 8)
-    assert ledger.on_hello(ACTOR, oldest_sequence=1) == 2
-    assert ledger.judge(ACTOR, sequence=2, generated=16, num_frames=8) is Verdict.DUPLICATE
-
-
 def test_a_new_learner_starts_at_the_actors_oldest_sequence() -> None:
     ledger = Ledger()
     assert ledger.judge(ACTOR, sequence=9, generated=72, num_frames=8) is Verdict.OUT_OF_SEQUENCE
     assert ledger.on_hello(ACTOR, oldest_sequence=9) == 8
+    assert ledger.snapshot() == LedgerSnapshot()  # a hello creates no account
     ledger.refuse(ACTOR, sequence=9, generated=72, num_frames=8, reason=MALFORMED)
     assert ledger.snapshot().total.dropped == {LEARNER_RESTART: 64, MALFORMED: 8}
 
@@ -209,37 +192,11 @@ def test_accounts_are_bounded_and_the_least_recent_is_evicted(monkeypatch) -> No
     assert list(ledger.snapshot().accounts) == [(2, 1), (0, 1), (3, 1)]
 
 
-def test_accounts_of_open_sessions_are_not_evicted(monkeypatch) -> None:
-    monkeypatch.setattr(ledger_module, "MAX_ACCOUNTS", 3)
-    ledger = Ledger()
-    ledger.on_hello((0, 1), 1)
-    for index in range(9):
-        ledger.receive((index, 1), sequence=1, generated=1, frames={0: 1})
-    assert (0, 1) in ledger.snapshot().accounts
-    assert len(ledger.snapshot().accounts) == 3
-    ledger.on_session_end((0, 1))
-    for index in range(10, 13):
-        ledger.receive((index, 1), sequence=1, generated=1, frames={0: 1})
-    assert (0, 1) not in ledger.snapshot().accounts
-
-
-def test_a_hello_creates_no_account() -> None:
-    ledger = Ledger()
-    assert ledger.on_hello(ACTOR, oldest_sequence=9) == 8
-    assert ledger.snapshot() == LedgerSnapshot()
-
-
 @pytest.mark.parametrize(("generated", "verdict"), [(8, Verdict.NEXT), (8 + 3 * 40, Verdict.NEXT), (9 + 3 * 40, Verdict.INCONSISTENT)])
 def test_frames_of_skipped_messages_are_limited(generated: int, verdict: Verdict) -> None:
     ledger = Ledger()
     ledger.on_hello(ACTOR, oldest_sequence=4)
     assert ledger.judge(ACTOR, sequence=4, generated=generated, num_frames=8, most_frames=40) is verdict
-
-
-def test_without_skipped_messages_no_frames_may_be_missing() -> None:
-    ledger = Ledger()
-    ledger.on_hello(ACTOR, oldest_sequence=1)
-    assert ledger.judge(ACTOR, sequence=1, generated=9, num_frames=8) is Verdict.INCONSISTENT
 
 
 def test_skipped_messages_are_saved_in_the_checkpoint() -> None:
@@ -251,12 +208,6 @@ def test_skipped_messages_are_saved_in_the_checkpoint() -> None:
     assert restored.on_hello(ACTOR, oldest_sequence=5) == 4
     _take(restored, 5, 40, 8)
     assert restored.snapshot().total.dropped == {LEARNER_RESTART: 32}
-
-
-def test_totals_equal_those_of_the_snapshot() -> None:
-    ledger = Ledger()
-    _take(ledger, 1, 8, 8)
-    assert ledger.totals().as_json() == ledger.snapshot().report()
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from herd_learner.intake.ledger import LEARNER_RESTART, STALE, Frames, Ledger, LedgerSnapshot
-from herd_learner.intake.meters import IntakeMeters
+from herd_learner.intake.io_thread import IntakeMeters
+from herd_learner.intake.ledger import Frames, Ledger, LedgerSnapshot
 from herd_learner.intake.queue import UnrollQueue
 from herd_learner.record.meters import Meters
 from herd_learner.record.statistics import RunStatistics
 
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 from herd.protocols.unrolls import metrics as unroll_metrics
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, STALE
 from herd.run.journals import METRICS
 from herd.run.paths import REPORT
 from herd.telemetry import metrics
@@ -113,10 +113,21 @@ def test_frame_counters_start_at_0_in_every_process(telemetry: Telemetry) -> Non
     assert ledger.snapshot().total.generated == 5_000_160  # the ledger itself continues
 
 
-def test_the_end_of_the_run_is_exported(telemetry: Telemetry, meters: Meters) -> None:
-    assert exported(telemetry, training_metrics.RUN_IS_OVER.name) == {"": 0.0}
+def test_the_state_of_the_run_is_exported(telemetry: Telemetry, meters: Meters) -> None:
+    def shown(metric: metrics.Metric) -> float | None:
+        return exported(telemetry, metric.name).get("")
+
+    assert shown(training_metrics.RUN_IS_OVER) == 0.0
     meters.run_is_over()
-    assert exported(telemetry, training_metrics.RUN_IS_OVER.name) == {"": 1.0}
+    assert shown(training_metrics.RUN_IS_OVER) == 1.0
+    meters.checkpoint_restored(70)
+    assert (shown(training_metrics.CHECKPOINT_UPDATES), shown(training_metrics.CHECKPOINTS_WRITTEN)) == (70.0, 0.0)
+    meters.checkpoint_written(90)
+    assert (shown(training_metrics.CHECKPOINT_UPDATES), shown(training_metrics.CHECKPOINTS_WRITTEN)) == (90.0, 1.0)
+    meters.human_normalised(None)
+    assert shown(training_metrics.HUMAN_NORMALISED) is None
+    meters.human_normalised(-0.25)
+    assert shown(training_metrics.HUMAN_NORMALISED) == -0.25
 
 
 def test_skipped_updates_are_counted(telemetry: Telemetry, meters: Meters) -> None:
@@ -126,21 +137,6 @@ def test_skipped_updates_are_counted(telemetry: Telemetry, meters: Meters) -> No
         meters.update_arrived(UpdateStatistics(losses, gradient_norm=1.0, is_finite=is_finite))
     assert exported(telemetry, training_metrics.UPDATES_SKIPPED.name) == {"": 2.0}
     assert exported(telemetry, training_metrics.LEARNER_UPDATES.name) == {"": 3.0}
-
-
-def test_the_restored_checkpoint_counts_until_a_newer_is_written(telemetry: Telemetry, meters: Meters) -> None:
-    meters.checkpoint_restored(70)
-    assert exported(telemetry, training_metrics.CHECKPOINT_UPDATES.name) == {"": 70.0}
-    meters.checkpoint_written(90)
-    assert exported(telemetry, training_metrics.CHECKPOINT_UPDATES.name) == {"": 90.0}
-    assert exported(telemetry, training_metrics.CHECKPOINTS_WRITTEN.name) == {"": 1.0}
-
-
-def test_the_human_normalised_score_is_exported_once_known(telemetry: Telemetry, meters: Meters) -> None:
-    meters.human_normalised(None)
-    assert exported(telemetry, training_metrics.HUMAN_NORMALISED.name) == {}
-    meters.human_normalised(-0.25)
-    assert exported(telemetry, training_metrics.HUMAN_NORMALISED.name) == {"": -0.25}
 
 
 def test_speed_is_measured_from_the_first_update(telemetry: Telemetry, meters: Meters, monkeypatch: pytest.MonkeyPatch) -> None:

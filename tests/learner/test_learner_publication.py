@@ -8,19 +8,15 @@ from unittest import mock
 
 import pytest
 import torch
-from herd_learner.group.collectives import ShardGroup, Turn, share
+from herd_learner.group.collectives import ShardGroup, share
 from herd_learner.group.rendezvous import Place
+from herd_learner.group.turns import Turn, VersionSchedule
 from herd_learner.loop import Learner
 from herd_learner.publication import Publication, deal_tensors
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.small_runs import run_of, trainer_of
-
-
-@pytest.mark.parametrize(("total", "size", "parts"), [(32, 3, [11, 11, 10]), (32, 1, [32]), (2, 3, [1, 1, 0]), (7, 7, [1] * 7)])
-def test_share_divides_a_batch_as_expected(total: int, size: int, parts: list[int]) -> None:
-    assert [share(total, rank, size) for rank in range(size)] == parts
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64))
@@ -67,10 +63,10 @@ def test_a_version_that_waited_for_the_one_before_needs_no_further_update() -> N
     learner._io.failure = learner._batches.shared = None
     learner._settings.learner.log_interval_seconds = learner._settings.learner.checkpoint_interval_seconds = 1e9
     learner._settings.population.report_interval_seconds = 1e9
-    learner._enter_lineage = lambda turn: turn
+    learner._schedule = VersionSchedule(0, is_first=True, num_shards=1)
+    learner._schedule.is_due = True
     learner._agree.side_effect = [Turn(is_ready=False, may_publish=False), Turn(is_ready=False, may_publish=True), Turn(stop=True)]
     published: list[int] = []
     learner._publish.side_effect = lambda: published.append(learner._agree.call_count)
-    learner._publication.is_due = True
     Learner.train(learner, mock.MagicMock())
     assert published == [0, 2]

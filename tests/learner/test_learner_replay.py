@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from herd_learner.batches.uniform import UnrollReplay
+from herd_learner.batches.local import UnrollReplay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

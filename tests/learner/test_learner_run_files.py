@@ -17,17 +17,6 @@ from tests.failing_disks import no_space_beyond
 pytestmark = pytest.mark.usefixtures("log")
 
 
-def test_points_are_appended_and_the_report_is_replaced(tmp_path: Path) -> None:
-    failed: list[str] = []
-    files = RunFiles(tmp_path, failed.append)
-    for number in range(3):
-        files.add_point({"env_frames": number})
-        files.write_report({"env_frames": number})
-    assert [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()] == [{"env_frames": number} for number in range(3)]
-    assert json.loads((tmp_path / REPORT).read_text()) == {"env_frames": 2}
-    assert failed == []
-
-
 def test_a_full_disk_loses_the_point_but_not_the_curve(tmp_path: Path, log: io.StringIO) -> None:
     failed: list[str] = []
     files = RunFiles(tmp_path, failed.append)

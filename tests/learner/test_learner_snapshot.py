@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from herd_learner.batches.uniform import UnrollReplay
+from herd_learner.batches.local import UnrollReplay
 from herd_learner.group.collectives import ShardGroup
 from herd_learner.group.rendezvous import Place
-from herd_learner.intake.ledger import LEARNER_RESTART, Ledger
+from herd_learner.intake.ledger import Ledger
 from herd_learner.record import checkpoints
 from herd_learner.record.statistics import RunStatistics
 
@@ -22,10 +22,10 @@ from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
-from herd.config.run_contract import run_layout
+from herd.config.run_contract import Origin, run_layout
+from herd.protocols.unrolls.metrics import LEARNER_RESTART
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import checkpoint_folders
-from herd.run.provenance import Origin
 from herd.run.tensors import load_checkpoint, save_checkpoint
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
@@ -185,15 +185,22 @@ def test_counters_accounts_and_random_states_are_restored(tmp_path: Path) -> Non
         np.testing.assert_array_equal(restored_random.integers(0, 2**60, 3), fresh.integers(0, 2**60, 3))
 
 
-def test_a_checkpoint_of_another_network_is_refused_with_differences(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"env": {**MLP["env"], "frame_stack": 2}, "network": {"torso": "mlp", "core": "lstm"}},
+            "another network or environment (env.frame_stack 4, here 2; network.core none, here lstm)",
+        ),
+        ({"name": "other"}, "another run (name run, here other)"),
+    ],
+)
+def test_a_checkpoint_made_elsewhere_is_refused_with_differences(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     made_with = _settings(MLP)
     path = _save(tmp_path, _trainer(made_with), made_with)
-    other = _settings({**MLP, "env": {**MLP["env"], "frame_stack": 2}, "network": {"torso": "mlp", "core": "lstm"}})
     with pytest.raises(CheckpointError) as refused:
-        checkpoints.load_newest(tmp_path, _origin(other))
-    assert str(refused.value) == (
-        f"{path}: made by another network or environment (env.frame_stack 4, here 2; network.core none, here lstm)"
-    )
+        checkpoints.load_newest(tmp_path, _origin(_settings({**MLP, **changes})))
+    assert str(refused.value) == f"{path}: made by {reason}"
 
 
 @pytest.mark.parametrize(("made_with", "here"), [(PIXEL_CONTROL, {"kind": "none"}), ({"kind": "none"}, PIXEL_CONTROL)], ids=["off", "on"])
@@ -207,14 +214,6 @@ def test_a_checkpoint_with_another_auxiliary_loss_is_refused(tmp_path: Path, mad
     with pytest.raises(CheckpointError) as refused:
         checkpoints.restore(checkpoint, _trainer(now), replay=None)
     assert str(refused.value) == f"{path}: the auxiliary head does not fit: auxiliary.kind has changed"
-
-
-def test_a_checkpoint_of_another_run_is_refused_with_both_names(tmp_path: Path) -> None:
-    settings = _settings(MLP)
-    path = _save(tmp_path, _trainer(settings), settings)
-    with pytest.raises(CheckpointError) as refused:
-        checkpoints.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"})))
-    assert str(refused.value) == f"{path}: made by another run (name run, here other)"
 
 
 def test_a_checkpoint_without_a_name_is_judged_by_its_contract(tmp_path: Path) -> None:
@@ -257,20 +256,15 @@ def test_a_state_that_is_not_a_learners_is_refused_in_one_line(tmp_path: Path, d
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("group", "reason"), [("model", "another network"), ("random", "random")])
-def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path, group: str, reason: str) -> None:
+@pytest.mark.parametrize(("lost", "reason"), [("model", "another network"), ("random", "random"), ("a tensor", "another network")])
+def test_a_checkpoint_with_missing_contents_is_refused(tmp_path: Path, lost: str, reason: str) -> None:
     settings = _settings(MLP)
     checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
-    del checkpoint.tensors[group]
-    with pytest.raises(CheckpointError, match=reason):
-        checkpoints.restore(checkpoint, _trainer(settings), replay=None)
-
-
-def test_a_refusal_of_mismatched_weights_names_the_checkpoint(tmp_path: Path) -> None:
-    settings = _settings(MLP)
-    checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
-    checkpoint.tensors["model"].popitem()
-    with pytest.raises(CheckpointError) as refused:
+    if lost == "a tensor":
+        checkpoint.tensors["model"].popitem()
+    else:
+        del checkpoint.tensors[lost]
+    with pytest.raises(CheckpointError, match=reason) as refused:
         checkpoints.restore(checkpoint, _trainer(settings), replay=None)
     assert str(refused.value).startswith(f"{checkpoint.path}: ")
 
@@ -279,10 +273,6 @@ def test_a_refusal_of_mismatched_weights_names_the_checkpoint(tmp_path: Path) ->
 def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.Tensor]) -> None:
     with pytest.raises(CheckpointError, match="does not fit any parameter"):
         _trainer(_settings(MLP)).parts["optimizer"].load(tensors)
-
-
-def test_load_newest_returns_none_without_checkpoints(tmp_path: Path) -> None:
-    assert checkpoints.load_newest(tmp_path, _origin(_settings(MLP))) is None
 
 
 @pytest.mark.parametrize("poison", [math.inf, math.nan])

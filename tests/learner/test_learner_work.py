@@ -6,20 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from herd_learner.intake.ingest import Ingest, inverse_temperatures_of
-from herd_learner.intake.ledger import Ledger
-from herd_learner.intake.queue import UnrollQueue
+from herd_learner.intake.ingest import inverse_temperatures_of
 
-from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.credit import CreditPool
-from herd.protocols.unrolls.messages import CreditRequest, EpisodeReport, Hello, Unrolls, actor_identity
-from herd.rpc.codec import encode
-from herd.rpc.serving import ServedRun
+from herd.protocols.unrolls.messages import EpisodeReport
 from herd.transport import Peer
-from tests.learner.small_unrolls import ACTION_REPEAT, FRAMES_PER_UNROLL, LAYOUT, small_arrays
+from tests.learner.ingest_learner import PEER, Learner
+from tests.learner.small_unrolls import FRAMES_PER_UNROLL, LAYOUT, small_arrays, unrolls_message
 from tests.operations import assert_linear, counted
-
-PEER = Peer(actor_identity(0, 1).encode())
 
 
 @pytest.mark.parametrize("same_slot", [False, True])
@@ -27,19 +21,9 @@ def test_work_for_unrolls_and_episodes_is_linear(same_slot: bool) -> None:
     """Every step ends a game, which is the maximum: games of many environments, or all of one."""
 
     def prepare(size: int) -> Callable[[], object]:
-        ingest = Ingest(
-            run=ServedRun("actor.learner", "run", "c", range(1)),
-            layout=LAYOUT,
-            action_repeat=ACTION_REPEAT,
-            ledger=Ledger(),
-            queue=UnrollQueue(),
-            credit=CreditPool(size, expires_seconds=60.0),
-            on_episode=lambda *_: None,
-            on_unrolls=lambda *_: None,
-        )
-        hello = Hello(id=1, run="run", agent=0, contract="c", actor_index=0, incarnation=1, max_unrolls=size, oldest_sequence=1)
-        ingest.on_message(PEER, encode(hello), 0.0)
-        ingest.on_message(PEER, encode(CreditRequest(wanted_unrolls=size)), 0.0)
+        learner = Learner(capacity=size)
+        learner.hello(max_unrolls=size)
+        learner.grant(size)
         arrays = small_arrays(size)
         arrays["game_reset"][...] = True
         arrays["environment_slot"][...] = 0 if same_slot else np.arange(size)
@@ -48,10 +32,8 @@ def test_work_for_unrolls_and_episodes_is_linear(same_slot: bool) -> None:
             for unroll in range(size)
             for step in range(LAYOUT.new_steps)
         )
-        num_frames = size * FRAMES_PER_UNROLL
-        header = Unrolls(sequence=1, generated_frames=num_frames, num_frames=num_frames, num_unrolls=size, episodes=episodes)
-        frames = [*encode(header), *pack_arrays(arrays)]
-        return lambda: ingest.on_message(PEER, frames, 0.0)
+        frames = unrolls_message(1, generated=size * FRAMES_PER_UNROLL, num_unrolls=size, arrays=arrays, episodes=episodes)
+        return lambda: learner.ingest.on_message(PEER, frames, 0.0)
 
     assert_linear(prepare, 64, 128, 256, 512)
 

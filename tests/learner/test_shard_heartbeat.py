@@ -41,18 +41,25 @@ def store() -> HashStore:
     return store
 
 
+class Watched(Heartbeat):
+    """The heartbeat of one of two shards, whose other one has sent its first and no more."""
+
+    def __init__(self, store: HashStore, *, rank: int = 0, timeout_seconds: float = 1.0) -> None:
+        self.reasons: list[str] = []
+        self.given_up = threading.Event()
+        store.set(f"beat/{1 - rank}", "0")
+        super().__init__(store, rank=rank, size=2, timeout_seconds=timeout_seconds, give_up=self._note)
+
+    def _note(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.given_up.set()
+
+
 def test_give_up_is_called_when_another_shard_is_silent(store: HashStore) -> None:
-    given_up, reasons = threading.Event(), []
-
-    def give_up(reason: str) -> None:
-        reasons.append(reason)
-        given_up.set()
-
-    store.set("beat/1", "0")
-    heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=1.0, give_up=give_up)
+    heartbeat = Watched(store)
     heartbeat.start()
-    assert given_up.wait(SECONDS)
-    assert reasons == ["learner shard 1 has been silent for 1 s"]
+    assert heartbeat.given_up.wait(SECONDS)
+    assert heartbeat.reasons == ["learner shard 1 has been silent for 1 s"]
     assert int(store.get("beat/0")) > 0
 
 
@@ -70,18 +77,12 @@ class StoppedStore(HashStore):
 
 
 def test_a_store_that_does_not_answer_is_a_lost_first_shard() -> None:
-    store, given_up, reasons = StoppedStore(), threading.Event(), []
-
-    def give_up(reason: str) -> None:
-        reasons.append(reason)
-        given_up.set()
-
-    store.set("beat/0", "0")
-    heartbeat = Heartbeat(store, rank=1, size=2, timeout_seconds=1.0, give_up=give_up)
+    store = StoppedStore()
+    heartbeat = Watched(store, rank=1)
     heartbeat.start()
     try:
-        assert given_up.wait(SECONDS)
-        assert reasons == ["learner shard 0 has been silent for 1 s"]
+        assert heartbeat.given_up.wait(SECONDS)
+        assert heartbeat.reasons == ["learner shard 0 has been silent for 1 s"]
     finally:
         store.resumed.set()
         heartbeat.stop()
@@ -114,30 +115,26 @@ class Looks:
 def test_after_its_own_pause_a_shard_waits_a_full_timeout(
     store: HashStore, monkeypatch: pytest.MonkeyPatch, looks: tuple[float, ...], lost: bool
 ) -> None:
-    clock, reasons = Looks(*looks), list[str]()
+    clock = Looks(*looks)
     monkeypatch.setattr("herd_learner.group.heartbeat.time", clock)
-    heartbeat = Heartbeat(store, rank=1, size=2, timeout_seconds=1.0, give_up=reasons.append)
+    heartbeat = Watched(store, rank=1)
     monkeypatch.setattr(heartbeat, "_stopping", clock)
     heartbeat._watch()
-    assert bool(reasons) == lost
+    assert bool(heartbeat.reasons) == lost
 
 
 def test_after_stop_lost_shards_are_ignored(store: HashStore) -> None:
-    store.set("beat/1", "0")
-    given_up = threading.Event()
-    heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=0.1, give_up=lambda _: given_up.set())
+    heartbeat = Watched(store, timeout_seconds=0.1)
     heartbeat.stop()
     heartbeat.start()
     heartbeat._thread.join(SECONDS)
     assert not heartbeat._thread.is_alive()
-    assert not given_up.is_set()
+    assert heartbeat.reasons == []
     assert store.get("beat/0") == b"bye"
 
 
 def test_end_if_silent_detects_a_lost_shard(store: HashStore) -> None:
-    store.set("beat/1", "0")
-    given_up = threading.Event()
-    heartbeat = Heartbeat(store, rank=0, size=2, timeout_seconds=0.5, give_up=lambda _: given_up.set())
+    heartbeat = Watched(store, timeout_seconds=0.5)
     heartbeat.start()
-    heartbeat.end_if_silent()  # shard 1 sends no heartbeat
-    assert given_up.is_set()
+    heartbeat.end_if_silent()
+    assert heartbeat.given_up.is_set()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -17,7 +18,10 @@ from herd_learner.group.rendezvous import Membership, Place, join, place_of, sha
 from pydantic import ValidationError
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
+from herd.components.user_code import UserCodeError
 from herd.config.run import RunSettings
+from herd.service.identity import Identity
+from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError
 from herd.telemetry.telemetry import Telemetry
 from tests.ipv6 import needs_ipv6
@@ -170,6 +174,18 @@ def test_an_error_while_creating_the_learner_checks_the_group(monkeypatch: pytes
     finally:
         telemetry.close()
     assert len(asked) == 1
+
+
+def test_a_custom_loss_that_is_refused_at_the_first_update_is_invalid_input() -> None:
+    training = mock.MagicMock()
+    training.__enter__.return_value.train.side_effect = UserCodeError("popart needs targets")
+    with (
+        ServiceProcess("learner", RunSettings(name="run"), Identity()) as process,
+        mock.patch.object(learner, "join_group"),
+        mock.patch.object(learner, "_make", return_value=training),
+        pytest.raises(BadInputError, match=r"^popart needs targets$"),
+    ):
+        learner._learn(process, False, torch.device("cpu"), torch.float32)
 
 
 def test_lockstep_requires_one_learner() -> None:

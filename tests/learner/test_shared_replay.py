@@ -16,8 +16,9 @@ import pytest
 import torch
 from herd_learner.batches.assembler import BatchAssembler
 from herd_learner.batches.shared import BACKLOG_BATCHES
-from herd_learner.group.collectives import ShardGroup, Turn
+from herd_learner.group.collectives import ShardGroup
 from herd_learner.group.rendezvous import Place
+from herd_learner.group.turns import Turn
 from herd_learner.intake.queue import QueuedUnroll
 from herd_learner.loop import Learner, Prepared
 from herd_learner.population.link import CarriedOut
@@ -135,7 +136,9 @@ class Rig:
         timeout_seconds: float = 0.05,
         num_slots: int = 1,
         train_online: bool = True,
+        num_stored: int | None = MINIMUM,
     ) -> None:
+        """``num_stored``: the steps that the service holds before the first turn; None if it was not heard yet."""
         replay = {
             "kind": "shared",
             "fraction": NUM_REPLAYED / (NUM_ONLINE + NUM_REPLAYED),
@@ -158,6 +161,9 @@ class Rig:
         assert self.batches.shared is not None
         self.shared = self.batches.shared
         self._num_online = 0
+        if num_stored is not None:
+            self.client.num_steps_stored = num_stored
+            self.shared.turn(0.0)
 
     def online(self) -> list[QueuedUnroll]:
         """The next unrolls from actors, numbered from 1000."""
@@ -171,6 +177,10 @@ class Rig:
 
     def give(self, *numbers: int, agent: int = 0) -> None:
         self.client.answers.append(SampledUnrolls([FakeUnroll(number, agent) for number in numbers]))  # type: ignore[misc]
+
+    def give_part(self, first: int, num_unrolls: int, start: int = 0, stop: int | None = None, *, after: Any = None) -> None:
+        """Answer with a part of an episode, which continues the part ``after``."""
+        self.client.answers.append(SampledEpisode(FakePart(first, num_unrolls, start, stop), after))  # type: ignore[arg-type]
 
     def step(self, *, with_replayed: bool | None = None) -> tuple[list[int], BatchBuffer]:
         """Make a batch; returns the numbers of its replayed unrolls."""
@@ -186,7 +196,7 @@ class Rig:
 
 
 def test_below_the_minimum_fill_batches_hold_only_online_unrolls() -> None:
-    rig = Rig(timeout_seconds=10.0)
+    rig = Rig(timeout_seconds=10.0, num_stored=None)
     for stored in (None, 0, MINIMUM - 1):
         rig.client.num_steps_stored = stored
         rig.shared.turn(0.0)
@@ -201,27 +211,23 @@ def test_below_the_minimum_fill_batches_hold_only_online_unrolls() -> None:
 
 def test_above_the_minimum_fill_every_batch_has_its_replayed_share() -> None:
     rig = Rig(prefetch=2)
-    rig.client.num_steps_stored = MINIMUM
     number = 0
     asked = 0
+    agents: list[int] = []
     for turn in range(30):
         while rig.shared.turn(0.0):
             pass
         if missing := rig.client.num_asked - asked:  # answer what was asked for, and no more
-            rig.give(*range(number, number + missing), agent=OTHER_AGENT if turn % 2 else 0)
+            agent = OTHER_AGENT if turn % 2 else 0
+            rig.give(*range(number, number + missing), agent=agent)
+            agents += [agent] * missing
             number, asked = number + missing, asked + missing
         while rig.shared.turn(0.0):
             pass
         replayed, buffer = rig.step()
         assert replayed == list(range(turn * NUM_REPLAYED, (turn + 1) * NUM_REPLAYED))
         assert buffer.batch.num_unrolls == NUM_ONLINE + NUM_REPLAYED
-        own = [
-            version
-            for version, agent in zip(((1, each) for each in replayed), buffer.batch.agent_ids[NUM_ONLINE:], strict=True)
-            if agent == 0
-        ]
-        assert rig.batches.replayed_versions == own
-        assert buffer.batch.agent_ids[:NUM_ONLINE].tolist() == [0] * NUM_ONLINE
+        assert rig.batches.replayed_versions == [(1, each) for each in replayed if agents[each] == 0]
     # Requests ahead of need are bounded: two batches that are ready, and three of single unrolls.
     assert asked <= (30 + 2 + 3) * NUM_REPLAYED
     assert not any(whole for _, whole in rig.client.requests)
@@ -230,7 +236,7 @@ def test_above_the_minimum_fill_every_batch_has_its_replayed_share() -> None:
 @pytest.mark.parametrize("train_online", [True, False])
 def test_online_unrolls_beside_replayed_ones_are_inserted_and_trained_on_if_set(*, train_online: bool) -> None:
     """Without replayed unrolls they are always trained on, because there is nothing else."""
-    rig = Rig(train_online=train_online, num_slots=2)
+    rig = Rig(train_online=train_online, num_slots=2, num_stored=None)
     rows = LAYOUT.new_steps
     assert rig.step()[1].num_trained_rows == (NUM_ONLINE * rows, 0)
     rig.client.num_steps_stored = MINIMUM
@@ -266,8 +272,6 @@ def test_a_slow_replay_thread_drops_unrolls_to_bound_memory() -> None:
 
 def test_a_silent_service_delays_only_one_batch() -> None:
     rig = Rig(prefetch=1)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     rig.give(1, 2, 3)
     rig.shared.turn(0.0)
     assert rig.step()[0] == [1, 2, 3]
@@ -289,8 +293,6 @@ def test_a_silent_service_delays_only_one_batch() -> None:
 
 def test_a_waiting_batch_is_woken_by_an_answer() -> None:
     rig = Rig(prefetch=1, timeout_seconds=10.0)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     rig.give(1, 2, 3)
     rig.shared.turn(0.0)
     rig.step()
@@ -301,8 +303,6 @@ def test_a_waiting_batch_is_woken_by_an_answer() -> None:
 
 def test_a_service_that_lost_half_its_steps_is_not_waited_for() -> None:
     rig = Rig(prefetch=1, timeout_seconds=10.0)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     rig.give(1, 2, 3)
     rig.shared.turn(0.0)
     rig.step()
@@ -317,8 +317,6 @@ def test_a_service_that_lost_half_its_steps_is_not_waited_for() -> None:
 
 def test_damaged_unrolls_are_counted_and_replaced() -> None:
     rig = Rig(prefetch=1)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     rig.give(1, DAMAGED, DAMAGED, 2)
     rig.shared.turn(0.0)
     assert rig.shared.is_ready  # nothing has arrived yet: the batch has only online unrolls
@@ -328,41 +326,10 @@ def test_damaged_unrolls_are_counted_and_replaced() -> None:
     assert rig.shared.num_damaged == 2
 
 
-def test_a_slot_replays_its_episode_one_unroll_per_batch() -> None:
-    rig = Rig(whole_episodes=True, prefetch=2)
-    rig.client.num_steps_stored = MINIMUM
-    first = iter(range(0, 10_000, 100))
-    lengths = iter([1, 4, 2, 3, 1, 1, 5, 2, 4, 3] * 10)
-    seen: list[list[int]] = []
-    answered = 0
-    for _ in range(20):
-        rig.shared.turn(0.0)
-        while answered < rig.client.num_asked:
-            rig.client.answers.append(SampledEpisode(FakePart(next(first), next(lengths))))  # type: ignore[arg-type]
-            answered += 1
-        while rig.shared.turn(0.0):
-            pass
-        seen.append(rig.step()[0])
-    assert all(whole for _, whole in rig.client.requests)
-    for place in range(NUM_REPLAYED):
-        numbers = [replayed[place] for replayed in seen]
-        for before, after in pairwise(numbers):
-            # The next unroll of the same episode, or the first one of another.
-            assert after == before + 1 or after % 100 == 0
-    # Every episode is played to its end, until the slot starts another.
-    began = [number for replayed in seen for number in replayed if number % 100 == 0]
-    assert began == sorted(began)
-    assert len(set(began)) == len(began)
-    # An episode is requested only when a slot is about to need it.
-    assert answered <= len(began) + 2 * NUM_REPLAYED
-
-
 def test_a_damaged_unroll_ends_its_episode() -> None:
     rig = Rig(whole_episodes=True, prefetch=1)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     for start in (0, 100, DAMAGED - 1, 300, 400):
-        rig.client.answers.append(SampledEpisode(FakePart(start, 3)))  # type: ignore[arg-type]
+        rig.give_part(start, 3)
     rig.shared.turn(0.0)
     assert rig.step()[0] == [0, 100, DAMAGED - 1]
     rig.shared.turn(0.0)
@@ -375,7 +342,6 @@ def test_an_episode_in_parts_is_replayed_like_a_whole_one(part_unrolls: int) -> 
     seen: list[list[list[int]]] = []
     for size in (1000, part_unrolls):
         rig = Rig(whole_episodes=True, prefetch=2)
-        rig.client.num_steps_stored = MINIMUM
         episodes = iter(zip(range(0, 100_000, 100), [9, 1, 13, 4, 2, 8, 5, 3] * 10, strict=False))
         seen.append([])
         for _ in range(30):
@@ -384,32 +350,37 @@ def test_an_episode_in_parts_is_replayed_like_a_whole_one(part_unrolls: int) -> 
                 busy = rig.shared.turn(0.0)
                 while rig.client.num_answered < rig.client.num_asked:
                     first, length = next(episodes)
-                    rig.client.answers.append(SampledEpisode(FakePart(first, length, 0, min(size, length))))  # type: ignore[arg-type]
+                    rig.give_part(first, length, 0, min(size, length))
                     rig.client.num_answered += 1
                     busy = True
                 for part in rig.client.continued:
-                    following = FakePart(part.first, part.num_unrolls, part.stop, min(part.stop + size, part.num_unrolls))
-                    rig.client.answers.append(SampledEpisode(following, part))  # type: ignore[arg-type]
+                    rig.give_part(part.first, part.num_unrolls, part.stop, min(part.stop + size, part.num_unrolls), after=part)
                     busy = True
                 rig.client.continued.clear()
             assert all(len(slot.unrolls) <= size + 2 for slot in rig.shared._stock._slots)  # type: ignore[union-attr]
             seen[-1].append(rig.step()[0])
+        assert all(whole for _, whole in rig.client.requests)
     assert seen[0] == seen[1]
+    for slot in zip(*seen[0], strict=True):
+        for before, after in pairwise(slot):
+            assert after == before + 1 or after % 100 == 0  # the next unroll of the episode, or the first one of another
+    began = [number for replayed in seen[0] for number in replayed if number % 100 == 0]
+    assert began == sorted(set(began))
+    assert rig.client.num_answered <= len(began) + 2 * NUM_REPLAYED  # requested only when a slot is about to need it
 
 
 def test_a_slot_whose_episode_was_evicted_begins_another() -> None:
     rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     for first in (0, 100, 200, 300, 400, 500):
-        rig.client.answers.append(SampledEpisode(FakePart(first, 9, 0, 2)))  # type: ignore[arg-type]
+        rig.give_part(first, 9, 0, 2)
     for _ in range(3):
         rig.shared.turn(0.0)
     assert [part.first for part in rig.client.continued] == [0, 100, 200]  # each is asked for once
     lost, *found = rig.client.continued
     rig.client.continued.clear()
     rig.client.answers.append(SampledEpisode(None, lost))
-    rig.client.answers.extend(SampledEpisode(FakePart(part.first, 9, 2, 9), part) for part in found)  # type: ignore[arg-type]
+    for part in found:
+        rig.give_part(part.first, 9, 2, 9, after=part)
     taken = []
     for _ in range(3):
         rig.shared.turn(0.0)
@@ -419,15 +390,14 @@ def test_a_slot_whose_episode_was_evicted_begins_another() -> None:
 
 def test_an_answer_for_an_episode_that_was_dropped_meanwhile_is_ignored() -> None:
     rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     for first in (0, 100, 200, 300, 400, 500):
-        rig.client.answers.append(SampledEpisode(FakePart(first, 9, 0, 2)))  # type: ignore[arg-type]
+        rig.give_part(first, 9, 0, 2)
     rig.shared.turn(0.0)
     rig.shared.turn(0.0)
     late = list(rig.client.continued)
     rig.shared.begin_new_episodes()
-    rig.client.answers.extend(SampledEpisode(FakePart(part.first, 9, 2, 9), part) for part in late)  # type: ignore[arg-type]
+    for part in late:
+        rig.give_part(part.first, 9, 2, 9, after=part)
     rig.shared.turn(0.0)
     rig.shared.turn(0.0)
     assert rig.step()[0] == [300, 400, 500]
@@ -439,7 +409,7 @@ def _give_episodes(rig: Rig, firsts: Iterator[int], num_unrolls: int) -> None:
     while busy:
         busy = rig.shared.turn(0.0)
         while rig.client.num_answered < rig.client.num_asked:
-            rig.client.answers.append(SampledEpisode(FakePart(next(firsts), num_unrolls)))  # type: ignore[arg-type]
+            rig.give_part(next(firsts), num_unrolls)
             rig.client.num_answered += 1
             busy = True
 
@@ -447,7 +417,6 @@ def _give_episodes(rig: Rig, firsts: Iterator[int], num_unrolls: int) -> None:
 @pytest.mark.parametrize("num_unrolls", [2, 3, 7])
 def test_slots_are_at_different_places_of_episodes_of_equal_length(num_unrolls: int) -> None:
     rig = Rig(whole_episodes=True, prefetch=2)
-    rig.client.num_steps_stored = MINIMUM
     firsts = iter(range(0, 100_000, 100))
     seen = []
     for _ in range(6 * num_unrolls):
@@ -459,22 +428,6 @@ def test_slots_are_at_different_places_of_episodes_of_equal_length(num_unrolls: 
         assert len(set(positions)) == min(NUM_REPLAYED, num_unrolls)
         gaps = [(after - before) % num_unrolls for before, after in pairwise([*positions, positions[0]])]
         assert max(gaps) <= -(-num_unrolls // NUM_REPLAYED)  # evenly spread
-
-
-def test_new_weights_begin_new_episodes() -> None:
-    """What is ready, half filled or left of an episode needs the states of other weights."""
-    rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
-    rig.client.num_steps_stored = MINIMUM
-    firsts = iter(range(0, 100_000, 100))
-    _give_episodes(rig, firsts, 9)
-    assert rig.step()[0] == [0, 100, 200]
-    _give_episodes(rig, firsts, 9)  # the second batch is ready
-    rig.shared.begin_new_episodes()
-    assert not rig.shared.is_ready
-    _give_episodes(rig, firsts, 9)
-    assert rig.step()[0] == [300, 400, 500]
-    _give_episodes(rig, firsts, 9)
-    assert rig.step()[0] == [301, 401, 501]
 
 
 class _Group(ShardGroup):
@@ -490,7 +443,7 @@ class _Group(ShardGroup):
 
 
 def test_shards_replay_together_or_not_at_all() -> None:
-    rigs = [Rig(whole_episodes=True, prefetch=1) for _ in range(2)]
+    rigs = [Rig(whole_episodes=True, prefetch=1, num_stored=None) for _ in range(2)]
     firsts = iter(range(0, 100_000, 100))
     seen: list[list[list[int]]] = []
     # Which services answer before each batch: none, one before its first unrolls, both, then each is late once.
@@ -529,7 +482,6 @@ def test_a_prepared_batch_is_trained_without_replayed_unrolls_that_another_shard
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_an_order_of_the_population_begins_new_episodes_if_it_copies_weights(is_copy: bool) -> None:
     rig = Rig(whole_episodes=True, prefetch=1)
-    rig.client.num_steps_stored = MINIMUM
     firsts = iter(range(0, 100_000, 100))
     _give_episodes(rig, firsts, 9)
     _, buffer = rig.step()
@@ -552,7 +504,6 @@ def test_an_order_of_the_population_begins_new_episodes_if_it_copies_weights(is_
 
 def test_a_batch_filled_while_weights_change_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(whole_episodes=True, prefetch=1, timeout_seconds=10.0)
-    rig.client.num_steps_stored = MINIMUM
     write = FakeUnroll.write_into
 
     def write_and_change(unroll: FakeUnroll, arrays: dict[str, NDArray[Any]], row: int) -> None:
@@ -570,7 +521,6 @@ def test_a_batch_filled_while_weights_change_is_dropped(monkeypatch: pytest.Monk
 def test_filling_a_batch_does_not_overwrite_batches_in_use(num_slots: int, prefetch: int) -> None:
     """With the real thread: a buffer is never filled while the training thread uses it."""
     rig = Rig(prefetch=prefetch, timeout_seconds=10.0, num_slots=num_slots)
-    rig.client.num_steps_stored = MINIMUM
     numbers = iter(range(1_000_000))
 
     def request(count: int, *, whole_episodes: bool) -> None:
@@ -597,8 +547,6 @@ def test_filling_a_batch_does_not_overwrite_batches_in_use(num_slots: int, prefe
 
 def test_a_failed_replay_thread_keeps_its_error_and_delays_no_batch() -> None:
     rig = Rig(prefetch=1, timeout_seconds=10.0)
-    rig.client.num_steps_stored = MINIMUM
-    rig.shared.turn(0.0)
     rig.give(1, 2, 3)
     rig.shared.turn(0.0)
     rig.step()

@@ -9,15 +9,10 @@ from numpy.typing import NDArray
 
 from herd.components.cores.gru import GRUSettings
 from herd.components.cores.gru.gru import GRUCore
-from tests.oracles.networks_layers import Array
+from tests.oracles.networks_layers import Array, sigmoid
 
 torch.set_num_threads(1)
 T, B, INPUTS, H = 6, 3, 5, 4
-
-
-def _sigmoid(x: Array) -> Array:
-    result: Array = 1.0 / (1.0 + np.exp(-x))
-    return result
 
 
 def _expected(core: GRUCore, inputs: Array, reset: NDArray[np.bool_], state: Array) -> Array:
@@ -30,8 +25,8 @@ def _expected(core: GRUCore, inputs: Array, reset: NDArray[np.bool_], state: Arr
             h = np.zeros(H) if reset[t, unroll] else h
             r, z, n = np.split(w @ inputs[t, unroll] + b, 3)
             hr, hz, hn = np.split(u @ h + c, 3)
-            keep = _sigmoid(z + hz)
-            h = (1.0 - keep) * np.tanh(n + _sigmoid(r + hr) * hn) + keep * h
+            keep = sigmoid(z + hz)
+            h = (1.0 - keep) * np.tanh(n + sigmoid(r + hr) * hn) + keep * h
             states[t, unroll] = h
     return states
 

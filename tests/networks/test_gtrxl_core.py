@@ -11,7 +11,7 @@ from torch import nn
 
 from herd.components.cores.gtrxl import GTrXLSettings
 from herd.components.cores.gtrxl.gtrxl import GTrXLCore
-from tests.oracles.networks_layers import Array
+from tests.oracles.networks_layers import Array, sigmoid
 
 torch.set_num_threads(1)
 T, B, INPUTS, D, L, G, M = 9, 3, 5, 8, 2, 2, 4
@@ -20,11 +20,6 @@ SETTINGS = GTrXLSettings(size=D, layers=L, heads=G, memory=M)
 
 def _numbers(module: nn.Module) -> dict[str, Array]:
     return {name: tensor.detach().double().numpy() for name, tensor in module.state_dict().items()}
-
-
-def _sigmoid(x: Array) -> Array:
-    result: Array = 1.0 / (1.0 + np.exp(-x))
-    return result
 
 
 class Oracle:
@@ -45,7 +40,7 @@ class Oracle:
     def gate(self, name: str, x: Array, y: Array) -> Array:
         wr, wz, wg = np.split(self.p[f"{name}.of_new"], 3)
         ur, uz, ug = np.split(self.p[f"{name}.of_old"], 3)
-        r, z = _sigmoid(wr @ y + ur @ x), _sigmoid(wz @ y + uz @ x - self.p[f"{name}.bias"])
+        r, z = sigmoid(wr @ y + ur @ x), sigmoid(wz @ y + uz @ x - self.p[f"{name}.bias"])
         return (1.0 - z) * x + z * np.tanh(wg @ y + ug @ (r * x))
 
     def step(self, inputs: Array, *, reset: bool) -> Array:

@@ -80,17 +80,6 @@ def test_long_segments_use_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @knowledge
-def test_a_reset_inside_the_unroll_equals_two_separate_runs(is_known: bool) -> None:
-    core, inputs, reset, state = _case()
-    outputs, final = core(inputs[:, :1], reset[:, :1], state[:1], reset_rows=_rows(reset[:, :1], is_known=is_known))
-    never = torch.zeros(T, 1, dtype=torch.bool)
-    resets = [row for row in range(T) if reset[row, 0]]
-    parts = [core(inputs[a:b, :1], never[a:b], torch.zeros(1, 2 * H)) for a, b in zip(resets, [*resets[1:], T], strict=True)]
-    torch.testing.assert_close(outputs, torch.cat([rows for rows, _ in parts]))
-    torch.testing.assert_close(final, parts[-1][1])
-
-
-@knowledge
 def test_no_gradient_flows_back_across_a_reset(is_known: bool) -> None:
     core, inputs, reset, state = _case()
     inputs.requires_grad_()

@@ -15,15 +15,13 @@ from torch import Tensor, nn
 from herd.agent import design_of
 from herd.components.torsos.api import BesideVector, Torso, TorsoError, build_torso
 from herd.components.torsos.custom import CustomTorsoSettings
-from herd.components.torsos.deep import DeepTorsoSettings
 from herd.components.torsos.deep.residual import DeepTorso, ResidualBlock
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.components.torsos.mlp.board import BoardTorso
 from herd.components.torsos.shallow import ShallowTorsoSettings
 from herd.components.torsos.shallow.strided import StridedTorso
 from herd.config.run import NetworkSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
 from herd.networks.layers import Rectifier
 from tests.oracles import networks_layers as oracle
 
@@ -116,19 +114,6 @@ def test_centred_inputs_and_layer_norms_agree_with_the_oracle(name: TorsoName, c
         np.testing.assert_array_equal(torso(frames, None, torch.float32), features.detach())
 
 
-@pytest.mark.parametrize("name", ["shallow", "deep"])
-def test_centred_filters_ignore_a_constant_background(name: TorsoName) -> None:
-    torso = _torso(name, 24, 28, input_centering="filters")
-    assert isinstance(torso, StridedTorso | DeepTorso)
-    responses = [torso.pixels.convolve_pixels(torch.full((1, 4, 24, 28), grey, dtype=torch.uint8), torch.float32) for grey in (0, 87, 255)]
-    for response in responses:
-        inside = response[..., 1:-1, 1:-1]  # the border is black padding
-        torch.testing.assert_close(inside, torso.pixels.bias[:, None, None].expand_as(inside), rtol=0, atol=1e-5)  # type: ignore[index]
-    plain = _torso(name, 24, 28)
-    assert isinstance(plain, StridedTorso | DeepTorso)
-    assert plain.pixels.convolve_pixels(torch.full((1, 4, 24, 28), 87, dtype=torch.uint8), torch.float32).std() > 0.1
-
-
 def test_truncated_normal_initialization_matches_sonnet() -> None:
     torso = _torso("shallow", 84, 84, initialization="truncated_normal")
     assert isinstance(torso, StridedTorso)
@@ -138,18 +123,6 @@ def test_truncated_normal_initialization_matches_sonnet() -> None:
         assert float(layer.weight.detach().abs().max()) <= 2 * deviation
         # A normal distribution truncated at two standard deviations has a standard deviation of 0.8796.
         assert float(layer.weight.detach().std()) == pytest.approx(0.8796 * deviation, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        ({"torso": "mlp", "input_centering": "filters"}, "with torso mlp use half"),
-        ({"torso": "mine:Torso", "layer_norm": True}, "yours must do this itself"),
-    ],
-)
-def test_settings_unknown_to_a_torso_are_refused(network: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        NetworkSettings.model_validate(network)
 
 
 def test_gradients_agree_with_slopes_of_the_oracle() -> None:
@@ -167,13 +140,6 @@ def test_gradients_agree_with_slopes_of_the_oracle() -> None:
         assert (totals[0] - totals[1]) / (2 * step) == pytest.approx(float(parameter.grad[where]), rel=2e-2), name
 
 
-def test_a_residual_block_does_not_change_its_input() -> None:
-    block, images = ResidualBlock(4), torch.randn(1, 4, 3, 3)
-    before = images.clone()
-    block(images)
-    assert torch.equal(images, before)
-
-
 @pytest.mark.parametrize("name", ["shallow", "nature", "deep"])
 def test_bfloat16_stays_close_to_float32_and_trains_float32_parameters(name: TorsoName) -> None:
     torso, frames = _torso(name, 40, 44), _frames(4, 4, 40, 44)
@@ -189,30 +155,25 @@ def test_bfloat16_stays_close_to_float32_and_trains_float32_parameters(name: Tor
         assert F.cosine_similarity(gradient.flatten(), exact_gradient.flatten(), dim=0) > 0.98
 
 
-def test_the_shallow_torso_has_the_layers_of_fig_3() -> None:
-    torso = _torso("shallow", 84, 84)
-    assert {name: tuple(p.shape) for name, p in torso.named_parameters() if p.dim() > 1} == {
-        "pixels.weight": (16, 4, 8, 8),
-        "convolutions.0.weight": (32, 16, 4, 4),
-        "dense.weight": (256, 9 * 9 * 32),
-    }
-    assert sum(p.numel() for p in torso.parameters()) == 4_112 + 8_224 + 663_808
+SHALLOW = [(4, 16, 8), (16, 32, 4)]
+DEEP = [(4, 16, 3), (16, 32, 3), (32, 32, 3), *4 * [(16, 16, 3)], *8 * [(32, 32, 3)]]
 
 
-def test_the_deep_torso_has_the_fifteen_convolutions_of_fig_3() -> None:
-    torso = _torso("deep", 84, 84)
-    channels = [(m.in_channels, m.out_channels, m.kernel_size, m.stride) for m in torso.modules() if isinstance(m, nn.Conv2d)]
-    section = [(4, 16), (16, 32), (32, 32), *4 * [(16, 16)], *8 * [(32, 32)]]
-    assert channels == [(i, o, (3, 3), (1, 1)) for i, o in section]
-    assert isinstance(torso, DeepTorso)
-    assert tuple(torso.dense.weight.shape) == (256, 11 * 11 * 32)
-    assert sum(p.numel() for p in torso.parameters()) == 97_744 + 991_488
-
-
-def test_the_width_multiplier_applies_only_to_convolutions() -> None:
-    torso = _torso("deep", 84, 84, width_multiplier=4)
-    assert [m.out_channels for m in torso.modules() if isinstance(m, nn.Conv2d)] == [64, 128, 128, *4 * [64], *8 * [128]]
-    assert torso.num_features == 256
+@pytest.mark.parametrize(
+    ("name", "width", "convolutions", "pixels", "count"),
+    [
+        ("shallow", 1, SHALLOW, 9 * 9 * 32, 4_112 + 8_224 + 663_808),
+        ("deep", 1, DEEP, 11 * 11 * 32, 97_744 + 991_488),
+        ("deep", 4, [(i if i == 4 else 4 * i, 4 * o, 3) for i, o, _ in DEEP], 11 * 11 * 128, 1_552_192 + 3_965_184),
+    ],
+)
+def test_layers_are_those_of_fig_3(name: TorsoName, width: int, convolutions: list[tuple[int, int, int]], pixels: int, count: int) -> None:
+    torso = _torso(name, 84, 84, width_multiplier=width)
+    assert isinstance(torso, StridedTorso | DeepTorso)
+    found = [(m.in_channels, m.out_channels, m.kernel_size[0]) for m in torso.modules() if isinstance(m, nn.Conv2d)]
+    assert found == convolutions
+    assert tuple(torso.dense.weight.shape) == (256, pixels)
+    assert sum(p.numel() for p in torso.parameters()) == count
 
 
 @pytest.mark.parametrize(("name", "smallest"), [("shallow", 20), ("nature", 36)])
@@ -222,27 +183,16 @@ def test_frames_too_small_are_refused_by_name_and_size(name: TorsoName, smallest
         _torso(name, smallest - 1, smallest)
 
 
-def test_the_recommended_micro_batch_is_smaller_on_a_cpu() -> None:
-    deep, shallow, own = DeepTorsoSettings(), ShallowTorsoSettings(), CustomTorsoSettings(code="mine:Torso")
-    assert deep.micro_batch("cpu") < shallow.micro_batch("cpu") == own.micro_batch("cpu") < 32
-    assert deep.micro_batch("cuda") >= 256
-
-
-def test_the_mlp_torso_accepts_vectors_with_or_without_boards() -> None:
+@pytest.mark.parametrize("frame_shape", [NO_FRAMES, (4, 3, 2)])
+def test_the_mlp_torso_reads_vectors_with_or_without_boards(frame_shape: tuple[int, int, int]) -> None:
     vector = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
-    alone = build_torso(MLPTorsoSettings(), EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5))
-    assert isinstance(alone, BoardTorso)
-    hidden = oracle.relu(oracle.dense(vector.double().numpy()[:, :, None, None], _layer(alone.first)))
-    expected = oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(alone.second)))
-    np.testing.assert_allclose(alone(None, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
-
-    both = build_torso(MLPTorsoSettings(), EnvSpec(("task",), (4, 3, 2), 1, discrete(4), 1, 0, vector_size=5))
-    frames = _frames(3, 2, 4, 3)
-    pixels = frames.permute(0, 2, 3, 1).flatten(1).double().numpy() / 255.0
-    assert isinstance(both, BoardTorso)
-    hidden = oracle.relu(oracle.dense(np.concatenate([pixels, vector.double().numpy()], axis=1)[:, :, None, None], _layer(both.first)))
-    expected = oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(both.second)))
-    np.testing.assert_allclose(both(frames, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+    torso = build_torso(MLPTorsoSettings(), EnvSpec(("task",), frame_shape, 1, discrete(4), 1, 0, vector_size=5))
+    assert isinstance(torso, BoardTorso)
+    frames = None if frame_shape == NO_FRAMES else _frames(3, 2, 4, 3)
+    pixels = np.zeros((3, 0)) if frames is None else frames.permute(0, 2, 3, 1).flatten(1).double().numpy() / 255.0
+    hidden = oracle.relu(oracle.dense(np.concatenate([pixels, vector.double().numpy()], axis=1)[:, :, None, None], _layer(torso.first)))
+    expected = oracle.relu(oracle.dense(hidden[:, :, None, None], _layer(torso.second)))
+    np.testing.assert_allclose(torso(frames, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_vectors_keep_float32_precision_in_the_first_layer() -> None:
@@ -262,11 +212,6 @@ def test_a_vector_beside_an_image_is_joined_by_a_dense_layer() -> None:
     expected = oracle.relu(oracle.dense(together[:, :, None, None], _layer(torso.joint)))
     np.testing.assert_allclose(torso(frames, vector, torch.float32).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
     assert torso.num_features == 256
-
-
-def test_convolutions_without_frames_are_refused() -> None:
-    with pytest.raises(TorsoError, match="shallow needs frames, but these observations have none: use mlp"):
-        build_torso(ShallowTorsoSettings(), EnvSpec(("task",), NO_FRAMES, 1, discrete(4), 1, 0, vector_size=5))
 
 
 OWN = """
@@ -320,6 +265,11 @@ def test_a_custom_torso_gets_the_available_inputs(own_file: str, frame_shape: tu
     features = torso(frames, vector, torch.float32)
     assert features.shape == (3, 7)
     assert len(features.unique(dim=0)) == 3
+
+
+def test_a_custom_torso_must_normalise_by_itself() -> None:
+    with pytest.raises(ValidationError, match="yours must do this itself"):
+        NetworkSettings.model_validate({"torso": "mine:Torso", "layer_norm": True})
 
 
 @pytest.mark.parametrize(

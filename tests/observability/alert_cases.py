@@ -56,7 +56,7 @@ def on(pod: str) -> Labels:
 
 
 def frames_of(task: str, per_second: float) -> dict[str, str]:
-    return everywhere("herd_learner_task_env_frames_total", "learner", grows(per_second, LONG), task=task)
+    return everywhere("herd_learner_task_env_frames_total", grows(per_second, LONG), task=task)
 
 
 def dies_every(minutes: float, total: float) -> str:
@@ -80,8 +80,8 @@ def silent(alert: str, counter: str, pod: str, what: str, quiet: str, unasked: M
     )
 
 
-NOBODY_TRAINS = everywhere("herd_learner_env_frames_total", "learner", stays(5, LONG))
-IS_OVER = everywhere("herd_learner_run_is_over", "learner", stays(1, LONG))
+NOBODY_TRAINS = everywhere("herd_learner_env_frames_total", stays(5, LONG))
+IS_OVER = everywhere("herd_learner_run_is_over", stays(1, LONG))
 """The run has reached its stop, and is still installed."""
 
 PROCESSES = (
@@ -92,7 +92,7 @@ PROCESSES = (
         # In a shared Prometheus the release is unknown; the rules of the chart name their release.
         fires=({"component": "learner"},),
     ),
-    Case("HerdNothingScraped", "learners are down", everywhere("up", "learner", stays(0, LONG))),
+    Case("HerdNothingScraped", "learners are down", everywhere("up", stays(0, LONG), "learner")),
     Case("HerdComponentMissing", "no actor is a target", no_pods("actor"), fires=(of("actor"),)),
     Case("HerdComponentMissing", "no root is a target", no_pods("paramserver"), fires=(of("paramserver"),)),
     Case("HerdComponentMissing", "learners and actors are gone", no_pods("learner") | no_pods("actor"), fires=(of("learner"), of("actor"))),
@@ -124,7 +124,7 @@ PROCESSES = (
         fires=(of("actor"),),
     ),
     Case(
-        "HerdProcessHangs", "an update takes most of a minute", everywhere("herd_process_heartbeat_age_ratio", "learner", stays(0.9, LONG))
+        "HerdProcessHangs", "an update takes most of a minute", everywhere("herd_process_heartbeat_age_ratio", stays(0.9, LONG), "learner")
     ),
     Case(
         "HerdMemoryGrows",
@@ -142,13 +142,8 @@ PROCESSES = (
 )
 
 PROGRESS = (
-    Case(
-        "HerdNoProgress",
-        "the learner stands still",
-        everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG)),
-        fires=(AGENT,),
-    ),
-    Case("HerdNoProgress", "the learner exports nothing", gone("herd_learner_env_frames_total", "learner"), fires=(AGENT,)),
+    Case("HerdNoProgress", "the learner stands still", everywhere("herd_learner_env_frames_total", stays(5000, LONG)), fires=(AGENT,)),
+    Case("HerdNoProgress", "the learner exports nothing", gone("herd_learner_env_frames_total"), fires=(AGENT,)),
     Case(
         "HerdNoProgress",
         "there is no learner, which is HerdComponentMissing",
@@ -159,10 +154,10 @@ PROGRESS = (
         "HerdNoProgress",
         "one member of a population stands still, while another trains and a third has finished",
         {
-            **everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG), agent="1"),
-            **everywhere("herd_learner_run_is_over", "learner", stays(0, LONG), agent="1"),
-            **everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG), agent="2"),
-            **everywhere("herd_learner_run_is_over", "learner", stays(1, LONG), agent="2"),
+            **everywhere("herd_learner_env_frames_total", stays(5000, LONG), agent="1"),
+            **everywhere("herd_learner_run_is_over", stays(0, LONG), agent="1"),
+            **everywhere("herd_learner_env_frames_total", stays(5000, LONG), agent="2"),
+            **everywhere("herd_learner_run_is_over", stays(1, LONG), agent="2"),
         },
         fires=({**RUN, "agent": "1"},),
     ),
@@ -171,30 +166,30 @@ PROGRESS = (
         "one shard stands still in the account of another",
         {key("herd_learner_env_frames_total", SHARDS[1]): stays(0, LONG)},
     ),
-    Case("HerdNoProgress", "the run is over", {**everywhere("herd_learner_env_frames_total", "learner", stays(5000, LONG)), **IS_OVER}),
+    Case("HerdNoProgress", "the run is over", {**everywhere("herd_learner_env_frames_total", stays(5000, LONG)), **IS_OVER}),
     Case(
         "HerdNoProgress",
         "the run is over, and a shard that was started again has trained on nothing",
-        {**gone("herd_learner_env_frames_total", "learner"), **IS_OVER},
+        {**gone("herd_learner_env_frames_total"), **IS_OVER},
     ),
-    Case("HerdNoProgress", "for nine minutes", everywhere("herd_learner_env_frames_total", "learner", stays(5000, 9)), minutes=9),
+    Case("HerdNoProgress", "for nine minutes", everywhere("herd_learner_env_frames_total", stays(5000, 9)), minutes=9),
     Case(
         "HerdFramesPerSecondFell",
         "to a quarter",
-        everywhere("herd_learner_env_frames_total", "learner", f"{grows(1000, 180)} {grows(250, 30, start=1000 * 180 * 60)}"),
+        everywhere("herd_learner_env_frames_total", f"{grows(1000, 180)} {grows(250, 30, start=1000 * 180 * 60)}"),
         minutes=205,
         fires=(AGENT,),
     ),
     Case(
         "HerdFramesPerSecondFell",
         "to three quarters",
-        everywhere("herd_learner_env_frames_total", "learner", f"{grows(1000, 180)} {grows(750, 30, start=1000 * 180 * 60)}"),
+        everywhere("herd_learner_env_frames_total", f"{grows(1000, 180)} {grows(750, 30, start=1000 * 180 * 60)}"),
         minutes=205,
     ),
     Case(
         "HerdLearnerStarved",
         "it waits 70 % of its time",
-        everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, LONG)),
+        everywhere("herd_learner_starved_seconds_total", grows(0.7, LONG)),
         fires=(AGENT,),
     ),
     Case(
@@ -206,23 +201,19 @@ PROGRESS = (
         },
         fires=(AGENT,),
     ),
-    Case("HerdLearnerStarved", "for ten minutes", everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, 10)), minutes=10),
-    Case(
-        "HerdLearnerStarved",
-        "the run is over",
-        {**everywhere("herd_learner_starved_seconds_total", "learner", grows(0.7, LONG)), **IS_OVER},
-    ),
-    Case("HerdLearnerStarved", "40 % of its time", everywhere("herd_learner_starved_seconds_total", "learner", grows(0.4, LONG))),
+    Case("HerdLearnerStarved", "for ten minutes", everywhere("herd_learner_starved_seconds_total", grows(0.7, 10)), minutes=10),
+    Case("HerdLearnerStarved", "the run is over", {**everywhere("herd_learner_starved_seconds_total", grows(0.7, LONG)), **IS_OVER}),
+    Case("HerdLearnerStarved", "40 % of its time", everywhere("herd_learner_starved_seconds_total", grows(0.4, LONG))),
     Case(
         "HerdActorsBlocked",
         "they wait 80 % of their time for credit",
-        everywhere("herd_actor_blocked_seconds_total", "actor", grows(0.8, LONG)),
+        everywhere("herd_actor_blocked_seconds_total", grows(0.8, LONG)),
         fires=(RUN,),
     ),
     Case(
         "HerdActorsBlocked",
         "the run is over, and they wait for ever",
-        {**everywhere("herd_actor_blocked_seconds_total", "actor", grows(1, LONG)), **IS_OVER},
+        {**everywhere("herd_actor_blocked_seconds_total", grows(1, LONG)), **IS_OVER},
     ),
     Case("HerdActorsBlocked", "one of ten is blocked all the time", {key("herd_actor_blocked_seconds_total", ACTORS[0]): grows(1, LONG)}),
 )
@@ -231,21 +222,17 @@ WEIGHTS = (
     Case(
         "HerdPolicyLagHigh",
         "a tenth of the unrolls is dozens of updates old",
-        everywhere("herd_learner_policy_lag_updates_bucket", "learner", grows(9, LONG), le="4"),
+        everywhere("herd_learner_policy_lag_updates_bucket", grows(9, LONG), le="4"),
         fires=(AGENT,),
     ),
-    Case(
-        "HerdPolicyLagHigh",
-        "one unroll in fifty is",
-        everywhere("herd_learner_policy_lag_updates_bucket", "learner", grows(9.8, LONG), le="4"),
-    ),
+    Case("HerdPolicyLagHigh", "one unroll in fifty is", everywhere("herd_learner_policy_lag_updates_bucket", grows(9.8, LONG), le="4")),
     Case(
         "HerdPolicyLagHigh",
         "nothing is trained on",
         {
             series: stays(5, LONG)
             for le in ("2", "4", "64", "+Inf")
-            for series in everywhere("herd_learner_policy_lag_updates_bucket", "learner", "", le=le)
+            for series in everywhere("herd_learner_policy_lag_updates_bucket", "", le=le)
         },
     ),
     Case(
@@ -260,7 +247,7 @@ WEIGHTS = (
         {key("herd_weights_age_seconds", actor): stays("NaN", LONG) for actor in ACTORS[:2]},
         fires=(RUN,),
     ),
-    Case("HerdWeightsStale", "the run is over", {**everywhere("herd_weights_age_seconds", "actor", grows(1, LONG)), **IS_OVER}),
+    Case("HerdWeightsStale", "the run is over", {**everywhere("herd_weights_age_seconds", grows(1, LONG), "actor"), **IS_OVER}),
     Case("HerdWeightsStale", "one of ten has", {key("herd_weights_age_seconds", ACTORS[0]): grows(1, LONG)}),
     Case(
         "HerdWeightsNotServed",
@@ -272,7 +259,7 @@ WEIGHTS = (
         "HerdWeightsNotServed",
         "it has the weights of one agent, and old ones of another",
         {
-            **everywhere("herd_weights_updates", "learner", grows(2, LONG), agent="1"),
+            **everywhere("herd_weights_updates", grows(2, LONG), "learner", agent="1"),
             key("herd_paramserver_agent_updates", ROOT, agent="1"): grows(2, LONG),
             key("herd_paramserver_agent_updates", REPLICA, agent="1"): stays(500, LONG),
         },
@@ -284,7 +271,7 @@ WEIGHTS = (
         {
             series: grows(2, LONG, start=-50)
             for component in ("paramserver", "paramserver-replica")
-            for series in everywhere("herd_paramserver_agent_updates", component, "", agent="0")
+            for series in everywhere("herd_paramserver_agent_updates", "", component, agent="0")
         },
     ),
     Case("HerdWeightsNotServed", "the root never had any", {key("herd_weights_age_seconds", ROOT): stays("NaN", LONG)}, fires=(on(ROOT),)),
@@ -294,7 +281,7 @@ WEIGHTS = (
         {
             series: stays(500, LONG)
             for name, component in (("herd_weights_updates", "learner"), ("herd_paramserver_agent_updates", "paramserver"))
-            for series in everywhere(name, component, "", **({} if component == "learner" else {"agent": "0"}))
+            for series in everywhere(name, "", component, **({} if component == "learner" else {"agent": "0"}))
         },
     ),
     Case(
@@ -302,7 +289,7 @@ WEIGHTS = (
         "neither learner nor root ever had any",
         {
             key("herd_weights_age_seconds", ROOT): stays("NaN", LONG),
-            **everywhere("herd_weights_age_seconds", "learner", stays("NaN", LONG)),
+            **everywhere("herd_weights_age_seconds", stays("NaN", LONG), "learner"),
         },
     ),
     Case(
@@ -311,22 +298,19 @@ WEIGHTS = (
         {
             series: grows(1, LONG)
             for component in ("learner", "paramserver", "paramserver-replica")
-            for series in everywhere("herd_weights_age_seconds", component, "")
+            for series in everywhere("herd_weights_age_seconds", "", component)
         },
         fires=(of("learner", agent="0"),),
     ),
     Case(
         "HerdWeightsNotPublished",
         "nothing is learned either",
-        {
-            **everywhere("herd_weights_age_seconds", "learner", grows(1, LONG)),
-            **everywhere("herd_learner_updates_total", "learner", stays(900, LONG)),
-        },
+        {**everywhere("herd_weights_age_seconds", grows(1, LONG), "learner"), **everywhere("herd_learner_updates_total", stays(900, LONG))},
     ),
     Case(
-        "HerdWeightsNotPublished", "a version takes a minute and a half", everywhere("herd_weights_age_seconds", "learner", stays(90, LONG))
+        "HerdWeightsNotPublished", "a version takes a minute and a half", everywhere("herd_weights_age_seconds", stays(90, LONG), "learner")
     ),
-    Case("HerdWeightsNotPublished", "for four minutes", everywhere("herd_weights_age_seconds", "learner", stays(500, 4)), minutes=4),
+    Case("HerdWeightsNotPublished", "for four minutes", everywhere("herd_weights_age_seconds", stays(500, 4), "learner"), minutes=4),
     Case(
         "HerdReplicaCutOff",
         "its parent is silent",
@@ -344,40 +328,32 @@ LEARNING = (
     Case(
         "HerdLossNotFinite",
         "every shard skips an update a minute",
-        everywhere("herd_learner_updates_skipped_total", "learner", grows(1 / 60, LONG)),
+        everywhere("herd_learner_updates_skipped_total", grows(1 / 60, LONG)),
         fires=(AGENT,),
     ),
     Case(
-        "HerdLossNotFinite",
-        "the loss stays no number",
-        everywhere("herd_learner_loss", "learner", stays("NaN", LONG), term="total"),
-        fires=(AGENT,),
+        "HerdLossNotFinite", "the loss stays no number", everywhere("herd_learner_loss", stays("NaN", LONG), term="total"), fires=(AGENT,)
     ),
-    Case(
-        "HerdLossNotFinite",
-        "the loss stays infinite",
-        everywhere("herd_learner_loss", "learner", stays("Inf", LONG), term="total"),
-        fires=(AGENT,),
-    ),
+    Case("HerdLossNotFinite", "the loss stays infinite", everywhere("herd_learner_loss", stays("Inf", LONG), term="total"), fires=(AGENT,)),
     Case(
         "HerdLossNotFinite",
         "two shards skip the same single update",
         {
-            **everywhere("herd_learner_updates_skipped_total", "learner", f"{stays(0, 50)} {stays(1, 20)}"),
-            **everywhere("herd_learner_loss", "learner", f"{stays(1.5, 50)} NaN {stays(1.5, 20)}", term="total"),
+            **everywhere("herd_learner_updates_skipped_total", f"{stays(0, 50)} {stays(1, 20)}"),
+            **everywhere("herd_learner_loss", f"{stays(1.5, 50)} NaN {stays(1.5, 20)}", term="total"),
         },
         minutes=51,
     ),
     Case(
         "HerdFramesDropped",
         "a tenth is stale",
-        everywhere("herd_learner_env_frames_dropped_total", "learner", grows(100, LONG), reason="stale"),
+        everywhere("herd_learner_env_frames_dropped_total", grows(100, LONG), reason="stale"),
         fires=({**AGENT, "reason": "stale"},),
     ),
     Case(
         "HerdFramesDropped",
         "a restart drops a queue",
-        everywhere("herd_learner_env_frames_dropped_total", "learner", f"{stays(0, 40)} {stays(20000, 20)}", reason="learner_restart"),
+        everywhere("herd_learner_env_frames_dropped_total", f"{stays(0, 40)} {stays(20000, 20)}", reason="learner_restart"),
     ),
     Case(
         "HerdTaskNeglected",
@@ -394,11 +370,11 @@ LEARNING = (
 )
 
 WIRE = (
-    Case("HerdUnrollsResent", "one in five", everywhere("herd_actor_unrolls_resent_total", "actor", grows(0.5, LONG)), fires=(RUN,)),
+    Case("HerdUnrollsResent", "one in five", everywhere("herd_actor_unrolls_resent_total", grows(0.5, LONG)), fires=(RUN,)),
     Case(
         "HerdUnrollsResent",
         "all in flight once, after a restart",
-        everywhere("herd_actor_unrolls_resent_total", "actor", f"{stays(0, 45)} {stays(64, 30)}"),
+        everywhere("herd_actor_unrolls_resent_total", f"{stays(0, 45)} {stays(64, 30)}"),
     ),
     Case(
         "HerdMessagesMalformed",
@@ -461,14 +437,14 @@ DISK = (
     Case(
         "HerdCheckpointOverdue",
         "none was written for hours",
-        everywhere("herd_learner_checkpoints_written_total", "learner", stays(7, 120)),
+        everywhere("herd_learner_checkpoints_written_total", stays(7, 120)),
         minutes=120,
         fires=(AGENT,),
     ),
     Case(
         "HerdCheckpointOverdue",
         "the learner was started 55 minutes ago",
-        everywhere("herd_learner_checkpoints_written_total", "learner", stays(0, 55)),
+        everywhere("herd_learner_checkpoints_written_total", stays(0, 55)),
         minutes=55,
     ),
     Case(
@@ -490,8 +466,8 @@ DISK = (
         "HerdCheckpointOverdue",
         "nothing was learned since",
         {
-            **everywhere("herd_learner_checkpoints_written_total", "learner", stays(7, 120)),
-            **everywhere("herd_learner_updates_total", "learner", stays(900, 120)),
+            **everywhere("herd_learner_checkpoints_written_total", stays(7, 120)),
+            **everywhere("herd_learner_updates_total", stays(900, 120)),
         },
         minutes=120,
     ),
@@ -527,7 +503,7 @@ TEMPERATURES = (
         BANDIT,
         "nobody asks",
         "no game ends",
-        everywhere("herd_actor_episodes_total", "actor", stays(5, LONG)),
+        everywhere("herd_actor_episodes_total", stays(5, LONG)),
         outcome="new",
     ),
     Case(
@@ -593,7 +569,7 @@ ACTING = (
         INFERENCE,
         "actors wait",
         "nobody waits",
-        everywhere("herd_actor_inference_requests_pending", "actor", stays(0, LONG)),
+        everywhere("herd_actor_inference_requests_pending", stays(0, LONG)),
     ),
     Case(
         "HerdInferenceForgets",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -14,12 +14,6 @@ FILES = ROOT / "helm" / "herd" / "files"
 DASHBOARD = FILES / "herd-dashboard.json"
 RECORDING_RULES = FILES / "recording-rules.yaml"
 ALERT_RULES = FILES / "alert-rules.yaml"
-
-
-class Target(NamedTuple):
-    row: str
-    panel: str
-    expression: str
 
 
 def _rules(path: Path) -> list[dict[str, Any]]:
@@ -57,6 +51,6 @@ def panels() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def targets() -> list[Target]:
+def targets() -> list[str]:
     """Every query of every panel."""
-    return [Target(row, panel["title"], target["expr"]) for row, panel in panels() for target in panel["targets"]]
+    return [target["expr"] for _, panel in panels() for target in panel["targets"]]

@@ -45,14 +45,15 @@ def key(name: str, pod: str, **labels: str) -> str:
     return f"{name}{{{', '.join(f'{label}={value!r}' for label, value in pairs.items())}}}".replace("'", '"')
 
 
-def everywhere(name: str, component: str, values: str, **labels: str) -> Series:
-    """The same series for every pod of a component."""
+def everywhere(name: str, values: str, component: str | None = None, **labels: str) -> Series:
+    """The same series for every pod of a component: by default the one that the metric is named after."""
+    component = component or name.split("_")[1]
     return {key(name, pod, **labels): values for pod, its in PODS.items() if its == component}
 
 
-def gone(name: str, component: str) -> dict[str, None]:
+def gone(name: str, component: str | None = None) -> dict[str, None]:
     """Removes this series from every pod of a component."""
-    return dict.fromkeys(everywhere(name, component, ""))
+    return dict.fromkeys(everywhere(name, "", component))
 
 
 def healthy_run(minutes: float) -> Series:
@@ -60,10 +61,10 @@ def healthy_run(minutes: float) -> Series:
     series: Series = {}
 
     def counts(name: str, component: str, per_second: float, **labels: str) -> None:
-        series.update(everywhere(name, component, grows(per_second, minutes), **labels))
+        series.update(everywhere(name, grows(per_second, minutes), component, **labels))
 
     def shows(name: str, component: str, value: float, **labels: str) -> None:
-        series.update(everywhere(name, component, stays(value, minutes), **labels))
+        series.update(everywhere(name, stays(value, minutes), component, **labels))
 
     for component in dict.fromkeys(PODS.values()):
         shows("up", component, 1)

@@ -34,7 +34,6 @@ WORDS = {
     TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"),
     BANDIT: (*SHARED_REPLAY, "--replay_service.snapshot_interval_seconds", "1"),
 }
-ONLY_WITH_REPLICAS = frozenset({"Replicas: silence of the parent"})
 ONLY_WITH_BANDIT_OR_REPLAY = (
     *("herd_bandit_", "herd_replay_", "herd_learner_replay_"),
     *("herd_wire_request_bytes_total", "herd_wire_answer_bytes_total"),
@@ -149,16 +148,16 @@ def shown(expression: str, release: str) -> str:
     return expression
 
 
-def releases_with(expression: str, panel: str) -> tuple[str, ...]:
+def releases_with(expression: str) -> tuple[str, ...]:
     if any(name in expression for name in IN_NO_RUN):
         return ()
     if any(name in expression for name in ONLY_WITH_BANDIT_OR_REPLAY):
         return (BANDIT,)
-    return (TREE,) if panel in ONLY_WITH_REPLICAS else (TREE, BANDIT)
+    return (TREE, BANDIT)
 
 
 def test_every_panel_shows_data_of_every_run(prometheus: Server) -> None:
-    expressions = {shown(target.expression, release) for target in targets() for release in releases_with(target.expression, target.panel)}
+    expressions = {shown(expression, release) for expression in targets() for release in releases_with(expression)}
     assert len(expressions) > 100
     until_all_have_data(prometheus, expressions)
 
@@ -192,10 +191,3 @@ def test_dashboard_variables_list_runs_and_tasks(prometheus: Server) -> None:
         until_all_have_data(prometheus, {shown(selector, BANDIT)})
         found[name] = {labels[label] for labels, _ in prometheus.query(shown(selector, BANDIT))}
     assert found == {"namespace": {NAMESPACE}, "release": {TREE, BANDIT}, "agent": {"0"}, "task": {"catch"}}
-
-
-def test_an_actor_exports_at_most_thirty_series(prometheus: Server) -> None:
-    until_all_have_data(prometheus, {'scrape_samples_scraped{component="actor"}'})
-    scraped = prometheus.query('scrape_samples_scraped{component="actor"}')
-    assert len(scraped) == 2
-    assert max(value for _, value in scraped) <= 30

@@ -54,18 +54,6 @@ def trust_region_returns(
     return returns
 
 
-def online_share_bound(q_values: Array, target: Array, behaviour: Array, rho_bar: float) -> float:
-    """The right side of eq. (13) at one state that both policies visit equally often: alpha / (1 - alpha) must exceed it."""
-    omega = np.minimum(1.0, rho_bar * behaviour / target)
-    distorted = q_values * omega
-    best = int(np.argmax(q_values))
-    return max(
-        float((distorted[b] - distorted[best]) / (q_values[best] - q_values[b]))
-        for b in range(len(q_values))
-        if q_values[b] < q_values[best]
-    )
-
-
 def accepted(row_valid: Mask, divergence: Array, threshold: float) -> Mask:
     """Valid steps whose behaviour policy is relevant."""
     mask: Mask = row_valid & (divergence < threshold)

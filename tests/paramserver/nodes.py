@@ -20,7 +20,7 @@ from herd.rpc.codec import encode
 from herd.rpc.envelope import Message, Refused
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry import Telemetry
-from herd.transport import Limits, Server
+from herd.transport import Limits
 from herd.transport.context import Context, Poller
 from tests.patience import patient
 
@@ -164,11 +164,6 @@ class Tree:
         self.nodes.remove(node)
         node.kill()
 
-    def restart(self, node: Node) -> Node:
-        """Kill a node and start another, without state, in its place."""
-        self.kill(node)
-        return self.node(node.upstream, port=node.port)
-
     def asker(self, node: Node) -> Asker:
         made = Asker(self, node)
         self._clients.callback(made.dealer.close)
@@ -176,12 +171,6 @@ class Tree:
 
     def publisher(self, node: Node, agent: int = 0) -> WeightsPublisher:
         made = WeightsPublisher(self.context, node.endpoint, run_id=RUN, agent=agent, contract=CONTRACT)
-        self._clients.callback(made.close)
-        return made
-
-    def parent_by_hand(self) -> Server:
-        """A socket at a parent's address; the test sends the answers."""
-        made = self.context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1 << 20))
         self._clients.callback(made.close)
         return made
 

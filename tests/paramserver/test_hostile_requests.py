@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from herd_paramserver.leases import Liveness, PlaceLeases
-from herd_paramserver.requests import Answer, RootHandler
-from herd_paramserver.store import UPDATES_LEAD, Version, WeightsStore
+from herd_paramserver.requests import Answer
+from herd_paramserver.store import UPDATES_LEAD, Version
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -36,26 +36,22 @@ from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Message, Refused
 from herd.telemetry import metrics
 from herd.transport import Peer
-from tests.paramserver.asking import CONTRACT, RUN, ask_handler
+from tests.paramserver.asking import CONTRACT, RUN, Root
 from tests.wire.hostile_bytes import mutated_frames
 
 MAX_LEASES = 3
 MAX_VERSION_BYTES = 64
 
 
-class Server:
-    """A root with its state."""
+class Server(Root):
+    """A root of two agents with little memory."""
 
     def __init__(self) -> None:
-        self.stores: tuple[WeightsStore[memoryview], ...] = tuple(WeightsStore(max_version_bytes=MAX_VERSION_BYTES) for _ in range(2))
-        self.store = self.stores[0]
-        self.liveness = Liveness(2, now=0.0)
-        self.leases = PlaceLeases(self.liveness, now=0.0, lease_seconds=30.0, max_leases=MAX_LEASES)
-        self.handler = RootHandler(stores=self.stores, leases=self.leases, liveness=self.liveness)
+        super().__init__(2, max_leases=MAX_LEASES, max_version_bytes=MAX_VERSION_BYTES)
 
     def receive(self, frames: list[bytes], now: float = 0.0) -> Answer:
         """Receive one message as it arrives; checks that the answer can be sent."""
-        reply = ask_handler(self.handler, frames, agents=2, peer=Peer(b"stranger"), now=now)
+        reply = self.ask(frames, peer=Peer(b"stranger"), now=now)
         if reply.message is not None:
             assert WEIGHTS.decode(encode(reply.message)[0]) == reply.message
             assert reply.label in metrics.REFUSAL_REASONS

@@ -3,13 +3,13 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.leases import Liveness, PlaceLeases
-from herd_paramserver.replica import ReplicaHandler
-from herd_paramserver.requests import Answer, RootHandler
-from herd_paramserver.store import Version, WeightsStore
+from herd_paramserver.replica import Following, ReplicaHandler
+from herd_paramserver.requests import Answer
+from herd_paramserver.store import InvalidSliceError, Version, WeightsStore
 from herd_paramserver.store import Weights as HeldWeights
 
 from herd.protocols.unrolls.messages import Ack
+from herd.protocols.weights.client import WeightsFrame
 from herd.protocols.weights.messages import (
     AgentEnded,
     GetWeights,
@@ -25,7 +25,7 @@ from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Message, Refused
 from herd.transport import Peer
 from tests.asking import CLIENT
-from tests.paramserver.asking import CONTRACT, RUN, ask_handler
+from tests.paramserver.asking import CONTRACT, RUN, Root, ask_handler
 
 PARENT = "tcp://parent:7200"
 
@@ -48,19 +48,16 @@ def test_a_replica_answers_clients_like_the_root() -> None:
     replica = Replica()
     payloads = (memoryview(b"first"), memoryview(b"second"))
     digests = tuple(hashlib.sha256(payload).hexdigest() for payload in payloads)
-    root_store: WeightsStore[memoryview] = WeightsStore()
-    liveness = Liveness(1, now=0.0)
-    leases = PlaceLeases(liveness, now=0.0, lease_seconds=1.0)
-    root = RootHandler(stores=(root_store,), leases=leases, liveness=liveness)
+    root = Root()
 
     def both(have: tuple[int, int] | None, *, run_id: str = RUN, contract: str = CONTRACT) -> Answer:
         request = GetWeights(id=3, run=run_id, agent=0, contract=contract, have=have)
         reply = replica.ask(request)
-        assert reply == ask_handler(root, request)
+        assert reply == root.ask(request)
         return reply
 
     assert both(None).message == NotModified(id=3, held=None)
-    for store in (replica.store, root_store):
+    for store in (replica.store, root.store):
         assert store.adopt(HeldWeights(Version(1, 4), digests, payloads))
     given = both((1, 3))
     assert given.message == Weights(id=3, lineage=1, updates=4, digests=digests)
@@ -131,3 +128,58 @@ def test_a_replica_has_no_replicas_and_so_no_ring() -> None:
 def test_invalid_messages_are_dropped(message: Message) -> None:
     with pytest.raises(MalformedMessage):
         Replica().ask(message)
+
+
+# -- what a replica takes from its parent
+
+
+def frame(lineage: int, updates: int, payload: bytes = b"weights") -> WeightsFrame:
+    return WeightsFrame(lineage, updates, (memoryview(payload),), (hashlib.sha256(payload).hexdigest(),))
+
+
+@pytest.fixture
+def store() -> WeightsStore[memoryview]:
+    return WeightsStore(max_version_bytes=100)
+
+
+@pytest.fixture
+def following(store: WeightsStore[memoryview]) -> Following:
+    return Following(store, PARENT, now=100.0)
+
+
+def test_only_newer_versions_are_taken_from_the_parent(following: Following, store: WeightsStore[memoryview]) -> None:
+    assert following.take(frame(1, 500), now=101.0) == Version(1, 500)
+    with pytest.raises(InvalidSliceError):
+        following.take(frame(1, 501, bytes(101)), now=101.0)
+    # A parent that restarted with an older or the same version replaces nothing.
+    for lineage, updates in ((1, 400), (1, 500), (0, 900)):
+        assert following.take(frame(lineage, updates, b"other"), now=102.0) is None
+        assert following.version == Version(1, 500)
+    assert store.visible is not None
+    assert bytes(store.visible.payloads[0]) == b"weights"
+    assert following.take(frame(2, 400), now=103.0) == Version(2, 400)  # a new lineage is accepted at once
+    assert following.take(frame(2, 401), now=103.0) == Version(2, 401)
+
+
+def test_readiness_says_what_is_served_and_what_the_parent_answers(following: Following) -> None:
+    parent = "the parent tcp://parent:7200"
+    assert following.readiness(103.0) == (False, f"no weights yet; {parent} has not answered for 3.0 s")
+    assert following.silent_seconds(103.0) == 3.0  # since the start
+    following.not_modified(None, now=104.0)
+    assert following.readiness(104.5) == (False, f"no weights yet; {parent} answered 0.5 s ago and has no weights")
+    following.refused("another run", now=106.0)
+    assert following.readiness(106.0) == (False, f"no weights yet; {parent} refuses this replica: another run")
+    assert following.silent_seconds(106.0) == 0.0
+    following.take(frame(1, 5), now=107.0)
+    following.not_modified(None, now=110.0)  # an empty parent does not clear the weights
+    assert following.readiness(111.5) == (
+        True,
+        f"serves version (1, 5), received 4.5 s ago; {parent} answered 1.5 s ago and has no weights",
+    )
+    following.take(frame(3, 7), now=200.0)
+    assert following.readiness(3800.0) == (True, f"serves version (3, 7), received 3600.0 s ago; {parent} answered 3600.0 s ago")
+    following.refused("another contract", now=3801.0)
+    assert following.readiness(3801.0)[0]
+    assert "refuses this replica: another contract" in following.readiness(3801.0)[1]
+    following.not_modified((3, 6), now=3802.0)
+    assert "with version (3, 6), which is older and is ignored" in following.readiness(3802.0)[1]

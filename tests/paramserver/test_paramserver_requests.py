@@ -3,9 +3,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from herd_paramserver.leases import Liveness, PlaceLeases
-from herd_paramserver.requests import Answer, RootHandler
-from herd_paramserver.store import Version, WeightsStore
+from herd_paramserver.requests import Answer
+from herd_paramserver.store import Version
 
 from herd.protocols.unrolls.messages import Ack
 from herd.protocols.weights.messages import (
@@ -26,23 +25,12 @@ from herd.protocols.weights.messages import (
 from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Message, Refused
 from herd.rpc.serving import Received
-from herd.transport import Frame
 from tests.asking import CLIENT
-from tests.paramserver.asking import CONTRACT, RUN, ask_handler
+from tests.paramserver.asking import CONTRACT, RUN, Root
 
 
-class Server:
-    """A handler and its state."""
-
-    def __init__(self, num_agents: int = 1) -> None:
-        self.stores: tuple[WeightsStore[memoryview], ...] = tuple(WeightsStore() for _ in range(num_agents))
-        self.store = self.stores[0]
-        self.liveness = Liveness(num_agents, now=0.0)
-        self.leases = PlaceLeases(self.liveness, now=0.0, lease_seconds=30.0, max_leases=2)
-        self.handler = RootHandler(stores=self.stores, leases=self.leases, liveness=self.liveness)
-
-    def ask(self, message: Message, *payloads: Frame, now: float = 0.0) -> Answer:
-        return ask_handler(self.handler, message, *payloads, agents=len(self.stores), now=now)
+class Server(Root):
+    """A root, with requests of its clients."""
 
     def publish(self, lineage: int, updates: int, *, index: int = 0, count: int = 1, payload: bytes = b"weights") -> Message | None:
         return self.ask(publish_slice(lineage, updates, index=index, count=count, payload=payload), payload).message
@@ -119,6 +107,10 @@ def test_a_heartbeat_is_answered_with_the_state_of_its_slice() -> None:
     server.publish(2, 0)
     assert server.ask(heartbeat(1, 9)).message == StalePublish(lineage=2, updates=0)
     assert server.ask(heartbeat(2, 1, index=1, count=3)).message == SliceWanted(lineage=2, updates=1, index=1)
+    server.publish(2, 1, index=0, count=3)
+    assert server.ask(heartbeat(2, 1, index=0, count=3)).message == Published(lineage=2, updates=1, index=0)
+    assert server.ask(heartbeat(2, 1, index=1, count=3)).message == SliceWanted(lineage=2, updates=1, index=1)
+    assert server.ask(heartbeat(2, 0)).message == Published(lineage=2, updates=0, index=0)
 
 
 def test_each_agent_has_its_own_weights() -> None:

@@ -11,10 +11,9 @@ from functools import partial
 import pytest
 
 from herd.protocols.weights.client import PAUSE_SECONDS
-from herd.protocols.weights.messages import WEIGHTS, GetWeights, IndexLeased, LeaseIndex, NotModified, ReleaseIndex, Weights
-from herd.rpc.codec import encode, payload_digest
+from herd.protocols.weights.messages import IndexLeased, LeaseIndex, NotModified, ReleaseIndex, Weights
+from herd.rpc.codec import payload_digest
 from herd.rpc.envelope import Refused
-from herd.transport import Peer
 from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
 
 REQUESTS = 'herd_paramserver_requests_total{kind="%s"}'
@@ -25,11 +24,6 @@ UPSTREAM_ANSWERS = 'herd_paramserver_upstream_answers_total{answer="%s"}'
 @pytest.fixture
 def tree() -> Iterator[Tree]:
     yield from made_tree()
-
-
-def have_asked_again(nodes: list[Node], heard: list[float]) -> bool:
-    """Whether the parent has answered twice more that there is nothing new."""
-    return all(node.metric(UPSTREAM_ANSWERS % "not_modified") > before + 1 for node, before in zip(nodes, heard, strict=True))
 
 
 def refuses_replicas(node: Node) -> bool:
@@ -78,29 +72,6 @@ def test_requests_to_the_parent_do_not_grow_with_the_clients(tree: Tree) -> None
     assert root.metric(REQUESTS % "get_weights") - asked <= (time.monotonic() - began) / PAUSE_SECONDS + 1
 
 
-def test_a_version_is_never_visible_in_part(tree: Tree) -> None:
-    nodes = tree.servers(2)
-    first, second = tree.publisher(nodes[0]), tree.publisher(nodes[0])
-    halves = {updates: [secrets.token_bytes(1000) for _ in range(2)] for updates in (1, 2)}
-    for updates in (1, 2):
-        tree.publish(first, 1, updates, halves[updates][0], index=0, count=2)
-        heard = [node.metric(UPSTREAM_ANSWERS % "not_modified") for node in nodes[1:]]
-        tree.until(
-            partial(have_asked_again, nodes[1:], heard),
-            "questions that came after the slice",
-        )
-        for node in nodes:
-            held = None if updates == 1 else (1, 1)
-            assert tree.asker(node).get(held)[0] == NotModified(id=1, held=held)
-        tree.publish(second, 1, updates, halves[updates][1], index=1, count=2)
-        tree.until(partial(all_serve, nodes, (1, updates)), "the whole version")
-        for node in nodes:
-            message, got = tree.asker(node).get()
-            assert isinstance(message, Weights)
-            assert message.digests == tuple(map(payload_digest, halves[updates]))
-            assert got == b"".join(halves[updates])
-
-
 def test_replicas_keep_their_weights_while_the_parent_is_replaced(tree: Tree) -> None:
     root, first, second = tree.servers(2)
     publisher = tree.publisher(root)
@@ -121,24 +92,6 @@ def test_replicas_keep_their_weights_while_the_parent_is_replaced(tree: Tree) ->
     tree.publish(publisher, 1, 501, b"new")
     tree.until(lambda: all_serve([root, first, second], (1, 501)), "the next version", publisher.poll)
     assert first.seen == second.seen == [(1, 500), (1, 501)]
-
-
-def test_replicas_ignore_older_versions_but_take_a_new_lineage(tree: Tree) -> None:
-    root, first, second = tree.servers(2)
-    tree.publish(tree.publisher(root), 1, 500, b"trained")
-    tree.until(lambda: all_serve([first, second], (1, 500)), "the version everywhere")
-    root = tree.restart(root)
-    restored = tree.publisher(root)
-    tree.publish(restored, 1, 400, b"older")
-    tree.until(lambda: "with version (1, 400), which is older and is ignored" in first.readiness, "word of the older version")
-    assert tree.asker(root).get()[1] == b"older"
-    for node in (first, second):
-        assert node.version == (1, 500)
-        assert tree.asker(node).get()[1] == b"trained"
-    tree.publish(restored, 2, 400, b"a new lineage")
-    tree.until(lambda: all_serve([root, first, second], (2, 400)), "the new lineage")
-    assert first.seen == second.seen == [(1, 500), (2, 400)]
-    assert first.metric("herd_weights_lineage") == 2
 
 
 def leased(asker: Asker, holder: str, index: int | None = None) -> int:
@@ -191,50 +144,6 @@ def test_a_parent_of_another_contract_is_reported_in_readiness(tree: Tree) -> No
     assert replica.readiness.startswith("not ready: no weights yet; the parent ")
     assert "start all processes with the same env, network, " in replica.readiness
     assert replica.metric(UPSTREAM_ANSWERS % "refused") >= 1
-
-
-def test_damaged_weights_from_a_parent_are_never_served(tree: Tree) -> None:
-    parent = tree.parent_by_hand()
-    replica = tree.node(parent.endpoint)
-    questions: list[tuple[Peer, GetWeights]] = []
-
-    def asked() -> bool:
-        if (received := parent.receive()) is not None:
-            message = WEIGHTS.decode(received[1][0])
-            assert isinstance(message, GetWeights)
-            questions.append((received[0], message))
-        return bool(questions)
-
-    def answer(digest: str, *payloads: bytes) -> None:
-        tree.until(asked, "a question")
-        peer, question = questions.pop()
-        weights = Weights(id=question.id, lineage=1, updates=1, digests=(digest,))
-        assert parent.send(peer, [*encode(weights), *payloads])
-
-    malformed = 'herd_wire_malformed_messages_total{reason="other"}'
-    answer(payload_digest(b"weights"), b"damaged")
-    tree.until(lambda: replica.metric(malformed) == 1, "the damaged answer")
-    answer(payload_digest(b"weights"), b"weights", b"surplus")
-    tree.until(lambda: replica.metric(malformed) == 2, "the answer with a slice too many")
-    assert replica.version is None
-    answer(payload_digest(b"weights"), b"weights")
-    tree.until(lambda: replica.version == (1, 1), "sound weights")
-
-
-def test_leases_survive_restarts_of_replica_and_root(tree: Tree) -> None:
-    root, replica = tree.servers(1)
-    tree.publish(tree.publisher(root), 3, 3, b"weights")
-    client = tree.asker(replica)
-    assert [leased(client, holder) for holder in ("first", "second")] == [0, 1]
-    replica = tree.restart(replica)
-    assert replica.readiness.startswith("not ready")
-    assert leased(client, "second", 1) == 1
-    assert root.metric(LEASED) == 2
-    tree.until(lambda: replica.version == (3, 3), "the restarted replica's weights")
-    assert replica.readiness.startswith("ok")
-    tree.restart(root)
-    assert leased(client, "second", 1) == 1
-    assert leased(client, "third") == 0
 
 
 def test_a_replica_of_a_replica_says_that_it_needs_the_root(tree: Tree) -> None:

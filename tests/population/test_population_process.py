@@ -15,8 +15,6 @@ from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.protocols.population.journal import Decided, Done, journal_file, read_journal
 from herd.protocols.population.messages import POPULATION, Applied, Declined, MemberAnswer, MemberReport, Order, OwnSetting
-from herd.protocols.unrolls.messages import Ack
-from herd.rpc.codec import encode
 from herd.rpc.envelope import Refused
 from herd.transport.context import Context
 from tests.failing_disks import no_space_beyond
@@ -160,14 +158,6 @@ def test_invalid_and_foreign_reports_are_refused(tmp_path: Path, connect: Connec
         until(lambda: server.total("herd_wire_malformed_messages_total") >= 1)
         assert server.total("herd_wire_refused_messages_total") == 6
         assert len(server.events()) == 2
-
-
-def test_a_message_of_another_service_is_dropped(tmp_path: Path, connect: Connect) -> None:
-    with Server(tmp_path / "run") as server:
-        member = connect(server)
-        member.send(*encode(Ack(sequence=1, granted_unrolls=0)))
-        assert member.order(1, 1) is None
-        assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 
 LAYOUT = UnrollLayout(

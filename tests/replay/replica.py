@@ -13,7 +13,7 @@ from herd_replay.segments import SegmentLog
 from herd_replay.snapshot import SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.replay.messages import REPLAY, InsertPieces, Sampled, SampleEpisode, SamplePart, SampleUnrolls
 from herd.protocols.replay.pieces import PieceLayout

@@ -20,7 +20,7 @@ from herd.protocols.replay.records import PART, EpisodeKey, replica_of
 from herd.protocols.replay.samples import EpisodePart, SampledEpisode, SampledUnrolls
 from herd.rpc.codec import MalformedMessage, encode
 from herd.transport import Frame
-from tests.replay.played_games import RECURRENT, oracle_slice, play, unrolls_of
+from tests.replay.played_games import oracle_slice, play, unrolls_of
 from tests.replay.replica import CONTRACT, LAYOUT, Process, pieces_of
 
 
@@ -289,27 +289,6 @@ def test_a_client_that_starts_beside_a_dead_replica_draws_from_the_others(tmp_pa
     assert len(sample.unrolls) == 20
 
 
-def test_a_replica_restored_from_its_snapshot_continues(tmp_path: Path) -> None:
-    network = Network(tmp_path, 1)
-    client = client_of(network)
-    process = network.processes[0]
-    assert process is not None
-    insert(client, *UNROLLS[0][:6])
-    settle(client)
-    process.save(is_last=False)
-    before = process.held()
-    insert(client, *UNROLLS[1][:6])
-    settle(client)
-    assert len(process.held()) > len(before)
-    network.processes[0] = restarted = Process(tmp_path, capacity=10_000)
-    assert restarted.held() == before
-    insert(client, *UNROLLS[2])  # its message is the third one; the second was acknowledged, but is lost
-    settle(client)
-    held = restarted.held()
-    assert held[: len(before)] == before
-    assert {key.environment_slot for key in held[len(before) :]} == {2}
-
-
 def test_pending_unrolls_are_bounded_and_the_dropped_are_counted(tmp_path: Path) -> None:
     network = Network(tmp_path, 1)
     network.processes[0] = None
@@ -379,27 +358,6 @@ def test_requests_to_an_empty_replay_are_repeated_slowly(tmp_path: Path) -> None
     assert (client.num_steps_stored, client.num_requests) == (0, 1)
     insert(client, *UNROLLS[0])
     assert len(settle(client)) == 1
-
-
-def test_burn_in_rows_are_rebuilt_instead_of_sent(tmp_path: Path) -> None:
-    network = Network(tmp_path, 1, layout=RECURRENT, part_bytes=1)
-    client = client_of(network, layout=RECURRENT)
-    rows = play(RECURRENT, [11, 3, 20], seed=4)
-    insert(client, *unrolls_of(RECURRENT, rows))
-    client.request(2, whole_episodes=True)
-    samples = settle(client)
-    while samples:
-        sample = samples.pop()
-        assert isinstance(sample, SampledEpisode)
-        assert sample.part is not None
-        if sample.part.stop_step < sample.part.episode_steps:
-            client.request_next(sample.part)
-            samples += settle(client)
-        for unroll in sample.part.unrolls():
-            got = RECURRENT.allocate(1)
-            unroll.write_into(got, 0)
-            for name, array in oracle_slice(RECURRENT, rows, sample.part.key.episode_id, unroll.first_step).items():
-                np.testing.assert_array_equal(got[name], array, err_msg=name)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import hashlib
 import io
 import json
-import tempfile
 import tracemalloc
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -19,210 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 from herd_replay import snapshot
-from herd_replay.assembly import PATIENCE_GAMES
 from herd_replay.exchange import Replica
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotError, SnapshotFolder
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from herd.contract.unroll import Array
 from herd.files import replace_file
 from herd.protocols.compression import compress
 from herd.protocols.replay.messages import Inserted, InsertPieces, Sampled, SampleEpisode
 from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.replay.records import PART, PIECE, Episode, EpisodeKey, Piece, read_records, replica_of
-from herd.protocols.replay.samples import EpisodePart
 from herd.rpc.codec import MalformedMessage
 from tests.failing_disks import no_space_beyond
-from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
-from tests.replay.replica import CAPACITY, CONTRACT, LAYOUT, OPEN_BYTES, Process, insertion, pieces_of
-
-NUM_SLOTS = 3
-
-
-class Model:
-    """The expected contents as lists of rows, without compression or incremental counts."""
-
-    def __init__(self) -> None:
-        self.complete: list[tuple[int, int]] = []
-        """Pairs (slot, game), oldest first."""
-        self.steps: dict[tuple[int, int], set[int]] = defaultdict(set)
-        self.ends: dict[tuple[int, int], int] = {}
-        self.newest: dict[int, int] = defaultdict(int)
-        self.over: set[tuple[int, int]] = set()
-        self.last = 0
-
-    def take(self, slot: int, unroll: dict[str, Array], lengths: list[int]) -> None:
-        number, index = int(unroll["episode_id"][0]), int(unroll["index_in_episode"][0])
-        seen: dict[int, list[int]] = {}
-        for row in range(LAYOUT.unroll_length):
-            if row and unroll["game_reset"][0, row]:
-                number, index = number + 1, 0
-            seen.setdefault(number, [])
-            if unroll["row_valid"][0, row]:
-                seen[number].append(index)
-            else:
-                self.ends_at(slot, number, index)
-            index += 1
-        for episode, steps in seen.items():
-            if not steps and (slot, episode) not in self.ends:
-                continue
-            if episode <= self.newest[slot] - PATIENCE_GAMES or (slot, episode) in self.over:
-                continue
-            self.newest[slot] = max(self.newest[slot], episode)
-            self.steps[slot, episode] |= set(steps)
-            if self.shown(slot, episode) and self.steps[slot, episode] == set(range(lengths[episode])):
-                self.over.add((slot, episode))
-                self.complete.append((slot, episode))
-                while sum(self.length(key) for key in self.complete) > CAPACITY:
-                    self.complete.pop(0)
-
-    def ends_at(self, slot: int, episode: int, index: int) -> None:
-        if episode > self.newest[slot] - PATIENCE_GAMES and (slot, episode) not in self.over:
-            self.ends[slot, episode] = index
-
-    def shown(self, slot: int, episode: int) -> bool:
-        return (slot, episode) in self.ends
-
-    def length(self, key: tuple[int, int]) -> int:
-        return len(self.steps[key])
-
-    def killed(self) -> None:
-        """Open games are lost."""
-        self.steps = defaultdict(set, {key: self.steps[key] for key in self.complete})
-        self.ends = {}
-        self.over = set(self.complete)
-        self.newest = defaultdict(int)
-        for slot, episode in self.complete:
-            self.newest[slot] = max(self.newest[slot], episode)
-
-
-class ReplayMachine(RuleBasedStateMachine):
-    """One learner shard whose actors play in three environments; it inserts their unrolls late, twice, or never."""
-
-    @initialize(seed=st.integers(0, 100), lengths=st.lists(st.integers(1, 13), min_size=12, max_size=12))
-    def start(self, seed: int, lengths: list[int]) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.lengths = lengths
-        self.rows: list[list[Row]] = [play(LAYOUT, lengths, seed + slot) for slot in range(NUM_SLOTS)]
-        self.unrolls = [unrolls_of(LAYOUT, rows, slot=slot, task_id=slot) for slot, rows in enumerate(self.rows)]
-        self.next = [0] * NUM_SLOTS
-        self.process = Process(Path(self.folder.name), part_bytes=700)
-        self.model = Model()
-        self.on_disk = copy.deepcopy(self.model)
-        self.open_is_on_disk = False
-        self.sequence = 0
-        self.sent: list[tuple[int, list[tuple[int, dict[str, Array]]]]] = []
-        """The newest messages as (sequence, unrolls)."""
-
-    def teardown(self) -> None:
-        if hasattr(self, "folder"):
-            self.folder.cleanup()
-
-    def _insert(self, sequence: int, unrolls: list[tuple[int, dict[str, Array]]]) -> None:
-        oldest = self.sent[0][0] if self.sent else sequence
-        answer = self.process.insert([unroll for _, unroll in unrolls], sequence, oldest=min(oldest, sequence))
-        last = max(self.model.last, min(oldest, sequence) - 1)
-        if sequence == last + 1:
-            assert answer.outcome == "inserted"
-            for slot, unroll in unrolls:
-                self.model.take(slot, unroll, self.lengths)
-            last = sequence
-        else:
-            assert answer.outcome == ("repeated" if sequence <= last else "early")
-        self.model.last = last
-        inserted = answer.message
-        assert isinstance(inserted, Inserted)
-        assert inserted.sequence == last
-
-    @rule(data=st.data(), count=st.integers(1, 4))
-    def play_and_insert(self, data: st.DataObject, count: int) -> None:
-        """Insert unrolls of several environments, in any order; some are left out."""
-        chosen = []
-        for _ in range(count):
-            slot = data.draw(st.integers(0, NUM_SLOTS - 1))
-            if self.next[slot] < len(self.unrolls[slot]):
-                unroll = self.unrolls[slot][self.next[slot]]
-                self.next[slot] += 1
-                if data.draw(st.sampled_from("kkkkkkkkkd")) == "k":
-                    chosen.append((slot, unroll))
-        if chosen:
-            chosen = data.draw(st.permutations(chosen))
-            self.sequence += 1
-            self.sent = [*self.sent[-2:], (self.sequence, chosen)]
-            self._insert(self.sequence, chosen)
-
-    @precondition(lambda self: self.sent)
-    @rule(data=st.data())
-    def resend(self, data: st.DataObject) -> None:
-        self._insert(*data.draw(st.sampled_from(self.sent)))
-
-    @rule(count=st.integers(1, 20))
-    def sample(self, count: int) -> None:
-        """Everything that is drawn equals what was played, completely."""
-        drawn = self.process.sample_unrolls(count)
-        assert len(drawn) == (count if self.model.complete else 0)
-        for part in drawn:
-            self._check(part)
-        parts = self.process.sample_episode()
-        assert bool(parts) == bool(self.model.complete)
-        assert all(before.is_followed_by(after) for before, after in pairwise(parts))
-        for part in parts:
-            self._check(part)
-        if parts:
-            assert (parts[0].first_step, parts[-1].stop_step) == (0, parts[-1].episode_steps)
-
-    def _check(self, part: EpisodePart) -> None:
-        slot, episode = part.key.environment_slot, part.key.episode_id
-        assert (slot, episode) in self.model.complete
-        assert part.episode_steps == self.lengths[episode] == len(game(self.rows[slot], episode)) - 1
-        for first_step in range(part.first_step, part.stop_step, LAYOUT.new_steps):
-            got = LAYOUT.allocate(1)
-            part.unroll_at(first_step).write_into(got, 0)
-            for name, expected in oracle_slice(LAYOUT, self.rows[slot], episode, first_step, slot=slot).items():
-                if name != "task_id":
-                    np.testing.assert_array_equal(got[name], expected, err_msg=name)
-            assert got["task_id"][0] == slot
-
-    @rule()
-    def snapshot(self) -> None:
-        self.process.save(is_last=False)
-        self.on_disk, self.open_is_on_disk = copy.deepcopy(self.model), False
-
-    @rule()
-    def kill(self) -> None:
-        """Only the last snapshot survives; games that were open then are lost, unless the previous process was stopped cleanly."""
-        self.process = Process(Path(self.folder.name))
-        assert self.process.restored.lost == []
-        self.model = copy.deepcopy(self.on_disk)
-        if not self.open_is_on_disk:
-            self.model.killed()
-
-    @rule()
-    def stop(self) -> None:
-        """After SIGTERM nothing is lost."""
-        self.process.save(is_last=True)
-        steps = self.process.assembler.num_steps
-        self.process = Process(Path(self.folder.name))
-        assert self.process.restored.open_steps == steps
-        self.model.over = {key for key in self.model.over if key in self.model.complete}
-        self.on_disk, self.open_is_on_disk = copy.deepcopy(self.model), True
-
-    @invariant()
-    def holds_what_the_model_holds(self) -> None:
-        if not hasattr(self, "process"):
-            return
-        held = [(key.environment_slot, key.episode_id) for key in self.process.held()]
-        assert held == self.model.complete
-        assert len(set(held)) == len(held)
-        assert self.process.store.num_steps == sum(self.lengths[number] for _, number in held) <= CAPACITY
-
-
-TestReplayMachine = ReplayMachine.TestCase
-TestReplayMachine.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+from tests.replay.played_games import oracle_slice, play, unrolls_of
+from tests.replay.replica import CONTRACT, LAYOUT, OPEN_BYTES, Process, insertion, pieces_of
 
 
 @pytest.fixture

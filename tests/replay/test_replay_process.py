@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,34 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from herd.cli.keys import make_keys
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.replay.client import ReplayClient
-from herd.protocols.replay.messages import REPLAY, SampleEpisode
 from herd.protocols.replay.samples import SampledEpisode, SampledUnrolls, StoredUnroll
-from herd.protocols.unrolls.messages import Ack
-from herd.rpc.codec import encode
-from herd.rpc.envelope import Refused
-from herd.service.exit_codes import EXIT_LOST
+from herd.service import EXIT_LOST
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry.scrape import total
 from herd.transport.context import Context
 from tests.failing_disks import no_space_beyond
 from tests.patience import patient
 from tests.replay.played_games import Row, game, oracle_slice, play, unrolls_of
-from tests.server_process import AskingClient, ServerProcess, connecting, until
+from tests.server_process import ServerProcess, until
 
 pytestmark = pytest.mark.processes
 
 SLOW_SECONDS = patient(600.0)
 """Snapshot interval for tests that want no snapshot."""
-
-
-class Asking(AskingClient):
-    conversation = REPLAY
 
 
 def settings_of(run_dir: Path, *, snapshots: float = SLOW_SECONDS, **sections: object) -> RunSettings:
@@ -202,36 +191,6 @@ def test_episodes_stay_intact_under_eviction_and_kills(tmp_path: Path, context: 
         assert server.total("herd_replay_evicted_episodes_total", reason="capacity") > 0
 
 
-def test_invalid_clients_change_only_counters(tmp_path: Path, context: Context) -> None:
-    with running(tmp_path) as server, connecting(Asking, context) as connect:
-        learner = Learner(context, server)
-        unrolls = unrolls_of(learner.layout, play(learner.layout, [30, 30], 1))
-        learner.insert(*unrolls)
-        learner.settle()
-        stranger = connect(server)
-        for length in range(100):
-            stranger.send(secrets.token_bytes(length))
-        who: dict[str, Any] = {"id": 1, "run": "replayed", "agent": 0, "contract": server.contract}
-        stranger.send(*encode(SampleEpisode(**who)), b"payload")
-        stranger.send(*encode(Ack(sequence=1, granted_unrolls=1)))
-        stranger.send(b"\x81" * 20_000_000)
-        with socket.create_connection(("127.0.0.1", server.port)) as raw:
-            raw.sendall(secrets.token_bytes(10_000))
-        until(lambda: server.total("herd_wire_malformed_messages_total") >= 102)
-        assert server.total("herd_wire_malformed_messages_total", reason="array") == 1
-        assert server.total("herd_wire_malformed_messages_total", reason="unexpected") == 1
-        refused = connect(server).ask(SampleEpisode(**who | {"run": "other"}))
-        assert isinstance(refused, Refused)
-        assert "check --replay" in refused.reason
-        deaf = connect(server)
-        for _ in range(2_000):
-            deaf.send(*encode(SampleEpisode(**who)))
-        (sample,) = learner.draw(20, whole_episodes=False)
-        assert len(sample.unrolls) == 20  # type: ignore[union-attr]
-        assert server.total("herd_replay_agent_steps") == 30
-        assert server.process.poll() is None
-
-
 def test_a_full_disk_delays_no_answer_and_sets_the_exit_code(tmp_path: Path, context: Context) -> None:
     with running(tmp_path, snapshots=0.05) as server:
         learner = Learner(context, server)
@@ -251,26 +210,6 @@ def test_a_full_disk_delays_no_answer_and_sets_the_exit_code(tmp_path: Path, con
         assert "the last snapshot of replay could not be written" in server.process.stderr.read()
     with running(tmp_path) as second:
         assert second.total("herd_replay_restored_agent_steps") in {30, 60}
-
-
-def test_with_keys_only_known_clients_are_answered(tmp_path: Path, context: Context) -> None:
-    keys = tmp_path / "keys"
-    make_keys(keys)
-    with running(tmp_path / "run", security={"curve_keys": keys}) as server:
-        stranger = Learner(context, server)
-        with Context(server.settings.security) as known:
-            learner = Learner(known, server)
-            learner.insert(*unrolls_of(learner.layout, play(learner.layout, [30, 30], 1)))
-            learner.settle()
-            learner.client.close()
-
-        def is_counted() -> bool:
-            stranger.insert(*unrolls_of(stranger.layout, play(stranger.layout, [9, 9], 1)))
-            stranger.client.poll(0.01)
-            return server.total("herd_wire_authentication_failures_total") > 0
-
-        until(is_counted)
-        assert server.total("herd_replay_requests_total") == 1
 
 
 def test_reported_memory_matches_the_memory_of_the_process(tmp_path: Path, context: Context) -> None:

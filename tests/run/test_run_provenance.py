@@ -8,7 +8,7 @@ import pytest
 
 from herd.components.suites import environment_spec
 from herd.config.loading import load_settings
-from herd.run.provenance import Origin
+from herd.config.run_contract import Origin
 
 
 def origin(*words: str) -> Origin:

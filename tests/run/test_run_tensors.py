@@ -35,9 +35,9 @@ def assert_same(left, right):
         assert torch.equal(left[name], right[name]), name
 
 
-def small_net(hidden=4):
+def small_net():
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(3, hidden), nn.Linear(hidden, 2))
+    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
 
 
 def payload_of(header, data=b""):
@@ -92,17 +92,10 @@ def test_unsupported_dtypes_are_refused():
         encode_weights({"mask": torch.tensor([True])})
 
 
-@pytest.mark.parametrize("cut", [0, 1, 7, 8, 20, -1])
-def test_a_truncated_payload_is_refused(cut):
-    whole = encode_weights({"w": torch.ones(3)})
-    with pytest.raises(CheckpointError) as refused:
-        decode_weights(whole[:cut])
-    assert "\n" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
     "payload",
     [
+        *(encode_weights({"w": torch.ones(3)})[:cut] for cut in (0, 1, 7, 8, 20, -1)),
         payload_of({"w": entry([1], 0, 4)}, b"\0" * 5),
         payload_of({"w": entry([1], 1, 5)}, b"\0" * 5),
         payload_of({"w": entry([2], 0, 4)}, b"\0" * 4),
@@ -146,6 +139,10 @@ def test_load_into_copies_and_converts():
         (lambda t: t.pop("1.bias"), "1.bias is missing"),
         (lambda t: t.update({"2.bias": torch.zeros(1)}), "'2.bias' is unknown"),
         (lambda t: t.update({"1.bias": torch.zeros(1)}), r"1.bias is \[1\], expected \[2\]"),
+        (
+            lambda t: t.update({"0.weight": torch.zeros(5, 3), "1.bias": torch.zeros(1)}),
+            r"^weights of another network: 0\.weight is \[5, 3\], expected \[4, 3\]$",
+        ),
         (lambda t: t.update({"1.bias": torch.zeros(2, dtype=torch.int64)}), "1.bias is torch.int64"),
     ],
 )
@@ -157,11 +154,6 @@ def test_tensors_of_another_network_are_refused_and_not_loaded(change, match):
     with pytest.raises(CheckpointError, match=match):
         load_into(target, tensors)
     assert_same(target.state_dict(), before)
-
-
-def test_the_first_mismatch_is_named():
-    with pytest.raises(CheckpointError, match=r"^weights of another network: 0\.weight is \[5, 3\], expected \[4, 3\]$"):
-        load_into(small_net(4), small_net(5).state_dict())
 
 
 def test_non_finite_weights_are_refused_and_not_loaded():

@@ -15,10 +15,10 @@ from herd.protocols.replay.messages import REPLAY, Inserted, SampleEpisode, Stor
 from herd.rpc.codec import MalformedMessage, encode
 from herd.rpc.envelope import Message
 from herd.rpc.serving import Received, Reply, ServedRun
-from herd.service import serving
+from herd.service import inbox
 from herd.service.identity import Endpoint, Identity
+from herd.service.inbox import Inbox, RequestInbox, ServerMeters, serve
 from herd.service.process import ServiceProcess
-from herd.service.serving import Inbox, RequestInbox, ServerMeters, serve
 from herd.service.startup import BadInputError
 from herd.telemetry import Telemetry
 from herd.telemetry.scrape import Samples, scrape, total
@@ -186,7 +186,7 @@ def test_the_main_loop_runs_until_the_stop_request(server: Serving) -> None:
     before = server.telemetry.heartbeat_age_seconds
     serve(stop, server.telemetry, [server.router], turn, lambda: 0.0)  # type: ignore[arg-type]
     assert stop.turns == 3
-    assert server.telemetry.heartbeat_age_seconds < max(before, serving.POLL_SECONDS)
+    assert server.telemetry.heartbeat_age_seconds < max(before, inbox.POLL_SECONDS)
     assert server.telemetry._readyz().status == 503
 
 

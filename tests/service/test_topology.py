@@ -74,7 +74,7 @@ def test_the_number_of_each_component_follows_the_settings() -> None:
     assert counts(**dice)["bandit"] == 1
     assert counts(**dice | {"loss": {"kind": "dice", "ablation": "baseline"}})["bandit"] == 0
     assert counts(replay={"kind": "shared"}, replay_service={"replicas": 2}, actor={"environments": 4})["replay"] == 2
-    assert counts(replay={"kind": "uniform"}, replay_service={"replicas": 2}, actor={"environments": 4})["replay"] == 0
+    assert counts(replay={"kind": "local"}, replay_service={"replicas": 2}, actor={"environments": 4})["replay"] == 0
     assert counts(paramserver={"replicas": 3}, learner={"shards": 2})["paramserver-replica"] == 3
 
 

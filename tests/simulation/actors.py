@@ -193,6 +193,9 @@ class Actor(Process):
         place = self.lease.place
         if place is not None and (self.stint is None or self.stint.place != place):
             if self.stint is not None:
+                others = [each for each in self.world.processes if isinstance(each, Actor) and each is not self and each.stint is not None]
+                is_taken = any(each.stint is not None and each.stint.place == self.stint.place for each in others)
+                self.world.sometimes("an actor was late to renew its lease, and another had its place", is_taken)
                 self.stint.leaves_at = self.clock() + DRAIN_SECONDS
                 self._leaving.append(self.stint)
             self.stint = Stint(self, place)

@@ -12,9 +12,13 @@ from typing import Any
 from unittest.mock import patch
 
 import herd_learner.record.lineage
+from herd_bandit.keeper import Keeper
+from herd_learner.group.turns import VersionSchedule
 from herd_learner.intake.ingest import Ingest
 from herd_learner.intake.ledger import LedgerSnapshot
 from herd_learner.population.member import Membership
+from herd_paramserver.leases import PlaceLeases
+from herd_paramserver.store import WeightsStore
 from herd_population.journal import Journal
 
 import herd.files
@@ -65,7 +69,7 @@ DEFECTS = (
         "_on_unrolls_message",
         'self._hello_required(peer, "credit", f"no credit for {message.num_unrolls} unrolls")',
         "[self._ack(peer, message.sequence)]",
-        63,
+        119,
     ),
     Defect(
         "messages under way when a session ends are not sent again",
@@ -113,4 +117,37 @@ DEFECTS = (
     ),
     Defect("an order goes out before it is on disk", Journal, "append", "os.fsync(descriptor)", "pass", 96),
     Defect("a copy has the ancestors of its receiver", Membership, "after", "(*donor.ancestry, copy)", "(*ancestry, copy)", 2),
+    Defect(
+        "a lease is renewed after its expiry, although its place is another's",
+        PlaceLeases,
+        "_take",
+        " and wanted[1] not in self._indices[wanted[0]]:\n        return Place(wanted[0], self._indices[wanted[0]].take(wanted[1]))",
+        ":\n        self._indices[wanted[0]].take(wanted[1])\n        return Place(*wanted)",
+        7,
+    ),
+    Defect(
+        "slices of two lineages become one version",
+        WeightsStore,
+        "publish",
+        "version > assembly.version:",
+        "version.updates > assembly.version.updates:",
+        168,
+    ),
+    Defect(
+        "the bandit does not restore which reports it has counted",
+        Keeper,
+        "restore",
+        "self._window.answered(client, number, ClientGames(dict(episodes)))",
+        "pass",
+        49,
+    ),
+    Defect("the other shards do not follow the first one's lineage", VersionSchedule, "adopt", "self.lineage = turn.lineage", "pass", 43),
+    Defect(
+        "nothing is published when a lineage begins",
+        VersionSchedule,
+        "enter",
+        "turn.lineage == self._published_lineage or turn.newer_lineage >= turn.lineage",
+        "True",
+        1,
+    ),
 )

@@ -59,9 +59,17 @@ def power(world: World, process: Process, random: Random) -> None:
 
 
 def stop(world: World, process: Process, random: Random) -> None:
-    """SIGTERM."""
-    if process.is_running and world.step(process, process.leave):
-        process.end()
+    """SIGTERM, perhaps while its next message is on the wire, which is lost."""
+    generation = process.num_starts
+
+    def leave() -> None:
+        if process.is_running and process.num_starts == generation and world.step(process, process.leave):
+            process.end()
+
+    if random.random() < 0.5:
+        leave()
+    else:
+        world.network.on_next_message[process] = lambda: world.at(world.now, leave)
 
 
 def pause(world: World, process: Process, random: Random) -> None:

@@ -5,26 +5,29 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from herd_learner.group.turns import Turn, VersionSchedule, combine
 from herd_learner.intake.ingest import Ingest, Reply
-from herd_learner.intake.ledger import LEARNER_RESTART, STALE, Ledger, LedgerSnapshot, frames_by_task
-from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot, frames_by_task
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue, is_stale
 from herd_learner.population.member import FitnessWindow, Member, Membership
-from herd_learner.record.lineage import LineageError, is_stale, keep_lineage, open_lineage
+from herd_learner.record.lineage import LineageError, keep_lineage, open_lineage
 
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.population.journal import Settings
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.replay.samples import EpisodePart, SampledEpisode
 from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.metrics import LEARNER_RESTART, STALE
 from herd.protocols.weights.client import WeightsPublisher
 from herd.rpc.codec import encode
 from herd.rpc.serving import ServedRun
 from herd.run.checkpoints import CheckpointError, TornCheckpointError, newest_accepted, verified_contents, write_checkpoint
-from herd.service.serving import Inbox
+from herd.service.inbox import Inbox
 from herd.transport import Limits, Peer
 from tests.simulation.disk import SimPath
 from tests.simulation.servers import (
@@ -101,9 +104,9 @@ class Shard(Process):
     def leave(self) -> None:
         self.learner.leave()
 
-    def begin(self, ledger: Ledger) -> None:
+    def begin(self, ledger: Ledger, schedule: VersionSchedule) -> None:
         world, learner = self.world, self.learner
-        self.ledger, self.queue, self.unrolls = ledger, UnrollQueue(), []
+        self.ledger, self.schedule, self.queue, self.unrolls = ledger, schedule, UnrollQueue(), []
         self.server = self.context.server(self.address, Limits())
         names: dict[str, Any] = {"run_id": RUN, "agent": learner.agent, "contract": CONTRACT}
         seams: dict[str, Any] = {"clock": self.clock, "random": world.random}
@@ -234,6 +237,10 @@ class Learner:
     def is_running(self) -> bool:
         return all(shard.is_running for shard in self.shards)
 
+    @property
+    def lineage(self) -> int:
+        return self.shards[0].schedule.lineage
+
     def start(self) -> None:
         """Start all shards from the newest checkpoint."""
         self._is_expected = False
@@ -293,16 +300,15 @@ class Learner:
         if serial < self.promised:
             raise Violation(f"agent {self.agent} continued from checkpoint {serial}, and had written {self.promised}")
         try:
-            self.lineage = open_lineage(self.run_dir, least, on_failure=lambda _: None, now=lambda: self.world.now)
+            lineage = self._open_lineage(least)
         except LineageError as error:
             if "No space left" not in str(error):
                 raise
             raise EndedItself from error
-        self.published_lineage, self._is_due = 0, False
         self._saves_at, self._reports_at = self.world.now + CHECKPOINT_SECONDS, 0.0
         for shard in self.shards:
             ledger = Ledger(None if snapshot is None else snapshot if shard.rank == 0 else snapshot.without_totals())
-            shard.begin(ledger)
+            shard.begin(ledger, VersionSchedule(lineage, is_first=shard.rank == 0, num_shards=len(self.shards)))
 
     def _load(self, path: Any) -> tuple[dict[str, Any], Model]:
         try:
@@ -315,41 +321,51 @@ class Learner:
         return state, Model([tuple(_tuples(mark)) for mark in model["trained"]], model["copies"])
 
     def train(self) -> None:
-        """Go once through the loop, if all shards are there."""
+        """Go once through the loop, if all shards are there: what they agree on and publish is decided by the product."""
         if not self.is_running or self.is_restarting:
             return
         world, plan = self.world, self.world.plan
-        newest = (self.lineage, self.updates)
+        order = None if self.shards[0].population is None else self.shards[0].population.order
         for shard in self.shards:
             if not shard.unrolls:
-                shard.unrolls, stale = shard.queue.take(1, lambda unroll: is_stale(unroll.policy_version, newest, plan.max_policy_lag), 0.0)
+                newest = (shard.schedule.lineage, self.updates)
+                shard.unrolls, stale = shard.queue.take(1, lambda unroll: is_stale(unroll.policy_version, newest, plan.max_policy_lag), 0.0)  # noqa: B023
                 if stale:
                     world.sometimes("stale unrolls were dropped")
                     shard.ledger.drop(STALE, frames_by_task(stale))
                     shard.consumed(len(stale))
-        order = None if self.shards[0].population is None else self.shards[0].population.order
-        newer = max(shard.publisher.newer_lineage or 0 for shard in self.shards)
-        if newer >= self.lineage:
-            world.sometimes("the parameter server had a newer lineage")
-            self.lineage = open_lineage(self.run_dir, newer + 1, on_failure=lambda _: None, now=lambda: world.now)
-            return
-        if self.lineage != self.published_lineage:
-            self._publish()
-        if all(shard.unrolls for shard in self.shards):
+        agreed = combine([self._turn_of(shard, order) for shard in self.shards])
+        turns = [shard.schedule.adopt(agreed, self._open_lineage) for shard in self.shards]
+        world.sometimes("the parameter server had a newer lineage", agreed.newer_lineage >= agreed.lineage)
+        turns = [shard.schedule.enter(turn, partial(self._publish, shard)) for shard, turn in zip(self.shards, turns, strict=True)]
+        if agreed.is_ready:
             self._update()
-        elif self._is_due and self._may_publish:
-            self._publish()
-        if self.member.is_new(order):
-            assert order is not None
-            self._carry_out(order)
-        if world.now >= self._saves_at:
+        for shard, turn in zip(self.shards, turns, strict=True):
+            if turn.may_publish and shard.schedule.is_due:
+                self._publish(shard)
+        if agreed.checkpoint_due:
             self._saves_at = world.now + CHECKPOINT_SECONDS
             self._save()
-        if plan.num_agents > 1 and world.now >= self._reports_at:
+        if agreed.is_ordered:
+            assert order is not None
+            self._carry_out(order)
+        if plan.num_agents > 1 and (agreed.is_ordered or world.now >= self._reports_at):
             self._reports_at = world.now + 1.0
             self._report()
 
+    def _turn_of(self, shard: Shard, order: Order | None) -> Turn:
+        return Turn(
+            is_ready=bool(shard.unrolls),
+            checkpoint_due=self.world.now >= self._saves_at,
+            may_publish=len(self.shards) == 1 or shard.publisher.confirmed or shard.publisher.superseded,
+            newer_lineage=shard.publisher.newer_lineage or 0,
+            lineage=shard.schedule.lineage,
+            is_ordered=self.member.is_new(order),
+        )
+
     def _update(self) -> None:
+        self.updates += 1
+        self.num_updates_ever += 1
         for shard in self.shards:
             unrolls, shard.unrolls = shard.unrolls, []
             for unroll in unrolls:
@@ -361,25 +377,17 @@ class Learner:
             shard.ledger.consume(frames_by_task(unrolls))
             shard.consumed(len(unrolls))
             shard.insert(unrolls)
-        self.updates += 1
-        self.num_updates_ever += 1
-        self._is_due |= self.updates % self.world.plan.publish_interval == 0
-        if self._is_due and self._may_publish:
-            self._publish()
+            shard.schedule.updated(self.updates, self.world.plan.publish_interval)
 
-    @property
-    def _may_publish(self) -> bool:
-        """Whether all shards' slices of the version before have arrived, or never will."""
-        return len(self.shards) == 1 or all(shard.publisher.confirmed or shard.publisher.superseded for shard in self.shards)
-
-    def _publish(self) -> None:
-        version, digest = (self.lineage, self.updates), self.model.digest
+    def _publish(self, shard: Shard) -> None:
+        shard.schedule.published()
+        version, digest, count = (shard.schedule.lineage, self.updates), self.model.digest, len(self.shards)
         if self.published.setdefault(version, digest) != digest:
             raise Violation(f"agent {self.agent} published two weights as {version}")
-        count = len(self.shards)
-        for shard in self.shards:
-            shard.publisher.publish(*version, shard.rank, count, f"{self.agent} {version} {digest} {shard.rank}/{count}".encode())
-        self.published_lineage, self._is_due = self.lineage, False
+        shard.publisher.publish(*version, shard.rank, count, f"{self.agent} {version} {digest} {shard.rank}/{count}".encode())
+
+    def _open_lineage(self, at_least: int) -> int:
+        return open_lineage(self.run_dir, at_least, on_failure=lambda _: None, now=lambda: self.world.now)
 
     def _save(self, donor: Model | None = None, after: Membership | None = None) -> bool:
         self._serial += 1
@@ -446,7 +454,9 @@ class Learner:
             self.model = donor
         self.member.become(after)
         if donor is not None:
-            self.lineage = open_lineage(self.run_dir, self.lineage + 1, on_failure=lambda _: None, now=lambda: world.now)
+            lineage = self._open_lineage(self.lineage + 1)
+            for shard in self.shards:
+                shard.schedule.lineage = lineage
 
     def num_lost(self) -> int:
         """Frames lost because a learner ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ from unittest.mock import patch
 
 import structlog
 from herd_bandit.task_bandit import TaskBandit
+from herd_learner.intake import ingest
 
+from herd.service import inbox
 from tests.simulation.actors import Actor
 from tests.simulation.invariants import Invariants
 from tests.simulation.learners import Learner
@@ -24,7 +27,7 @@ from tests.simulation.servers import (
     PopulationProcess,
     ReplayProcess,
 )
-from tests.simulation.world import Plan, World
+from tests.simulation.world import Plan, Violation, World
 
 NUM_ACTORS = 3
 PROGRESS_SECONDS = 150.0
@@ -68,7 +71,7 @@ class Cluster:
     def progress(self) -> Callable[[], list[str]]:
         """Return a function that names what has not gone on since now."""
         updates = [learner.num_updates_ever for learner in self.learners]
-        newest = [max(learner.published, default=(0, 0)) for learner in self.learners]
+        published = [{None, *learner.published} for learner in self.learners]
         first_game, num_stored = self.num_games[0], self.replay.num_stored
         expects_games = self.world.plan.max_policy_lag is None  # otherwise stale unrolls make holes
         heard: set[int] = set()
@@ -76,10 +79,10 @@ class Cluster:
 
         def missing() -> list[str]:
             found = []
-            for learner, before, version in zip(self.learners, updates, newest, strict=True):
+            for learner, before, old in zip(self.learners, updates, published, strict=True):
                 if learner.num_updates_ever < before + 2:
                     found.append(f"learner {learner.agent} makes no updates")
-                if all(actor.newest.get(learner.agent, (0, 0)) <= version for actor in self.actors):
+                if all(actor.newest.get(learner.agent) in old for actor in self.actors):
                     found.append(f"no actor gets new weights of agent {learner.agent}")
             if not any(episode_return > first_game for episode_return in self.bandit.counted):
                 found.append("the bandit counts no new game")
@@ -109,7 +112,7 @@ def run(plan: Plan, trace: Callable[[str], None] | None = None) -> Result:
     with _silence(), world.disk.in_use():
         try:
             _run(world)
-        except Exception as error:  # whatever a decision raises is a finding
+        except (Exception, Violation) as error:  # whatever a decision raises is a finding
             failure = f"at {world.now:.2f} s: {type(error).__name__}: {error}"
             if trace is not None:
                 raise
@@ -129,6 +132,11 @@ def _silence() -> Iterator[None]:
         logging.disable(level)
 
 
+def fail(_peer: object) -> None:
+    """Called when a message causes an exception that its server survives."""
+    raise Violation("an error of the product in a message") from sys.exception()
+
+
 def _run(world: World) -> None:
     plan = world.plan
     cluster = Cluster(world)
@@ -138,7 +146,7 @@ def _run(world: World) -> None:
         cluster.bandit.count(episode_return)
         count(self, inverse_temperature, episode_return, *rest, **named)
 
-    with patch.object(TaskBandit, "count", counted):
+    with patch.object(TaskBandit, "count", counted), patch.object(inbox, "warn_failed", fail), patch.object(ingest, "warn_failed", fail):
         world.checks.append(Invariants(cluster).check)
         for fault in plan.faults:
             world.schedule(fault)

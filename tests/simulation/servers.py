@@ -27,7 +27,7 @@ from herd_replay.snapshot import SnapshotError, SnapshotFolder, capture
 from herd_replay.store import EpisodeStore
 
 from herd.config.services import BanditSettings, PopulationSettings
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.files import JournalError
 from herd.protocols.bandit.messages import BANDIT
@@ -36,7 +36,7 @@ from herd.protocols.population.messages import POPULATION
 from herd.protocols.replay.messages import REPLAY
 from herd.protocols.replay.pieces import PieceLayout
 from herd.rpc.serving import AtMostOnce, Received, Reply, ServedRun
-from herd.service.serving import RequestInbox
+from herd.service.inbox import RequestInbox
 from herd.transport import Limits
 from tests.simulation.disk import SimPath
 from tests.simulation.world import NULL, EndedItself, Process, Violation, World
@@ -122,6 +122,7 @@ class BanditProcess(Process):
             raise Violation(f"the bandit continued with {num_restored} games, and had written {self.promised}")
         self.counted = self.saved[self._state] if num_restored else frozenset()
         world.sometimes("the bandit continued from its state", num_restored > 0)
+        self.restored = dict(window.all())
         self.handler = ExchangeHandler(
             self.settings, action_repeat=ACTION_REPEAT, bandits=self.bandits, window=window, generator=draw_generator(self.bandits, seed=0)
         )
@@ -137,6 +138,10 @@ class BanditProcess(Process):
         for outcome, number in answer.reports.items():
             self.world.sometimes(f"a return was {outcome}", number > 0)
         self.world.sometimes(f"a request to the bandit was {answer.outcome}")
+        client, number = str(received.message.client), received.message.id
+        self.world.sometimes(
+            "the bandit had counted a report before it started again", answer.outcome == "repeated" and self.restored.get(client) == number
+        )
         return answer
 
     def count(self, episode_return: float) -> None:

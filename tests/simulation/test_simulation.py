@@ -27,6 +27,7 @@ a request to replay was empty
 a request to replay was repeated
 a request to the bandit was repeated
 a return was duplicate
+an actor was late to renew its lease, and another had its place
 an actor was moved to another place
 an unroll was replayed
 killed in the middle of a write
@@ -34,6 +35,7 @@ power failure lost what was not flushed
 replay continued from its snapshot
 stale unrolls were dropped
 the bandit continued from its state
+the bandit had counted a report before it started again
 the disk was full
 the parameter server had a newer lineage
 the population continued from its journal

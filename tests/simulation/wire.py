@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from herd.transport import Frame, Limits, Peer
@@ -41,6 +41,8 @@ class Network:
         """Until when a process can be reached by nobody."""
         self.flaky_until = 0.0
         """Until when new connections break after a few messages."""
+        self.on_next_message: dict[Process, Callable[[], None]] = {}
+        """What happens when a process has sent its next message to a client."""
         self._num_connections = 0
 
     def connect(self, client: Client) -> None:
@@ -67,6 +69,8 @@ class Network:
         arrives = max(world.now + world.random.expovariate(1.0 / self.delay_seconds), connection.newest[way])
         connection.newest[way] = arrives
         world.note("send", connection.number, way, *map(len, copied))
+        if way == TO_CLIENT and (react := self.on_next_message.pop(connection.server.process, None)) is not None:
+            react()
         if not connection.is_silent:
             world.at(arrives, lambda: self._arrive(connection, way, copied))
         if connection.breaks_after is not None:

@@ -22,8 +22,8 @@ MAX_EVENTS = 60_000
 """A world with more of them is busy with itself."""
 
 
-class Violation(AssertionError):  # noqa: N818  named after what happened
-    """Something that must always hold does not."""
+class Violation(BaseException):
+    """Something that must always hold does not. No Exception, because servers survive those that a message causes."""
 
 
 class EndedItself(Exception):  # noqa: N818  named after what happened
@@ -255,6 +255,7 @@ class World:
         self.fuses.clear()
         self.full_until = 0.0
         self.network.cut_off.clear()
+        self.network.on_next_message.clear()
         self.network.flaky_until = 0.0
         self.network.delay_seconds = self.plan.delay_seconds
         for process in self.processes:

@@ -148,18 +148,8 @@ def test_a_second_sweep_leaves_the_runs_of_the_first_alone(machine: Machine, cap
 
 
 def test_with_together_combinations_are_agents_of_one_run(machine: Machine) -> None:
-    words = [
-        "sweep",
-        "catch",
-        *FRAMES,
-        "--seeds",
-        "2",
-        "--set",
-        "loss.entropy_cost=0.01,0.02",
-        "--set",
-        "optimizer.learning_rate=1e-3,2e-3",
-    ]
-    assert main([*words, "--together", "--actor.count", "4", "--output", "here"]) == 0
+    grid = ["--set", "loss.entropy_cost=0.01,0.02", "--set", "optimizer.learning_rate=1e-3,2e-3"]
+    assert main(["sweep", "catch", *FRAMES, "--seeds", "2", *grid, "--together", "--actor.count", "4", "--output", "here"]) == 0
     assert machine.trained == ["here/together-seed1", "here/together-seed2"]
     written = json.loads(Path("here/sweep.json").read_text())
     assert [each["estimates"]["catch"]["mean"] for each in written["combinations"]] == [2.5, 2.5, 3.5, 3.5]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
@@ -14,8 +13,9 @@ from benchmarks.soak.observation import Observation, Reading
 from benchmarks.soak.proxied_run import ProxiedRun
 from benchmarks.soak.run import OWN_SETTINGS
 from benchmarks.soak.soak import Plan, Soak
+from herd.telemetry.scrape import total
 from tests.patience import patient
-from tests.system.whole_runs import CATCH, read_report, until
+from tests.system.whole_runs import CATCH, metrics, read_report, until
 
 ENVIRONMENTS = 32
 RECOVERY_SECONDS = patient(180.0)
@@ -85,6 +85,10 @@ class FaultyRun:
         """The newest reading of a process."""
         return self.monitor.last[process]
 
+    def metric(self, process: str, name: str, **labels: str) -> float:
+        """A metric as its process reports it now; 0 while it does not answer."""
+        return total(metrics(self.run.run_dir, process), name, **labels)
+
     def resident(self, process: str) -> int:
         """Resident bytes in the newest sample of the process's current incarnation. A process may train before it is first sampled."""
 
@@ -109,7 +113,3 @@ class FaultyRun:
         assert self.monitor.num_snapshots >= 2
         assert report["env_frames"] > 0
         return report
-
-    def lineage(self) -> int:
-        """The lineage that was last opened in this run."""
-        return int(json.loads((self.run.run_dir / "lineage.json").read_text())["lineage"])

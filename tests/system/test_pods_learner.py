@@ -32,13 +32,6 @@ def test_a_finished_learner_stays_until_it_is_signalled(tmp_path: Path) -> None:
             left_in_order(run_dir)
 
 
-def test_a_signal_before_the_end_stops_the_learner_at_once(tmp_path: Path) -> None:
-    with Services(tmp_path / "run") as services:
-        services.start_all(*STAYS)
-        services.until_trained()
-        services.stop("learner")
-
-
 class Shards:
     """Two shards with the environment variables that the chart sets."""
 
@@ -65,17 +58,6 @@ class Shards:
         return Process(self._folder / f"{rank}-{group}.out", "herd_learner", "--config", CATCH, *settings, *STAYS)
 
 
-def test_a_shard_that_waits_for_others_logs_it_without_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It prints none of torch's stack traces, which would come with every attempt."""
-    shards = Shards(tmp_path, monkeypatch)
-    with shards.start(1, "new") as alone:
-        until(lambda: "waiting for shard 0" in alone.output or not alone.is_running(), "the second shard to wait")
-        assert "waiting for shard 0" in alone.output
-        assert alone.stop(signal.SIGTERM) == 0, alone.output
-    for trace in ("frame #", "Exception raised from", "[c10d]"):
-        assert trace not in alone.output
-
-
 def test_shards_answer_probes_while_waiting_and_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = Shards(tmp_path, monkeypatch)
     learners = ",".join(address(port) for port in shards.unrolls)
@@ -99,11 +81,16 @@ def test_shards_answer_probes_while_waiting_and_end_together(tmp_path: Path, mon
                     assert ("resumed" in second.output) == (start > 0)  # from the checkpoint of shard 0
 
 
-def test_shards_of_two_versions_do_not_form_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_waits_for_others_of_its_version_without_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It prints none of torch's stack traces, which would come with every attempt to connect."""
     shards = Shards(tmp_path, monkeypatch)
-    with shards.start(0, "old") as old, shards.start(1, "new") as new:
-        until(lambda: all(probe(f"{url}/healthz") for url in shards.metrics), "both to be alive")
-        until(lambda: "waiting for shards" in old.output, "the old one to wait")
-        assert not any(probe(f"{url}/readyz") for url in shards.metrics)
-        for process in (new, old):
-            assert process.stop(signal.SIGTERM) == 0, process.output
+    with shards.start(1, "new") as new:
+        until(lambda: "waiting for shard 0" in new.output or not new.is_running(), "the second shard to wait")
+        assert "waiting for shard 0" in new.output
+        with shards.start(0, "old") as old:
+            until(lambda: "waiting for shards" in old.output, "the old one to wait")
+            assert all(probe(f"{url}/healthz") for url in shards.metrics)
+            assert not any(probe(f"{url}/readyz") for url in shards.metrics)
+            for process in (new, old):
+                assert process.stop(signal.SIGTERM) == 0, process.output
+        assert [trace for trace in ("frame #", "Exception raised from", "[c10d]") if trace in new.output] == []

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.three_services import SERVICES, Services, assert_free, left_in_order, lineage_of, processes_of
-from tests.system.whole_runs import SECONDS, read_report
+from tests.system.three_services import SERVICES, Services, assert_free, left_in_order, processes_of
+from tests.system.whole_runs import SECONDS, lineage_of, read_report
 
 
 def test_services_stop_cleanly_one_after_another(tmp_path: Path) -> None:
     """The learner stops last, without any peer; a later test stops the parameter server last."""
     run_dir = tmp_path / "run"
     with Services(run_dir, "--learner.checkpoint_interval_seconds", "3600") as services:
-        services.start_all()
+        services.start_all("--resume", "true", "--stop.wait_for_signal", "true")  # as pods are started
         services.until_trained()
         for service in ("paramserver", "actor", "learner"):
             services.stop(service)

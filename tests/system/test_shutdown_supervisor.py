@@ -17,7 +17,19 @@ from pathlib import Path
 import psutil
 
 from tests.system.three_services import assert_nobody_left, left_in_order
-from tests.system.whole_runs import CATCH, ROOT, SECONDS, Run, environment, herd, newest_checkpoint_name, pid_of, read_points, until
+from tests.system.whole_runs import (
+    CATCH,
+    ROOT,
+    SECONDS,
+    Run,
+    env_frames,
+    environment,
+    herd,
+    newest_checkpoint_name,
+    read_points,
+    signal_process,
+    until,
+)
 
 WORDS = ("--learner.threads", "1", "--stop.env_frames", "null", "--learner.log_interval_seconds", "0.2")
 NEVER = ("--learner.checkpoint_interval_seconds", "3600")
@@ -90,15 +102,13 @@ def test_a_run_continues_without_a_reader_and_stops_on_ctrl_c(tmp_path: Path) ->
     reader, writer = os.pipe()
     with attached(tmp_path / "run", reader, writer, terminal=False) as (run, children):
         os.close(reader)
-        actor = pid_of(run.run_dir, "actor-0")
-        assert actor is not None
-        os.kill(actor, signal.SIGSTOP)  # no training meanwhile
+        signal_process(run.run_dir, "actor-0", signal.SIGSTOP)  # no training meanwhile
         # Past the next line of output, which is due every ten seconds; the curve has five points a second.
         num_points = len(read_points(run.run_dir))
         until(lambda: len(read_points(run.run_dir)) >= num_points + 60, "a line of output without a reader")
-        os.kill(actor, signal.SIGCONT)
-        frames = read_points(run.run_dir)[-1]["env_frames"]
-        until(lambda: read_points(run.run_dir)[-1]["env_frames"] > frames + 5_000, "training without a reader")
+        signal_process(run.run_dir, "actor-0", signal.SIGCONT)
+        frames = env_frames(run.run_dir)
+        until(lambda: env_frames(run.run_dir) > frames + 5_000, "training without a reader")
         assert run.process.poll() is None
         os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: to the whole process group, which does not contain the children
         assert run.finish() == 0
@@ -127,7 +137,7 @@ def test_a_killed_supervisor_leaves_no_child_and_a_resumable_run(tmp_path: Path)
         assert_nobody_left(children)
     checkpoint = newest_checkpoint_name(run_dir)
     assert checkpoint is not None
-    more = int(read_points(run_dir)[-1]["env_frames"]) + 10_000
+    more = env_frames(run_dir) + 10_000
     done = herd("train", "--resume", "--run_dir", run_dir, "--stop.env_frames", str(more), "--learner.threads", "1")
     assert done.returncode == 0, done.stderr + done.stdout
     assert left_in_order(run_dir).learner_updates > int(checkpoint)

@@ -67,3 +67,19 @@ def test_actors_of_a_finished_agent_move_to_the_other(tmp_path: Path, capsys: py
     drawn = (tmp_path / "curves.csv").read_text()
     assert "agents/0" in drawn
     assert "agents/1" in drawn
+
+
+def test_dice_with_two_agents_trains_with_two_inference_processes(tmp_path: Path) -> None:
+    """DiCE's temperatures reach the policy: the unrolls contain the temperatures with which the service sampled."""
+    run_dir = tmp_path / "run"
+    words = (*AGENTS, "--inference.replicas", "2", "--actor.compression", "lz4", "--actor.inference", "remote")
+    with Run(run_dir, *words, "--loss.kind", "dice") as run:
+        agents = [run_dir / "agents" / str(number) for number in range(2)]
+        run.until(lambda: are_past(agents, 6_000), "both agents to learn")
+        acted = [total(metrics(run_dir, f"inference-{number}"), "herd_inference_agent_steps_total") for number in range(2)]
+        assert min(acted) > 0  # both processes serve actors
+        assert run.stop(signal.SIGTERM) == 0, run.output
+    for agent in agents:
+        report = read_report(agent)
+        assert report["accounting"]["dropped"] == {}
+        assert len(report["tasks"]["catch"]["temperatures"]) > 5

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from herd.cli.main import main
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, environment, herd, train
 
@@ -29,7 +30,7 @@ def taken_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def test_resuming_with_another_network_is_refused(catch_run: Path) -> None:
+def test_another_network_is_refused(catch_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()}
     words = ["train", "--resume", "--run_dir", str(catch_run), "--network.core", "lstm", "--stop.env_frames", "100000"]
     done = herd(*words)
@@ -37,40 +38,29 @@ def test_resuming_with_another_network_is_refused(catch_run: Path) -> None:
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert str(catch_run / "checkpoints") in done.stderr
     assert {path: path.read_bytes() for path in catch_run.rglob("*") if path.is_file()} == before
-
-
-def test_evaluating_with_another_network_is_refused(catch_run: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
     config = yaml.safe_load((catch_run / "config.yaml").read_text())
     assert config["network"]["core"] == {"kind": "none"}
-    config["network"]["core"] = "lstm"
-    (other / "config.yaml").write_text(yaml.safe_dump(config))
-    (other / "checkpoints").symlink_to(catch_run / "checkpoints")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, "network": {**config["network"], "core": "lstm"}}))
+    (tmp_path / "checkpoints").symlink_to(catch_run / "checkpoints")
     for command in ("evaluate", "watch"):
-        done = herd(command, other)
-        assert done.returncode == 2
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        assert "weights of another network" in done.stderr
-        assert str(other) in done.stderr
+        assert main([command, str(tmp_path)]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "weights of another network" in line
+        assert str(tmp_path) in line
 
 
 @pytest.mark.parametrize(
     ("service", "words", "named"),
     [
         ("learner", ("--listen", "127.0.0.1:{taken}"), "{taken}"),
-        ("learner", ("--run_dir", "{run}", "--resume", "true", "--network.core", "lstm"), "another network"),
         ("actor", ("--env.tasks", "cach"), "cach"),
     ],
 )
-def test_services_report_bad_input_in_one_line(
-    tmp_path: Path, catch_run: Path, taken_port: int, service: str, words: tuple[str, ...], named: str
-) -> None:
-    run_dir = () if "--run_dir" in words else ("--run_dir", str(tmp_path))
-    said = [word.format(taken=taken_port, run=catch_run) for word in words]
+def test_services_report_bad_input_in_one_line(tmp_path: Path, taken_port: int, service: str, words: tuple[str, ...], named: str) -> None:
+    said = [word.format(taken=taken_port) for word in words]
     addresses = {"learner": ["paramserver"], "actor": ["learner", "paramserver"]}[service]
     said += [word for name in addresses for word in (f"--{name}", "tcp://127.0.0.1:1")]
-    command = [sys.executable, "-m", f"herd_{service}", "--config", CATCH, *run_dir, *said]
+    command = [sys.executable, "-m", f"herd_{service}", "--config", CATCH, "--run_dir", str(tmp_path), *said]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=patient(60), check=False)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from herd.telemetry.scrape import total
-from tests.system.whole_runs import CATCH, Process, herd, metrics, pid_of, read_points, read_report, train, until
+from tests.system.whole_runs import CATCH, Run, herd, metrics, read_report
 
 DICE = CATCH.replace("catch", "dice-catch")
 Account = dict[int, tuple[int, float]]
@@ -61,29 +60,20 @@ def _learners_account(run_dir: Path) -> Account:
     return {one["tile"]: (one["episodes"], one["return_sum"]) for one in tiles}
 
 
+QUICK = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
+# Games are long and few run at once: while the bandit is away their reports wait, and few if any are dropped.
+LONG = ("--env.frame_height", "40", "--actor.environments", "8", "--learner.batch_size", "8")
+
+
 def test_learning_continues_without_the_bandit_and_counts_agree(tmp_path: Path) -> None:
     run_dir = tmp_path / "dice"
-    words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
-    quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
-    # Games are long and few run at once: while the bandit is away their reports wait, and few if any are dropped.
-    long = ("--env.frame_height", "40", "--actor.environments", "8", "--learner.batch_size", "8")
-    with Process(tmp_path / "out", "herd.cli.main", *words, *quick, *long) as run:
-
-        def frames() -> int:
-            points = read_points(run_dir)
-            return int(points[-1]["env_frames"]) if points else 0
-
-        until(lambda: frames() > 10_000, "learning begins")
-        before = pid_of(run_dir, "bandit-0")
-        assert before is not None
+    with Run(run_dir, *QUICK, *LONG, file=DICE) as run:
+        run.until_more_frames(10_000)
         # The bandit ends in order, so its counts are on disk: the accounts must agree to the last game.
-        os.kill(before, signal.SIGTERM)
-        at_the_kill = frames()
-        until(lambda: frames() > at_the_kill + 5_000, "learning goes on")
-        until(lambda: pid_of(run_dir, "bandit-0") != before, "the bandit is started again")
-        again = frames()
-        until(lambda: frames() > again + 10_000, "learning goes on with the next bandit")
-        assert run.is_running(), run.output
+        before = run.signal("bandit-0", signal.SIGTERM)
+        run.until_more_frames(5_000)
+        run.until_replaced("bandit-0", before)
+        run.until_more_frames(10_000)
         assert run.stop() == 0, run.output
 
     bandits = _bandits_account(run_dir)
@@ -107,28 +97,16 @@ def test_learning_continues_without_the_bandit_and_counts_agree(tmp_path: Path) 
 
 def test_a_stopped_or_killed_bandit_delays_actors_for_a_bounded_time(tmp_path: Path) -> None:
     run_dir = tmp_path / "dice"
-    words = ("train", DICE, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null", "--env.frame_height", "40")
-    quick = ("--learner.log_interval_seconds", "0.5", "--bandit.snapshot_interval_seconds", "1", "--actor.bandit_timeout_seconds", "0.2")
-
-    def frames() -> int:
-        points = read_points(run_dir)
-        return int(points[-1]["env_frames"]) if points else 0
-
-    def reused() -> float:
-        return total(metrics(run_dir, "bandit-0"), "herd_bandit_reused_temperatures_total")
-
-    with Process(tmp_path / "out", "herd.cli.main", *words, *quick) as run:
-        until(lambda: frames() > 5_000, "learning begins")
-        first = pid_of(run_dir, "bandit-0")
-        assert first is not None
-        os.kill(first, signal.SIGSTOP)
-        silent_from = frames()
-        until(lambda: frames() > silent_from + 20_000, "games begin under their last temperatures")
-        os.kill(first, signal.SIGKILL)
-        until(lambda: pid_of(run_dir, "bandit-0") != first, "the bandit is started again")
-        until(lambda: reused() > 0, "and counts the games that were played without it")
-        again = frames()
-        until(lambda: frames() > again + 5_000, "learning goes on")
+    recurrent = ("--network.core", "lstm", "--network.core.size", "16", "--algorithm.burn_in", "10", "--learner.sample_reuse", "2")
+    with Run(run_dir, *QUICK, *recurrent, "--env.frame_height", "40", file=DICE) as run:
+        run.until_more_frames(5_000)
+        first = run.signal("bandit-0", signal.SIGSTOP)
+        run.until_more_frames(20_000)  # games begin under their last temperatures
+        run.signal("bandit-0", signal.SIGKILL)
+        run.until_replaced("bandit-0", first)
+        reused = "herd_bandit_reused_temperatures_total"
+        run.until(lambda: total(metrics(run_dir, "bandit-0"), reused) > 0, "it counts the games that were played without it")
+        run.until_more_frames(5_000)
         assert run.stop() == 0, run.output
 
     bandits = _bandits_account(run_dir)
@@ -136,13 +114,6 @@ def test_a_stopped_or_killed_bandit_delays_actors_for_a_bounded_time(tmp_path: P
     # Counts since the last snapshot are lost with the process, and nothing is counted twice.
     assert all(games <= actors[tile][0] for tile, (games, _) in bandits.items())
     assert sum(games for games, _ in bandits.values()) > 0
-    read_report(run_dir)
-
-
-def test_with_burn_in_and_reuse_frames_are_counted_once(tmp_path: Path) -> None:
-    recurrent = ("--network.core", "lstm", "--network.core.size", "16", "--algorithm.burn_in", "10")
-    report = train(tmp_path / "run", *recurrent, "--learner.sample_reuse", "2", "--stop.env_frames", "20000", file=DICE)
-    assert report["sample_reuse"] == 2.0
-    # A batch has 32 unrolls of 20 new rows. Nine in ten rows are steps: a game has nine steps and a row that starts the next game.
-    steps_per_batch = report["env_frames"] / (report["learner_updates"] / 2)
-    assert steps_per_batch == pytest.approx(32 * 20 * 0.9, rel=0.02)
+    # With burn-in and reuse frames are counted once. A batch has 32 unrolls of 20 new rows, and 39 in 40 rows are steps: a game has 39.
+    report = read_report(run_dir)
+    assert report["env_frames"] / (report["learner_updates"] / 2) == pytest.approx(32 * 20 * 39 / 40, rel=0.02)

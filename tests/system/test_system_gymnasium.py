@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.system.whole_runs import ROOT, herd, read_report, train
+from tests.system.whole_runs import herd, read_report, train
 
 
 def test_cartpole_trains_and_can_be_recorded(tmp_path: Path) -> None:
@@ -35,18 +34,7 @@ def test_images_vectors_and_instructions_train_a_recurrent_network(tmp_path: Pat
         *("--network.core", "lstm", "--network.core.size", "32", "--network.language", "--network.last_action_and_reward"),
         *("--env.vectorization", "async", "--actor.environments", "2", "--actor.environment_threads", "2", "--learner.batch_size", "4"),
         *("--stop.env_frames", "2000", "--algorithm.burn_in", "5"),
-        *("--replay.kind", "uniform", "--replay.fraction", "0.5", "--replay.minimum_fill_unrolls", "16"),
+        *("--replay.kind", "local", "--replay.fraction", "0.5", "--replay.minimum_fill_unrolls", "16"),
         file="minigrid-empty",
     )
     assert report["env_frames"] >= 2000
-
-
-def test_a_suite_of_another_package_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.system.whole_runs.ROOT", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "extension_package")]))
-    file = tmp_path / "corridor.yaml"
-    file.write_text("env: {suite: corridor, length: 5}\nnetwork: {torso: mlp}\nactor: {count: 1}\n")
-    done = herd("train", file, "--stop.env_frames", "5000", "--run_dir", tmp_path / "run", folder=tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
-    evaluated = herd("evaluate", tmp_path / "run", "--episodes", "4", folder=tmp_path)
-    assert evaluated.returncode == 0, evaluated.stderr
-    assert "of human" in evaluated.stdout

@@ -10,9 +10,9 @@ import pytest
 
 from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
-from tests.system.whole_runs import CATCH, herd, read_report, train
+from tests.system.whole_runs import CATCH, Run, herd, read_points, read_report, train
 
-REPLAY = ("--replay.kind", "uniform", "--replay.minimum_fill_unrolls", "16")
+REPLAY = ("--replay.kind", "local", "--replay.minimum_fill_unrolls", "16")
 SHORT = ("--stop.env_frames", "20000")
 
 
@@ -46,10 +46,11 @@ def test_credit_before_the_unroll_bounds_policy_lag(tmp_path: Path) -> None:
 
 def test_an_instruction_is_learned_with_zstd_and_bfloat16_weights(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--actor.compression", "zstd")
-    learning = ("--learner.weights_dtype", "bfloat16", "--stop.env_frames", "400000", "--optimizer.schedule", "constant")
-    report = train(tmp_path / "run", *words, *learning)
-    # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.
-    assert report["tasks"]["catch_instructed"]["episode_return"]["mean_last_100"] > 0.5
+    learning = ("--learner.weights_dtype", "bfloat16", "--learner.log_interval_seconds", "0.5", "--optimizer.schedule", "constant")
+    with Run(tmp_path / "run", *words, *learning) as run:
+        # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.
+        run.until(lambda: any((point["episode_return_mean_100"] or 0) > 0.5 for point in read_points(run.run_dir)), "it to be learned")
+        assert run.stop() == 0, run.output
     checkpoint = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
     model = load_checkpoint(checkpoint).tensors["model"]
@@ -64,9 +65,9 @@ SHARED_REPLAY = (
 RECURRENT = ("--network.core", "lstm", "--network.core.size", "16")
 
 
-def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
+def test_agents_of_a_sweep_and_their_shards_share_the_replicas_of_one_replay(tmp_path: Path) -> None:
     sweep = json.dumps({"optimizer.learning_rate": [2e-3, 1e-3]})
-    words = ("--agents", "2", "--sweep", sweep, "--actor.count", "2", "--stop.env_frames", "20000")
+    words = ("--agents", "2", "--sweep", sweep, "--learner.shards", "2", "--replay_service.replicas", "2", *SHORT)
     run_dir = tmp_path / "run"
     done = herd("train", CATCH, "--run_dir", run_dir, *SHARED_REPLAY, *RECURRENT, *words)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -76,18 +77,12 @@ def test_agents_of_a_sweep_share_one_replay(tmp_path: Path) -> None:
         replay = report["replay"]
         assert 0.1 < replay["fraction"] <= 0.5
         assert 0.0 <= replay["rejected_share"] <= 1.0
+        assert replay["staleness"]["max"] > 0
+        assert report["accounting"]["dropped"] == {}
         points = (run_dir / "agents" / str(agent) / "metrics.jsonl").read_text().splitlines()
         last = json.loads(points[-1])
         assert {"kl_online", "kl_replayed", "mean_rho_online", "mean_rho_replayed", "rejected_share_replayed"} <= set(last)
         assert last["learning_rate"] <= reports[agent]["sweep"]["optimizer.learning_rate"]
-
-
-def test_two_shards_replay_from_two_replicas(tmp_path: Path) -> None:
-    words = ("--learner.shards", "2", "--replay_service.replicas", "2", "--stop.env_frames", "30000")
-    report = train(tmp_path / "run", *SHARED_REPLAY, *words)
-    assert 0.1 < report["replay"]["fraction"] <= 0.5
-    assert report["replay"]["staleness"]["max"] > 0
-    assert report["accounting"]["dropped"] == {}
 
 
 def test_a_run_is_evaluated_during_training_and_at_the_end(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from herd.protocols.population.journal import Copy, Decided, Done, Failed, Lineages, journal_file, read_journal
-from tests.system.whole_runs import Run, pid_of, read_points, read_report
+from tests.system.whole_runs import Run, env_frames, read_points, read_report
 
 NUM_MEMBERS = 3
 SWEEP = {
@@ -34,15 +33,11 @@ def _copies(run: Run) -> list[Copy]:
 
 def _kill(run: Run, process: str) -> None:
     """Kill a process and wait for its successor."""
-    pid = pid_of(run.run_dir, process)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    run.until_replaced(process, pid)
+    run.until_replaced(process, run.signal(process, signal.SIGKILL))
 
 
 def _frames(run: Run) -> list[int]:
-    points = [read_points(run.run_dir / "agents" / str(agent)) for agent in range(NUM_MEMBERS)]
-    return [each[-1]["env_frames"] if each else 0 for each in points]
+    return [env_frames(run.run_dir / "agents" / str(agent)) for agent in range(NUM_MEMBERS)]
 
 
 def _has_more_copies(run: Run, known: int) -> bool:

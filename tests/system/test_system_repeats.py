@@ -6,9 +6,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from herd.config.run import RunSettings
 from herd.run.checkpoints import newest_checkpoint
 from tests.system.whole_runs import read_points, train
 
@@ -26,20 +23,3 @@ def test_two_runs_with_one_seed_are_equal(tmp_path: Path) -> None:
     first = learned(tmp_path / "a")
     assert learned(tmp_path / "b") == first
     assert learned(tmp_path / "c", "--seed", "2")[0] != first[0]
-
-
-@pytest.mark.parametrize(
-    ("section", "cause"),
-    [
-        ({}, r"actor\.count 2: actors race"),
-        ({"actor": {"count": 1, "inference": "remote"}}, r"actor\.inference remote"),
-        ({"actor": {"count": 1}, "learner": {"shards": 2}}, r"learner\.shards 2"),
-        ({"actor": {"count": 1}, "loss": {"kind": "dice"}}, r"loss\.kind dice: the bandit"),
-        ({"actor": {"count": 1}, "learner": {"queue_batches": 4}, "replay": {"kind": "shared", "fraction": 0.5}}, r"replay\.kind shared"),
-    ],
-)
-def test_what_cannot_repeat_is_said(section: dict[str, Any], cause: str) -> None:
-    settings = RunSettings.model_validate({"actor": {"count": 2}, **section})
-    assert not settings.can_repeat
-    with pytest.raises(ValueError, match=cause):
-        RunSettings.model_validate({**settings.model_dump(), "deterministic": True})

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
 from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
-from tests.system.whole_runs import Run, herd, pid_of, read_points, read_report
+from tests.system.whole_runs import Run, herd, lineage_of, pid_of, read_points, read_report
 
 GROWING = ("wall_seconds", "env_frames", "agent_steps", "learner_updates", "episodes")
-
-
-def lineage(run_dir: Path) -> int:
-    return int(json.loads((run_dir / "lineage.json").read_text())["lineage"])
 
 
 def test_a_resumed_run_continues_its_counters_and_curve(tmp_path: Path) -> None:
@@ -28,7 +23,7 @@ def test_a_resumed_run_continues_its_counters_and_curve(tmp_path: Path) -> None:
         run.until(has_learned, "a learning curve")
         assert run.stop(signal.SIGINT) == 0, run.output
         assert "ended (" not in run.output  # no process had to be killed or restarted
-    before, points_before, lineage_before = read_report(run_dir), read_points(run_dir), lineage(run_dir)
+    before, points_before, lineage_before = read_report(run_dir), read_points(run_dir), lineage_of(run_dir)
     checkpoint = newest_checkpoint(run_dir / "checkpoints")
     assert checkpoint is not None
     state = load_checkpoint(checkpoint).state
@@ -65,7 +60,7 @@ def test_a_resumed_run_continues_its_counters_and_curve(tmp_path: Path) -> None:
     for (_, saved), task in zip(state["ledger"]["tasks"], after["tasks"].values(), strict=True):
         assert task["accounting"]["dropped"].get("learner_restart", 0) == saved["in_flight"]
         assert task["env_frames"] > saved["consumed"]
-    assert lineage(run_dir) == lineage_before + 1
+    assert lineage_of(run_dir) == lineage_before + 1
     assert load_checkpoint(run_dir / "checkpoints" / f"{after['learner_updates']:012d}").state["lineage"] == lineage_before + 1
     # `resume` applied only to that start; the extended stop condition is now part of the run.
     config = (run_dir / "config.yaml").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterable
 from functools import partial
@@ -46,9 +45,8 @@ def test_a_lost_shard_restarts_the_group_from_the_checkpoint(tmp_path: Path) -> 
         run.until(lambda: run.env_frames() > 10_000, "learning begins")
         # Shard 0 leads the group, so different processes notice its absence and that of shard 1.
         for victim, number in (("learner-0", signal.SIGKILL), ("learner-1", signal.SIGSTOP), ("learner-0", signal.SIGSTOP)):
-            before, pid = pids(run.run_dir), pid_of(run.run_dir, victim)
-            assert pid is not None
-            os.kill(pid, number)
+            before = pids(run.run_dir)
+            run.signal(victim, number)
             run.until(partial(have_no_pid_of, run, before), f"both shards start again after {number.name}")
             run.until_more_frames(10_000)
         assert run.stop() == 0, run.output
@@ -65,9 +63,7 @@ def test_a_learner_that_lost_its_lineage_file_opens_a_newer_one(tmp_path: Path) 
 
         run.until(lambda: held()[1] > 20, "learning begins")
         for name in LEARNERS:
-            pid = pid_of(run.run_dir, name)
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
+            run.signal(name, signal.SIGKILL)
         (run.run_dir / "lineage.json").unlink()
         # Started without a checkpoint, the learner opens lineage 1 again, hears that the server already holds it, and goes beyond.
         run.until(lambda: held() > (2.0, 20.0), "actors get weights of the new lineage")
@@ -83,15 +79,13 @@ def test_a_starving_shard_is_not_taken_for_lost(tmp_path: Path) -> None:
             return total(metrics(run.run_dir, "learner-1"), "herd_learner_starved_seconds_total")
 
         run.until(lambda: run.env_frames() > 10_000, "learning begins")
-        before, feeder = pids(run.run_dir), pid_of(run.run_dir, "actor-1")
-        assert feeder is not None
-        os.kill(feeder, signal.SIGSTOP)
+        before = pids(run.run_dir)
+        run.signal("actor-1", signal.SIGSTOP)
         started = starved_seconds()
         # This is twice as long as the time limit for a dead shard.
         run.until(lambda: starved_seconds() > started + 10.0, "nobody feeds the second shard")
-        again = run.env_frames()
-        os.kill(feeder, signal.SIGCONT)
-        run.until(lambda: run.env_frames() > again + 10_000, "learning goes on")
+        run.signal("actor-1", signal.SIGCONT)
+        run.until_more_frames(10_000)
         assert pids(run.run_dir) == before
         assert run.stop() == 0, run.output
     report = read_report(run.run_dir)

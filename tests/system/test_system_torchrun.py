@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.system.whole_runs import CATCH, Process, free_ports, pid_of, read_points, read_report, until
+from tests.system.whole_runs import CATCH, Process, env_frames, free_ports, pid_of, read_report, signal_process, until
 
 LEARNERS = ("learner-0", "learner-1")
 
@@ -45,22 +44,17 @@ def agents(tmp_path: Path) -> Iterator[list[Process]]:
 def test_shards_of_two_agents_learn_and_survive_a_kill(tmp_path: Path, agents: list[Process]) -> None:
     run_dir = tmp_path / "run"
 
-    def env_frames() -> int:
+    def trained(frames: int) -> bool:
         assert all(agent.is_running() for agent in agents), agents[0].output + agents[1].output
-        points = read_points(run_dir)
-        return int(points[-1]["env_frames"]) if points else 0
+        return env_frames(run_dir) > frames
 
-    until(lambda: env_frames() > 10_000, "learning begins")
+    until(lambda: trained(10_000), "learning begins")
     before = {name: pid_of(run_dir, name) for name in LEARNERS}
-    victim = before["learner-1"]
-    assert victim is not None
-    os.kill(victim, signal.SIGKILL)
+    signal_process(run_dir, "learner-1", signal.SIGKILL)
     until(lambda: all(pid_of(run_dir, name) != pid for name, pid in before.items()), "both shards start again")
-    again = env_frames()
-    until(lambda: env_frames() > again + 10_000, "learning goes on")
-    first = pid_of(run_dir, "learner-0")
-    assert first is not None
-    os.kill(first, signal.SIGTERM)  # sent to one shard: they stop together
+    again = env_frames(run_dir)
+    until(lambda: trained(again + 10_000), "learning goes on")
+    signal_process(run_dir, "learner-0", signal.SIGTERM)  # sent to one shard: they stop together
     assert [agent.wait() for agent in agents] == [0, 0]
     report = read_report(run_dir)
     assert report["env_frames"] >= again + 10_000

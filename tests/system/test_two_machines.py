@@ -18,11 +18,12 @@ import pytest
 import yaml
 
 from herd.config.run import RunSettings
-from herd.launch.placement import on_own_hosts, placement
+from herd.launch.placement import placement
 from herd.service.startup import read_command_line
 from herd.topology import METRICS_PORT, SERVICES, Service, service_of
 from tests.images import dockerfiles
 from tests.observability.prometheus_server import tool
+from tests.own_hosts import on_own_hosts
 from tests.patience import patient
 from tests.system.whole_runs import CATCH, ROOT, SECONDS, environment, free_ports, read_report, until
 

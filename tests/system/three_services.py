@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 from collections.abc import Iterable
@@ -138,10 +137,6 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
-
-
-def lineage_of(run_dir: Path) -> int:
-    return int(json.loads((run_dir / "lineage.json").read_text())["lineage"])
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 CATCH = "experiments/catch.yaml"
 SECONDS = patient(300.0)
 """Deadline for things that take seconds on an idle machine."""
+SCRAPE_SECONDS = patient(10.0)
+"""Time-out of a scrape: a busy process may take long to answer."""
 RANDOM_CATCH = -0.2
 """Above random play's mean return over 100 games on a board of five columns, which is -0.6 with a standard error of 0.08."""
 
@@ -89,11 +91,29 @@ def pid_of(run_dir: Path, process: str) -> int | None:
         return None
 
 
+def signal_process(run_dir: Path, process: str, number: int) -> int:
+    """Send a signal to the process that last announced itself under this name; returns its process id."""
+    pid = pid_of(run_dir, process)
+    assert pid is not None, f"no {process} has announced itself"
+    os.kill(pid, number)
+    return pid
+
+
+def env_frames(run_dir: Path) -> int:
+    """The env frames of the curve's newest point; 0 before the first."""
+    return int([{"env_frames": 0}, *read_points(run_dir)][-1]["env_frames"])
+
+
+def lineage_of(run_dir: Path) -> int:
+    """The lineage that was last opened in this run."""
+    return int(json.loads((run_dir / "lineage.json").read_text())["lineage"])
+
+
 def metrics(run_dir: Path, process: str) -> Samples:
     """The metrics of a process that has announced itself; empty if it does not answer."""
     try:
         announced = json.loads((run_dir / "processes" / f"{process}.json").read_text())
-        return scrape(f"{metrics_address(announced)}/metrics")
+        return scrape(f"{metrics_address(announced)}/metrics", SCRAPE_SECONDS)
     except (FileNotFoundError, ScrapeError):
         return {}
 
@@ -166,14 +186,12 @@ class Process:
 
 
 class Run(Process):
-    """``herd train`` on Catch in the background."""
+    """``herd train`` in the background, without a stop of its own."""
 
-    def __init__(self, run_dir: Path, *words: str) -> None:
+    def __init__(self, run_dir: Path, *words: str, file: str = CATCH, environ: Mapping[str, str] | None = None) -> None:
         self.run_dir = run_dir
-        output = run_dir.with_name(f"{run_dir.name}.out")
-        super().__init__(
-            output, "herd.cli.main", "train", CATCH, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null", *words
-        )
+        own = ("train", file, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
+        super().__init__(run_dir.with_name(f"{run_dir.name}.out"), "herd.cli.main", *own, *words, environ=environ)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition while the run continues."""
@@ -195,5 +213,8 @@ class Run(Process):
 
     def env_frames(self) -> int:
         """The env frames of the curve's newest point."""
-        points = read_points(self.run_dir)
-        return int(points[-1]["env_frames"]) if points else 0
+        return env_frames(self.run_dir)
+
+    def signal(self, process: str, number: int) -> int:
+        """Send a signal to a process of the run; returns its process id."""
+        return signal_process(self.run_dir, process, number)

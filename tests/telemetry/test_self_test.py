@@ -98,13 +98,6 @@ def test_the_self_test_fails_after_its_timeout(start: Start) -> None:
     assert time.now == 8.0
 
 
-def test_a_finished_run_passes_without_frames(start: Start) -> None:
-    learner, learner_url = start("learner")
-    learner.set_ready(True, RUN_IS_OVER)
-    time = Time()
-    assert watch([learner_url], [], 60.0, clock=time, pause=time.pause)
-
-
 def test_an_unreachable_learner_is_named() -> None:
     gone = Reading(("http://learner",), {}, 0.0, frozenset())
     verdict = judge(gone, gone, 2.0)

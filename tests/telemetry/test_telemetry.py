@@ -20,8 +20,6 @@ from herd.telemetry.logs import configure_logging
 from herd.telemetry.scrape import ScrapeError, probe, scrape, total
 from tests.clock import Clock
 
-ACTOR_SERIES_BUDGET = 30
-
 
 @pytest.fixture
 def clock():
@@ -39,28 +37,6 @@ def samples_of(telemetry):
     return [line for line in telemetry.exposition().decode().splitlines() if not line.startswith("#")]
 
 
-def touch_everything(telemetry, task_names=("pong",)):
-    """Create every series that the catalogue defines for this service."""
-    for metric in catalogue.CATALOGUE:
-        if telemetry.service not in metric.services or metric in {
-            metrics.PROCESS_INFO,
-            metrics.PROCESS_RESIDENT_MEMORY,
-            metrics.PROCESS_CPU,
-            metrics.HEARTBEAT_AGE,
-            metrics.WEIGHTS_AGE,
-        }:
-            continue
-        make = {
-            metrics.CounterMetric: telemetry.counter,
-            metrics.GaugeMetric: telemetry.gauge,
-            metrics.HistogramMetric: telemetry.histogram,
-        }
-        # For any game, the deepest network has 15 layers, and a loss names at most 32 metrics.
-        most = min({"layer": 15, "name": 32, "term": 32}.get(label, len(task_names)) for label in metric.labels) if metric.labels else 1
-        for value in metric.values or task_names[:most]:
-            make[type(metric)](metric, **dict.fromkeys(metric.labels, value))
-
-
 def fetch(port, page):
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=5) as response:
@@ -70,45 +46,23 @@ def fetch(port, page):
             return error.code, error.read().decode()
 
 
-def test_an_actor_with_every_label_value_stays_within_its_budget():
-    telemetry = Telemetry("actor", "run")
-    touch_everything(telemetry)
-    lines = samples_of(telemetry)
-    assert sum(line.startswith("herd_") for line in lines) == len(lines), "a foreign collector joined the registry"
-    # only used if an inference service chooses the actions
-    central = [line for line in lines if re.match("herd_actor_inference_(?!seconds)", line)]
-    assert len(lines) - len(central) <= ACTOR_SERIES_BUDGET, "\n".join(lines)
-
-
-def test_a_learner_with_57_tasks_stays_small_enough_to_scrape():
-    telemetry = Telemetry("learner", "run")
-    touch_everything(telemetry, [f"task_{n}" for n in range(57)])
-    lines = samples_of(telemetry)
-    assert 5 * 57 < len(lines) < 500
-
-
 def test_every_catalogue_entry_follows_the_conventions():
+    assert len({metric.name for metric in catalogue.CATALOGUE}) == len(catalogue.CATALOGUE)
     bounded = {"agent", "layer", "name", "setting", "statistic", "task", "term", "tile"}
     for metric in catalogue.CATALOGUE:
         assert re.fullmatch(r"herd_[a-z0-9_]+", metric.name), metric.name
         assert isinstance(metric, metrics.CounterMetric) == metric.name.endswith("_total"), metric.name
         assert metric.unit, metric.name
         assert metric.help.endswith("."), metric.name
-        assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "instance"}, metric.name
+        assert not set(metric.labels) & {"pod", "actor", "actor_index", "host", "job", "instance", "namespace", "release", "component"}, (
+            metric.name
+        )
         assert "task" not in metric.labels or metric.services in {("learner",), ("bandit",), ("evaluator",)}, metric.name
         assert metric.values or set(metric.labels) <= bounded or metric is metrics.PROCESS_INFO, metric.name
         if metric.values:
             assert len(metric.labels) == 1, metric.name
         if metric.unit in {"seconds", "bytes"}:
             assert f"_{metric.unit}" in metric.name, metric.name
-
-
-def test_names_are_unique_and_the_catalogue_is_complete():
-    listed = [metric.name for metric in catalogue.CATALOGUE]
-    assert len(set(listed)) == len(listed) > 50
-    assert training_metrics.UPDATE_PHASE.values == (
-        *("wait", "agree", "replay", "assemble", "host_to_device", "forward_backward", "optimizer", "publish"),
-    )
 
 
 def test_the_reference_page_is_up_to_date():
@@ -238,10 +192,7 @@ def test_a_port_in_use_is_one_clear_error(learner):
         Telemetry("actor", "run").serve("127.0.0.1", port)
     assert refused.value.errno == errno.EADDRINUSE
     assert "\n" not in str(refused.value)
-
-
-def test_a_host_of_another_machine_is_one_clear_error():
-    with pytest.raises(MetricsEndpointError, match=r"192\.0\.2\.1:9000"):
+    with pytest.raises(MetricsEndpointError, match=r"192\.0\.2\.1:9000"):  # an address of another machine
         Telemetry("actor", "run").serve("192.0.2.1", 9000)
 
 
@@ -254,12 +205,6 @@ def test_close_frees_the_port_and_may_be_repeated(learner):
     with pytest.raises(ScrapeError, match=f"127.0.0.1:{port}"):
         scrape(f"http://127.0.0.1:{port}/metrics", timeout=1)
     assert learner.serve("127.0.0.1", port) == port
-
-
-def test_a_silent_client_does_not_block_scrapes(learner):
-    port = learner.serve("127.0.0.1", 0)
-    with socket.create_connection(("127.0.0.1", port), timeout=5):
-        assert fetch(port, "/metrics")[0] == 200
 
 
 def test_scrape_returns_what_was_set(learner):
@@ -320,7 +265,9 @@ def test_a_page_that_raises_answers_500_and_is_logged(capsys):
 
 
 def test_a_scrape_may_name_the_metrics_that_it_needs(learner):
-    touch_everything(learner)
+    learner.counter(training_metrics.LEARNER_ENV_FRAMES)
+    learner.counter(training_metrics.EPISODES, task="pong")
+    learner.histogram(unroll_metrics.POLICY_LAG)
     learner.serve("127.0.0.1", 0)
     url = f"http://127.0.0.1:{learner.port}/metrics"
     every, wanted = scrape(url), (training_metrics.LEARNER_ENV_FRAMES, unroll_metrics.POLICY_LAG, metrics.PROCESS_RESIDENT_MEMORY)

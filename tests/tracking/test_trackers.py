@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import struct
 import threading
 import time
@@ -14,7 +15,7 @@ import pytest
 from herd.cli.options import CommandError
 from herd.cli.preflight import check_installed
 from herd.components.trackers import LoggingSettings, publishing
-from herd.components.trackers.api import Run
+from herd.components.trackers.api import Run, scalars
 from herd.components.trackers.publishing import MOST_WAITING, Trackers, make_trackers, what_is_missing
 from herd.components.trackers.wandb.tracker import is_logged_in
 from herd.config.run import RunSettings
@@ -212,3 +213,25 @@ def test_is_logged_in_finds_keys_in_the_environment_and_netrc(tmp_path: Path) ->
     assert not is_logged_in(home)
     (tmp_path / ".netrc").write_text("machine")
     assert not is_logged_in(home)
+
+
+def test_finite_numbers_become_scalars_named_by_their_path() -> None:
+    point = {
+        "env_frames": 640,
+        "entropy": 0.5,
+        "loss_total": None,
+        "gradient_norm": math.inf,
+        "kind": "words",
+        "is_new": True,
+        "health": {"update_kl": 0.25, "layers": [{"kind": "filters", "dead": 3}, {"kind": "units", "dead": 0}]},
+        "tasks": {"pong": {"episodes": 7, "episode_return_mean_100": math.nan}, "qbert": {"episode_return_mean_100": -1}},
+    }
+    assert scalars(point) == {
+        "run/env_frames": 640.0,
+        "run/entropy": 0.5,
+        "health/update_kl": 0.25,
+        "health/layers/1/dead": 3.0,
+        "health/layers/2/dead": 0.0,
+        "tasks/pong/episodes": 7.0,
+        "tasks/qbert/episode_return_mean_100": -1.0,
+    }

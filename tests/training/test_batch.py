@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
 from herd.training.batch import ALIGNMENT, BatchBuffer
 
@@ -22,15 +22,14 @@ def _arrays(num_unrolls: int) -> dict[str, np.ndarray]:
 
 def test_a_batch_is_time_major() -> None:
     arrays = _arrays(4)
-    batch = BatchBuffer.from_unrolls(LAYOUT, arrays, agent=7).batch
+    batch = BatchBuffer.from_unrolls(LAYOUT, arrays).batch
     for name, tensor in batch.tensors():
-        if name in {"agent_ids", "is_replayed"}:
+        if name == "is_replayed":
             continue
         expected = arrays[{"task_ids": "task_id"}.get(name, name)]
         if name not in {"task_ids", "last_action", "last_reward", "initial_core_state"}:
             expected = expected.swapaxes(0, 1)
         np.testing.assert_array_equal(tensor.numpy(), expected, err_msg=name)
-    assert batch.agent_ids.tolist() == [7] * 4
     assert not batch.is_replayed.any()
     assert batch.num_unrolls == 4
     np.testing.assert_array_equal(batch.trained.numpy(), arrays["row_valid"].T[1:])
@@ -50,7 +49,7 @@ def test_a_part_of_a_batch_shares_its_memory() -> None:
     batch = BatchBuffer.from_unrolls(LAYOUT, _arrays(5)).batch
     part = batch.part(1, 3)
     for (name, whole), (_, some) in zip(batch.tensors(), part.tensors(), strict=True):
-        unroll_dimension = 0 if name in {"task_ids", "agent_ids", "is_replayed", "last_action", "last_reward", "initial_core_state"} else 1
+        unroll_dimension = 0 if name in {"task_ids", "is_replayed", "last_action", "last_reward", "initial_core_state"} else 1
         assert torch.equal(some, whole.narrow(unroll_dimension, 1, 2)), name
         assert some.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
 

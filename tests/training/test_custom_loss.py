@@ -52,14 +52,6 @@ def test_popart_refuses_a_custom_loss_without_targets(folder: Path) -> None:
         trainer_of(run)(batch_of(run), STEP)
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        ({"function": "page_loss:none"}, "loss.function page_loss:none: page_loss has no none"),
-        ({"function": "no_such_module:loss"}, "loss.function no_such_module:loss: module no_such_module is neither in"),
-        ({"function": "page_loss:clipped", "options": {"clap": 1}}, "does not accept a Forward and loss.options: .*clap"),
-    ],
-)
-def test_an_invalid_custom_loss_is_refused_in_one_line(folder: Path, loss: dict[str, object], message: str) -> None:
-    with pytest.raises(UserCodeError, match=message):
-        trainer_of(run_of(loss={"kind": "custom", **loss}))
+def test_options_that_a_custom_loss_does_not_accept_are_refused(folder: Path) -> None:
+    with pytest.raises(UserCodeError, match=r"does not accept a Forward and loss\.options: .*clap"):
+        trainer_of(run_of(loss={"kind": "custom", "function": "page_loss:clipped", "options": {"clap": 1}}))

@@ -18,14 +18,10 @@ def _of(**numbers: float) -> dict[str, Metric]:
 def test_means_divide_sums_over_all_parts() -> None:
     sums = MetricSums()
     for total, rows, share in ((6.0, 2, 0.25), (1.0, 5, 0.5), (0.0, 0, 0.0)):
-        sums.add({"mean": Metric(torch.tensor(total), torch.tensor(rows), cost=2.0), "sum": Metric(torch.tensor(share))})
-    assert sums.measured(sums.sums(OneShard()).tolist()) == {"mean": Measured(1.0, 2.0), "sum": Measured(0.75)}
-
-
-def test_a_mean_without_rows_is_0() -> None:
-    sums = MetricSums()
-    sums.add({"mean": Metric(torch.tensor(0.0), torch.tensor(0))})
-    assert sums.measured(sums.sums(OneShard()).tolist()) == {"mean": Measured(0.0)}
+        nothing = Metric(torch.tensor(0.0), torch.tensor(0))
+        mean = Metric(torch.tensor(total), torch.tensor(rows), cost=2.0)
+        sums.add({"mean": mean, "sum": Metric(torch.tensor(share)), "no_rows": nothing})
+    assert sums.measured(sums.sums(OneShard()).tolist()) == {"mean": Measured(1.0, 2.0), "sum": Measured(0.75), "no_rows": Measured(0.0)}
 
 
 def test_invalid_or_inconsistent_metrics_are_refused() -> None:

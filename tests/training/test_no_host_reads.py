@@ -14,9 +14,11 @@ from tests.training.small_runs import RUN, STEP, batch_of, run_of, trainer_of
 
 TWO_TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"], "frame_height": 8, "frame_width": 8}
 EVERY_UPDATE = {"health_interval_updates": 2}
-REPLAYED = {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1}
+REPLAYED = {"kind": "local", "fraction": 0.4, "capacity_unrolls": 10, "minimum_fill_unrolls": 1}
 RUNS: dict[str, dict[str, Any]] = {
     "impala": {"optimizer": {"max_gradient_norm": 1.0, "momentum": 0.5}},
+    "clipped ratios": {"loss": {"correction": "one_step", "ratio_clip": 0.3}},
+    "epsilon correction": {"loss": {"correction": "epsilon"}, "value_scaling": {"kind": "multi_head"}},
     "popart, pixel control, replay and trust region": {
         "env": TWO_TASKS,
         "value_scaling": {"kind": "popart"},
@@ -25,9 +27,16 @@ RUNS: dict[str, dict[str, Any]] = {
         "replay": REPLAYED,
     },
     "dice, burn-in, adamw": {
-        "loss": {"kind": "dice"},
+        "loss": {"kind": "dice", "ablation": "entropy", "retrace_bootstrap": "taken"},
         "algorithm": {"unroll_length": 4, "burn_in": 2},
         "optimizer": {"kind": "adamw"},
+    },
+    "dice, burn-in of the whole unroll, trust region, pixel control, episodes of a service": {
+        "env": TWO_TASKS,
+        "algorithm": {"unroll_length": 4, "burn_in": 4},
+        "auxiliary": {"kind": "pixel_control", "cell_size": 1},
+        "loss": {"kind": "dice", "trust_region": "implied"},
+        "replay": {"kind": "shared", "fraction": 0.4},
     },
     "images about their average, adam, normalised advantages": {
         "env": {"suite": "atari", "tasks": ["breakout"]},

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -25,8 +23,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PIXELS = {"kind": "pixel_control", "cell_size": 1, "cost": 0.02}
 BOARD = {**RUN["env"], "frame_height": 9, "frame_width": 8}
 """A picture of 8 x 8 cells; its last row of pixels belongs to no cell."""
-TASKS = {**BOARD, "tasks": ["catch", "catch_instructed"]}
-LSTM = RUN["network"]
 
 
 def _settings(micro_batch_size: int = BATCH_SIZE, **changes: Any) -> Any:
@@ -87,50 +83,6 @@ def test_the_loss_agrees_with_the_oracle_on_accepted_rows(burn_in: int, loss: di
     )
 
 
-CUSTOM = """
-from herd.components.losses.api import LossOutput, Metric
-
-def only_values(forward):
-    value = forward.values[:-1].masked_fill(~forward.trained, 0.0).square().sum()
-    return LossOutput(value, {"loss_value": Metric(value, forward.trained.sum(), cost=1.0)}, forward.values[:-1].detach())
-"""
-RUNS: dict[str, dict[str, Any]] = {
-    "impala, recurrent": {},
-    "mean": {"loss": {"reduction": "mean"}},
-    "dice, burn-in": {"loss": {"kind": "dice"}, "algorithm": {"unroll_length": 5, "burn_in": 2}},
-    "popart, language": {
-        "env": TASKS,
-        "network": {**LSTM, "language": True},
-        "value_scaling": {"kind": "popart", "rate": 0.1, "replayed": True},
-        "replay": {"kind": "uniform", "fraction": 0.4, "capacity_unrolls": 100, "minimum_fill_unrolls": 1},
-    },
-    "multi_head, feed-forward": {"env": TASKS, "network": {"torso": "mlp"}, "value_scaling": {"kind": "multi_head"}},
-    "custom": {"loss": {"kind": "custom", "function": "pixel_control_loss_of_mine:only_values"}},
-}
-
-
-@pytest.mark.parametrize("run", RUNS)
-def test_pixel_control_trains_with_all_losses_in_micro_batches(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pixel_control_loss_of_mine.py").write_text(CUSTOM)
-    monkeypatch.syspath_prepend(tmp_path)
-    whole, parts, without = (
-        trainer_of(_settings(size, **{"auxiliary": auxiliary, "optimizer": {"max_gradient_norm": None}, **RUNS[run]}))
-        for size, auxiliary in ((BATCH_SIZE, PIXELS), (2, PIXELS), (2, {"kind": "none"}))
-    )
-    for seed in range(3):
-        batch = _batch(_settings(**RUNS[run]), seed)
-        expected, done = whole(batch, STEP), parts(batch, STEP)
-        assert without(batch, STEP).is_finite
-        assert done.is_finite
-        assert done.losses["loss_pixel_control"].value > 0.0
-        assert values_of(done.losses) == pytest.approx(values_of(expected.losses), rel=1e-4, abs=1e-5)
-        assert done.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
-    for name, tensor in (whole.weights() | whole.parts["auxiliary"].tensors()).items():
-        torch.testing.assert_close((parts.weights() | parts.parts["auxiliary"].tensors())[name], tensor, rtol=1e-4, atol=1e-6)
-    # The auxiliary loss trains the torso.
-    assert not torch.equal(parts.weights()["torso.first.weight"], without.weights()["torso.first.weight"])
-
-
 def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
     settings, plain = _settings(), _settings(auxiliary={"kind": "none"})
     spec = environment_spec(settings.env)
@@ -143,28 +95,3 @@ def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
     assert {name.partition(".")[0] for name in trainer.parts["auxiliary"].tensors()} == {"dense", "hidden", "dueling"}
     trainer(_batch(settings), STEP)
     assert {name.partition(".")[0] for name in trainer.parts["optimizer"].tensors()} >= {"auxiliary", "torso", "core", "value_head"}
-
-
-def test_action_values_learn_which_cells_change() -> None:
-    """Action 0 makes the upper half alternate between white and black, action 1 the lower half; the action values learn which."""
-    settings = _settings(
-        env={**BOARD, "frame_height": 8, "frame_stack": 1},
-        algorithm={"unroll_length": 8},
-        auxiliary={**PIXELS, "cost": 1.0, "discount": 0.0},
-    )
-    trainer, random = trainer_of(settings), np.random.default_rng(0)
-    for _ in range(160):
-        arrays = unrolls_of(settings)
-        arrays["row_valid"][...], arrays["terminated"][...], arrays["rewards"][...] = True, False, 0.0
-        arrays["actions"][...] = random.integers(0, 2, arrays["actions"].shape)
-        halves = np.cumsum(np.stack([arrays["actions"] == 0, arrays["actions"] == 1], -1), axis=1) % 2 * 255
-        arrays["frames"][...] = 0
-        arrays["frames"][:, 1:, :4, :, 0] = halves[:, :, None, None, 0]
-        arrays["frames"][:, 1:, 4:, :, 0] = halves[:, :, None, None, 1]
-        buffer = buffer_of(settings, arrays)
-        trainer(buffer, STEP)
-    found = _forward(trainer, settings, buffer).auxiliary
-    assert found is not None
-    upper, lower = found[..., :4, :].mean(dim=(0, 1, 3, 4)), found[..., 4:, :].mean(dim=(0, 1, 3, 4))
-    assert upper.tolist()[:2] == pytest.approx([1.0, 0.0], abs=0.2)
-    assert lower.tolist()[:2] == pytest.approx([0.0, 1.0], abs=0.2)

@@ -32,14 +32,6 @@ def _sent(number: int, readback: Readback[float]) -> _Event:
     return event
 
 
-def test_on_a_cpu_results_arrive_immediately_and_once() -> None:
-    readback: Readback[float] = Readback()
-    for number in range(3):
-        readback.send([torch.tensor(float(number))], lambda here: here[0].item())
-    assert readback.is_under_way
-    assert (readback.arrived(), readback.arrived(), readback.is_under_way) == ([0.0, 1.0, 2.0], [], False)
-
-
 def test_the_host_waits_only_if_too_far_ahead_of_the_device() -> None:
     readback: Readback[float] = Readback()
     events = [_sent(number, readback) for number in range(MAX_UPDATES_AHEAD)]

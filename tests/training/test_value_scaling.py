@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from herd.algorithms.popart import PopArtStatistics, scale_of, updated
-from herd.components.value_scaling.api import Statistics, UnrollTargets, of_task, unroll_targets
+from herd.algorithms.popart import PopArtStatistics, scale_of
+from herd.components.value_scaling.api import Statistics, UnrollTargets, unroll_targets
 from herd.components.value_scaling.popart import PopArtSettings
 from herd.components.value_scaling.popart.scaling import PopArt
-from herd.training.batch import BatchBuffer
-from tests.training.small_runs import RUN, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of
+from tests.training.small_runs import RUN, STEP, buffer_of, run_of, trainer_of, unrolls_of
 
 TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"]}
 RATE = 0.1
@@ -62,7 +61,7 @@ def _statistics(drawn: list[tuple[float, float]]) -> Statistics:
     return {"shift": shift, "second_moment": shift.square() + deviation.square()}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(STATISTICS, min_size=3, max_size=3), st.lists(STATISTICS, min_size=3, max_size=3))
 def test_rescaling_preserves_un_normalised_values(before: list[tuple[float, float]], after: list[tuple[float, float]]) -> None:
     popart = _popart(min_scale=1e-2, max_scale=1e5)
@@ -77,34 +76,6 @@ def test_rescaling_preserves_un_normalised_values(before: list[tuple[float, floa
     for values_scale in (scale, new_scale):
         assert 1e-2 <= float(values_scale.min()) <= float(values_scale.max()) <= 1e5
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_rescaling_to_initial_statistics_un_normalises_the_head() -> None:
-    popart = _popart()
-    head, features = nn.Linear(8, 3), torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(1))
-    task_ids = torch.tensor([0, 1, 1, 2])
-    statistics = popart.updated(popart.initial("cpu"), _targets())
-    expected, scale = popart.values(statistics, head(features), task_ids)
-    assert scale is not None
-    assert (scale[:3] != 1.0).all()
-    popart.rescale(head, statistics, popart.initial("cpu"))
-    torch.testing.assert_close(of_task(head(features), task_ids), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("parts", [[12], [1] * 12, [5, 0, 7]])
-def test_statistics_do_not_depend_on_how_unrolls_are_grouped(parts: list[int]) -> None:
-    popart, targets = _popart(), _targets()
-    together = popart.updated(popart.initial("cpu"), targets)
-    found, start = popart.initial("cpu"), 0
-    for part in parts:
-        found = popart.updated(found, UnrollTargets(*(tensor[start : start + part] for tensor in targets)))
-        start += part
-    by_task = popart.initial("cpu")
-    for task in (1, 2, 0):
-        by_task = popart.updated(by_task, UnrollTargets(*(tensor[targets.task_ids == task] for tensor in targets)))
-    for name, tensor in together.items():
-        np.testing.assert_allclose(found[name].numpy(), tensor.numpy(), rtol=1e-14)
-        np.testing.assert_allclose(by_task[name].numpy(), tensor.numpy(), rtol=1e-14)
 
 
 def test_statistics_keep_moving_after_many_updates() -> None:
@@ -130,19 +101,6 @@ def test_the_scale_is_bounded_and_negative_variances_are_0() -> None:
     assert scale.tolist() == [1e-4, 1e6, 3.0, 0.5, 1e-4]
 
 
-def test_without_rewards_the_scale_falls_to_its_lower_bound() -> None:
-    def after(unrolls: int) -> float:
-        zeros = torch.zeros(unrolls)
-        start = PopArtStatistics(torch.zeros(1).double(), torch.ones(1).double())
-        for chunk in zeros.split(1000):
-            none = torch.zeros(len(chunk), dtype=torch.int64)
-            start = updated(start, means=chunk, mean_squares=chunk, task_ids=none, counts=none == 0, rate=3e-4)
-        return scale_of(start, min_scale=1e-4, max_scale=1e6).item()
-
-    assert after(60_000) > 1e-4
-    assert after(62_000) == pytest.approx(1e-4)
-
-
 def test_targets_are_averaged_over_the_trained_rows_of_each_unroll() -> None:
     targets = torch.tensor([[1.0, 5.0, math.nan], [3.0, 9.0, math.nan]])
     trained = torch.tensor([[True, True, False], [True, False, False]])
@@ -154,31 +112,13 @@ def test_targets_are_averaged_over_the_trained_rows_of_each_unroll() -> None:
     )
 
 
-def _of_one_task(task: int) -> BatchBuffer:
-    arrays = unrolls_of(run_of(env=TASKS))
-    arrays["task_id"][...] = task
-    return buffer_of(run_of(env=TASKS), arrays)
-
-
 @pytest.mark.parametrize("kind", ["multi_head", "popart"])
 def test_an_unroll_trains_only_the_head_of_its_task(kind: str) -> None:
     trainer = trainer_of(run_of(env=TASKS, value_scaling={"kind": kind}))
     before = trainer.agent.value_head.weight.detach().clone()
-    trainer(_of_one_task(1), STEP)
+    arrays = unrolls_of(run_of(env=TASKS))
+    arrays["task_id"][...] = 1
+    trainer(buffer_of(run_of(env=TASKS), arrays), STEP)
     moved = (trainer.agent.value_head.weight.detach() - before).abs().amax(dim=1)
     assert moved[0] == 0.0
     assert moved[1] > 0.0
-
-
-def test_a_skipped_update_does_not_change_the_statistics() -> None:
-    run = run_of(env=TASKS, value_scaling={"kind": "popart", "rate": RATE})
-    trainer = trainer_of(run)
-    trainer(batch_of(run), STEP)
-    before = trainer.parts["value_statistics"].tensors()
-    assert before["shift"].abs().min() > 0.0
-    poisoned = unrolls_of(run, 1)
-    poisoned["initial_core_state"][0], poisoned["core_reset"][0, 0] = math.nan, False
-    assert not trainer(buffer_of(run, poisoned), STEP).is_finite
-    assert {name: tensor.tolist() for name, tensor in trainer.parts["value_statistics"].tensors().items()} == {
-        name: tensor.tolist() for name, tensor in before.items()
-    }

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from herd.view.parts import Part, parts_of
 from herd.view.report.page import write_page
-from herd.view.summary import print_summary
+from herd.view.summary import Part, parts_of, print_summary
 from tests.view.test_plot_bandit import make_run as make_bandit_run
 from tests.view.test_plot_bandit import record
 from tests.view.test_plot_population import RATE

@@ -130,14 +130,16 @@ def test_a_snapshot_holds_the_values_of_a_run() -> None:
     assert (actor.weights_updates, other.weights_updates) == (None, 30.0)
 
 
-def test_progress_follows_the_wall_clock_if_it_ends_first() -> None:
-    picture = SnapshotMaker(StopSettings(env_frames=10**9, wall_seconds=100.0)).make(readings(1.0, 0.0), CHILDREN, 30.0)
-    assert (picture.progress, picture.eta_seconds) == (0.3, 70.0)
-
-
-def test_without_stop_conditions_progress_is_none() -> None:
-    picture = SnapshotMaker(StopSettings()).make(Readings(), CHILDREN, 30.0)
-    assert (picture.progress, picture.eta_seconds) == (None, None)
+@pytest.mark.parametrize(
+    ("stop", "progress", "eta_seconds"),
+    [
+        (StopSettings(env_frames=10**9, wall_seconds=100.0), 0.3, 70.0),  # the wall clock ends first
+        (StopSettings(), None, None),
+    ],
+)
+def test_progress_follows_the_stop_that_comes_first(stop: StopSettings, progress: float | None, eta_seconds: float | None) -> None:
+    picture = SnapshotMaker(stop).make(readings(1.0, 0.0), CHILDREN, 30.0)
+    assert (picture.progress, picture.eta_seconds) == (progress, eta_seconds)
 
 
 def test_the_phase_names_what_a_start_waits_for() -> None:
@@ -259,12 +261,14 @@ def test_a_hanging_process_and_a_busy_machine_are_named() -> None:
     )
 
 
-def test_the_starved_share_is_at_most_1() -> None:
+def test_the_starved_share_is_that_of_the_most_starved_shard_and_at_most_1() -> None:
     """Waiting time is counted when the wait ends, so 3 s may fall into one second between two looks."""
-    maker = SnapshotMaker(StopSettings())
-    maker.make(readings(1.0, 0.0, herd_learner_starved_seconds_total=0.0), CHILDREN, 1.0)
-    picture = maker.make(readings(2.0, 9.0, herd_learner_starved_seconds_total=3.0), CHILDREN, 2.0)
-    assert picture.starved_share == 1.0
+    maker, shards = SnapshotMaker(StopSettings()), [ChildState(f"learner-{rank}", "running", rank, 0) for rank in range(2)]
+    shares = []
+    for at, waited in ((1.0, 0.8), (2.0, 1.6), (3.0, 4.6)):
+        answers = {f"learner-{rank}": samples(herd_learner_starved_seconds_total=rank * waited) for rank in range(2)}
+        shares.append(maker.make(Readings(at=at, samples=answers, point={}), shards, at).starved_share)
+    assert shares == [None, pytest.approx(0.8), 1.0]
 
 
 def test_frames_of_a_resumed_run_continue_from_the_logged_point() -> None:
@@ -323,14 +327,6 @@ def test_closing_a_watcher_ends_its_thread(tmp_path: Path) -> None:
     assert watcher.most_work(os.getpid()) == 0.0
     watcher.close()
     assert not watcher._thread.is_alive()
-
-
-def test_the_starved_share_is_that_of_the_most_starved_shard() -> None:
-    maker, shards = SnapshotMaker(StopSettings()), [ChildState(f"learner-{rank}", "running", rank, 0) for rank in range(2)]
-    for at in (1.0, 3.0):
-        answers = {f"learner-{rank}": samples(herd_learner_starved_seconds_total=share * at) for rank, share in enumerate((0.0, 0.8))}
-        picture = maker.make(Readings(at=at, samples=answers, point={}), shards, at)
-    assert picture.starved_share == pytest.approx(0.8)
 
 
 def test_frames_of_tasks_come_from_the_point_or_the_counters() -> None:

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures
-from herd.protocols.inference.messages import INFERENCE
+from herd.protocols.inference.messages import INFERENCE, Act
 from herd.protocols.population.messages import POPULATION
 from herd.protocols.replay.messages import REPLAY
 from herd.protocols.unrolls.messages import UNROLLS
@@ -118,8 +118,11 @@ def test_a_viewer_requests_temperatures_for_evaluation_only() -> None:
     fields: dict[str, Any] = {"id": 1, **IDENTITY, "client": "c", "finished": (), "starting": ()}
     received(ExchangeTemperatures(**fields, purpose="evaluation"), key="client-viewer")
     received(ExchangeTemperatures(**fields, purpose="training"), key="client-actor")
-    with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
-        received(ExchangeTemperatures(**fields, purpose="training"), key="client-viewer")
+    action = Act(id=1, **IDENTITY, num_environments=2, has_state=False, wants_state=False)
+    received(action, b"rows", key="client-actor")
+    for refused, payloads in ((ExchangeTemperatures(**fields, purpose="training"), ()), (action, (b"rows",))):
+        with pytest.raises(MalformedMessage, match="the key of a viewer may not send"):
+            received(refused, *payloads, key="client-viewer")
 
 
 def test_a_key_of_one_agent_speaks_for_no_other() -> None:

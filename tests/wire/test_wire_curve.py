@@ -1,4 +1,4 @@
-"""Real sockets over loopback, with and without CURVE, with right and wrong keys."""
+"""Real sockets over loopback: with right and wrong keys, with a token, and without either."""
 
 from __future__ import annotations
 
@@ -18,16 +18,24 @@ from structlog.testing import capture_logs
 from zmq.utils import z85
 
 from herd.cli.keys import make_keys
-from herd.config.encryption_keys import CLIENT_PUBLIC_VARIABLE, CLIENT_SECRET_VARIABLE, SERVER_PUBLIC_VARIABLE, SERVER_SECRET_VARIABLE
+from herd.config.encryption_keys import (
+    CLIENT_PUBLIC_VARIABLE,
+    CLIENT_SECRET_VARIABLE,
+    RUN_TOKEN_VARIABLE,
+    SERVER_PUBLIC_VARIABLE,
+    SERVER_SECRET_VARIABLE,
+    load_server_keys,
+)
 from herd.config.errors import SettingsError
 from herd.config.run import SecuritySettings
+from herd.rpc.serving import role_of
 from herd.telemetry import metrics
 from herd.telemetry.logs import LimitedWarnings, get_logger
-from herd.transport import AddressInUse, Client, Limits, Server
+from herd.transport import AddressInUse, Client, Limits, Peer, Server
 from herd.transport import tcp as sockets
 from herd.transport.connections import GREETING_BYTES
 from herd.transport.context import REASONS, Context, Poller, Refusals
-from herd.transport.keys.curve import AuthorisedClients, check_server_key, new_key_pair
+from herd.transport.keys import AuthorisedClients, check_server_key, new_key_pair
 from tests.clock import Clock
 
 DEADLINE_SECONDS = 60.0
@@ -68,6 +76,11 @@ def with_keys(folder: Path, client: str = "default") -> SecuritySettings:
     return SecuritySettings(curve_keys=folder, curve_client=client)
 
 
+def token(text: str | None) -> dict[str, str]:
+    """The environment of a process with this token."""
+    return {} if text is None else {RUN_TOKEN_VARIABLE: text}
+
+
 def serve(contexts: ExitStack, security: SecuritySettings | None, environ: dict[str, str] | None = None) -> Serving:
     context = contexts.enter_context(Context(security, environ or {}))
     return Serving(context, contexts.enter_context(context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE))))
@@ -95,8 +108,8 @@ def until(condition: Callable[[], bool], server: Serving, *dealers: Client) -> l
     return taken
 
 
-def ask(server: Serving, dealer: Client, header: bytes = b"header") -> None:
-    """Send one message, and receive its answer."""
+def ask(server: Serving, dealer: Client, header: bytes = b"header") -> Peer:
+    """Send one message, and receive its answer; returns who sent it, as the server sees it."""
     poller = Poller(server.router, dealer)
     until(lambda: dealer.send([header]), server, dealer)
     while (received := server.router.receive()) is None:
@@ -108,6 +121,7 @@ def ask(server: Serving, dealer: Client, header: bytes = b"header") -> None:
     answer = dealer.receive()
     assert answer is not None
     assert bytes(answer[0]) == b"answer"
+    return peer
 
 
 def assert_refused(server: Serving, dealer: Client, *reasons: str, times: int = 2) -> None:
@@ -256,13 +270,17 @@ def test_a_server_with_a_forged_key_is_refused(contexts: ExitStack, keys: Path, 
     assert_refused(forged, dealer, "wrong_server_key")
 
 
-def test_a_server_without_its_authenticator_refuses_all_clients(contexts: ExitStack, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_server_without_its_authenticator_refuses_all_clients(
+    contexts: ExitStack, keys: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool
+) -> None:
     monkeypatch.setattr(sockets, "HANDSHAKE_MILLISECONDS", 200)
-    server = serve(contexts, with_keys(keys))
+    security, environ = (with_keys(keys), {}) if encrypted else (None, token("secret"))
+    server = serve(contexts, security, environ)
     transport: Any = server.context._transport("tcp://")
-    transport._curve.close()
-    dealer = dial(contexts, server, with_keys(keys))
-    assert_refused(server, dealer, "incomplete")
+    transport._guard.close()
+    dealer = dial(contexts, server, security, environ)
+    assert_refused(server, dealer, "incomplete", "protocol", times=1)
 
 
 def test_curve_works_with_keys_from_the_environment(contexts: ExitStack) -> None:
@@ -395,14 +413,16 @@ def test_every_refusal_reason_is_a_metric_label() -> None:
     assert metrics.AUTHENTICATION_FAILURES.values == REASONS
 
 
-def test_clients_without_a_key_have_a_low_unread_limit(contexts: ExitStack, keys: Path) -> None:
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_clients_without_key_or_token_have_a_low_unread_limit(contexts: ExitStack, keys: Path, encrypted: bool) -> None:
     """Frames may be long, but an unauthenticated client never completes one: it is cut off after kilobytes."""
-    server = serve(contexts, with_keys(keys))
+    security, environ = (with_keys(keys), {}) if encrypted else (None, token("secret"))
+    server = serve(contexts, security, environ)
     port = int(server.router.endpoint.rpartition(":")[2])
-    honest = dial(contexts, server, with_keys(keys))
+    honest = dial(contexts, server, security, environ)
     until(lambda: honest.send([b"hello"]), server, honest)
     stranger = contexts.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS))
-    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + (b"CURVE" if encrypted else b"PLAIN").ljust(20, b"\0") + bytes(32)
     command_of_a_mebibyte = b"\x06" + (MEBIBYTE).to_bytes(8, "big")
     stranger.sendall(greeting + command_of_a_mebibyte + bytes(GREETING_BYTES + 1000))
     until(lambda: server.router.connections.num_cut["unread"] == 1, server, honest)
@@ -428,3 +448,50 @@ def test_a_public_key_of_other_servers_is_noticed_before_anything_starts(keys: P
     }
     with pytest.raises(SettingsError, match=SERVER_PUBLIC_VARIABLE):
         check_server_key(SecuritySettings(curve_keys_from_environment=True), environ)
+
+
+def test_a_client_with_the_token_is_admitted(contexts: ExitStack) -> None:
+    server = serve(contexts, None, token("secret"))
+    ask(server, dial(contexts, server, None, token("secret")))
+    assert server.count("unknown_key") == server.count("mechanism") == 0
+
+
+@pytest.mark.parametrize(
+    ("servers", "clients", "reasons"),
+    [("secret", "guess", ("unknown_key",)), ("secret", None, NO_COMMON_MECHANISM), (None, "secret", NO_COMMON_MECHANISM)],
+)
+def test_clients_with_another_token_or_mechanism_are_refused(
+    contexts: ExitStack, caplog: pytest.LogCaptureFixture, servers: str | None, clients: str | None, reasons: tuple[str, ...]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = serve(contexts, None, token(servers))
+    with capture_logs() as logged:
+        dealer = dial(contexts, server, None, token(clients))
+        assert_refused(server, dealer, *reasons, times=1)
+        until(lambda: dealer.trouble is not None, server, dealer)
+    assert any("token" in line["event"] for line in logged)
+    assert "secret" not in caplog.text + str(logged)
+    assert "guess" not in caplog.text + str(logged)
+
+
+# -- names and roles of keys
+
+
+def test_a_server_knows_the_key_behind_each_message(contexts: ExitStack, keys: Path) -> None:
+    for name in ("learner", "actor-1"):
+        make_keys(keys, client=name)
+    server = serve(contexts, with_keys(keys))
+    dealers = {name: dial(contexts, server, with_keys(keys, name), name=name) for name in ("learner", "actor-1", "default")}
+    for _ in range(2):
+        for name, dealer in dealers.items():
+            peer = ask(server, dealer)
+            assert (peer.name, peer.holder) == (name.encode(), f"client-{name}")
+
+
+def test_keys_in_environment_variables_may_have_names() -> None:
+    texts = {"actor-1": "aa" * 32, "learner": "bb" * 32}
+    listed = ",".join([*(f"{name}={text}" for name, text in texts.items()), "cc" * 32])
+    security = SecuritySettings(curve_keys_from_environment=True)
+    keys = load_server_keys(security, {SERVER_SECRET_VARIABLE: "dd" * 32, CLIENT_PUBLIC_VARIABLE: listed})
+    assert keys is not None
+    assert {key.hex()[:2]: role_of(name) for key, name in keys.clients.items()} == {"aa": "actor", "bb": "learner", "cc": None}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, HandedTemperature, StartingEpisode, Temperatures
 from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
@@ -136,7 +136,7 @@ MESSAGES: tuple[Message, ...] = (
             settings=(OwnSetting(key="optimizer.max_gradient_norm", value=48), OwnSetting(key="optimizer.target_kl", value=None)),
         ),
     ),
-    Act(id=70_000, run="pong", agent=2, contract=CONTRACT, num_environments=16, has_state=True),
+    Act(id=70_000, run="pong", agent=2, contract=CONTRACT, num_environments=16, has_state=True, wants_state=False),
     Acted(id=70_000, lineage=3, updates=1_000_000),
     StateWanted(id=70_000),
 )

@@ -60,9 +60,10 @@ def acquire(lease: IndexLease, leaser: Leaser) -> Place | None:
     return found[0]
 
 
-def test_an_index_is_leased_renewed_and_released(context: Context, leaser: Leaser) -> None:
+def test_a_place_is_leased_renewed_moved_and_released(context: Context, leaser: Leaser) -> None:
+    """R39: after a renewal has moved the holder, it names the new place."""
     lease = IndexLease(context, leaser.router.endpoint, run_id="run")
-    leaser.script = ["not yet", Place(1, 7), Place(1, 7), Place(1, 7)]
+    leaser.script = ["not yet", Place(1, 7), Place(1, 7), Place(2, 1), Place(2, 1)]
     assert acquire(lease, leaser) == (1, 7)
     assert lease.refused is None
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -70,32 +71,14 @@ def test_an_index_is_leased_renewed_and_released(context: Context, leaser: Lease
         assert time.monotonic() < deadline
         lease.poll()
         leaser.pump()
-    assert lease.place == (1, 7)
+    assert lease.place == (2, 1)
     asked = [message.place for message in leaser.requests if isinstance(message, LeaseIndex)]
-    assert asked[:2] == [None, None]
-    assert set(asked[2:]) == {(1, 7)}
+    assert asked == [None, None, (1, 7), (1, 7), (2, 1)]
     lease.close()
     while not isinstance(leaser.requests[-1], ReleaseIndex):
         assert time.monotonic() < deadline
         leaser.pump()
     assert len({message.client for message in leaser.requests}) == 1
-
-
-def test_a_renewal_may_move_the_holder_to_another_place(context: Context, leaser: Leaser) -> None:
-    """R39: the next request names the new place too."""
-    lease = IndexLease(context, leaser.router.endpoint, run_id="run")
-    leaser.script = [Place(0, 7), Place(2, 1), Place(2, 1)]
-    assert acquire(lease, leaser) == (0, 7)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while leaser.script:
-        assert time.monotonic() < deadline
-        lease.poll()
-        leaser.pump()
-    assert lease.place == (2, 1)
-    last = leaser.requests[-1]
-    assert isinstance(last, LeaseIndex)
-    assert last.place == (2, 1)
-    lease.close()
 
 
 def test_acquire_stops_when_told(context: Context, leaser: Leaser) -> None:

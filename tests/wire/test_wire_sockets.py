@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -65,18 +66,14 @@ def test_invalid_endpoints_raise_os_error(context: Context) -> None:
         dial(context, "nonsense")
 
 
-def test_a_dealer_without_connection_refuses_to_queue(context: Context) -> None:
-    router = bind(context)
-    endpoint = router.endpoint
-    router.close()
-    with dial(context, endpoint) as dealer:
-        assert not dealer.send([b"x"])
-        assert not dealer.wait(0.0)
-
-
-def test_sending_to_an_unknown_peer_fails(context: Context) -> None:
+def test_without_a_connection_nothing_is_queued(context: Context) -> None:
     with bind(context) as router:
         assert not router.send(Peer(b"nobody"), [b"x"])
+    with socket.socket() as reserved:  # bound and not listening
+        reserved.bind(("127.0.0.1", 0))
+        with dial(context, f"tcp://127.0.0.1:{reserved.getsockname()[1]}") as dealer:
+            assert not dealer.send([b"x"])
+            assert not dealer.wait(0.0)
 
 
 def test_send_queues_are_bounded(context: Context) -> None:
@@ -104,13 +101,6 @@ def test_an_oversized_frame_closes_only_its_connection(context: Context) -> None
         assert received == {b"small", b"good"}
 
 
-def test_a_reconnecting_peer_takes_over_its_identity(context: Context) -> None:
-    with bind(context) as router, dial(context, router.endpoint, "same") as old:
-        assert exchange(router, old, [b"one"]) == [b"one"]
-        with dial(context, router.endpoint, "same") as new:
-            assert exchange(router, new, [b"two"]) == [b"two"]
-
-
 def test_a_dealer_can_reconnect_to_another_endpoint(context: Context) -> None:
     with bind(context) as first, bind(context) as second, dial(context, first.endpoint) as dealer:
         assert exchange(first, dealer, [b"one"]) == [b"one"]
@@ -122,9 +112,9 @@ def test_a_dealer_can_reconnect_to_another_endpoint(context: Context) -> None:
 def test_a_closed_socket_neither_sends_nor_receives(context: Context) -> None:
     router = bind(context)
     dealer = dial(context, router.endpoint)
-    for socket in (router, dealer):
-        socket.close()
-        socket.close()
+    for each in (router, dealer):
+        each.close()
+        each.close()
     assert not dealer.send([b"x"])
     assert dealer.receive() is None
     assert not router.send(Peer(b"peer"), [b"x"])
@@ -149,3 +139,17 @@ def test_a_waker_wakes_a_poller_from_another_thread(context: Context) -> None:
         assert poller.poll(0.0) == set()
     waker.close()
     waker.wake()  # there is no poller to wake
+
+
+def test_a_client_that_reads_each_answer_gets_every_one(context: Context) -> None:
+    """libzmq counts what was read about once a millisecond, so that the queue of a quick client seemed full after two to four answers."""
+    with bind(context, high_water_mark=2) as router, dial(context, router.endpoint) as dealer:
+        for number in range(2000):
+            request = [b"%d" % number]
+            while not dealer.send(request):
+                pass
+            while (received := router.receive()) is None:
+                pass
+            assert router.send(received[0], [b"answer", *received[1]]), number
+            while dealer.receive() is None:
+                pass

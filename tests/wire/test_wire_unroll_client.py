@@ -1,4 +1,5 @@
-"""The client against a learner that follows docs/messaging.md, over loopback. One thread drives both."""
+"""The client against the learner's own ingest, over loopback. One thread drives both. What restarts and lost messages do to the stream is
+tested without sockets (tests/simulation)."""
 
 from __future__ import annotations
 
@@ -8,59 +9,59 @@ from random import Random
 
 import numpy as np
 import pytest
+from herd_learner.intake.ingest import Ingest, Reply
+from herd_learner.intake.ledger import Ledger, LedgerSnapshot, frames_by_task
+from herd_learner.intake.queue import UnrollQueue
 
-from herd.contract.actions import discrete
+from herd.contract.spaces import discrete
 from herd.contract.unroll import Array, UnrollLayout
-from herd.protocols.unrolls.arrays import receive_arrays
 from herd.protocols.unrolls.client import UnrollClient
-from herd.protocols.unrolls.credit import CreditPool, Grant
-from herd.protocols.unrolls.messages import (
-    UNROLLS,
-    Ack,
-    Compression,
-    Credit,
-    CreditRequest,
-    EpisodeReport,
-    Goodbye,
-    Hello,
-    HelloRequired,
-    Rejected,
-    Unrolls,
-    Welcome,
-)
+from herd.protocols.unrolls.credit import CreditPool
+from herd.protocols.unrolls.messages import UNROLLS, Compression, EpisodeReport, Goodbye, HelloRequired
 from herd.rpc.codec import encode
-from herd.rpc.envelope import Message, Refused
+from herd.rpc.serving import ServedRun
 from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller
 
 LAYOUT = UnrollLayout(unroll_length=4, frame_stack=2, frame_shape=(84, 84, 1), actions=discrete(3), num_parameters=3)
 E = 2  # unrolls per message
+FRAMES = E * LAYOUT.unroll_length
 DEADLINE_SECONDS = 20.0
 
 
 class Learner:
-    """Follows the learner's rules, and does nothing else. ``last`` and ``accepted`` survive a restart, as with a checkpoint."""
+    """An ingest with its socket. The ledger survives a restart, as with a checkpoint."""
 
-    def __init__(self, endpoint: str = "tcp://127.0.0.1:*", *, capacity: int = 2 * E) -> None:
-        self.capacity = capacity
-        self.last: dict[int, int] = {}
+    def __init__(self) -> None:
         self.accepted: list[int] = []
-        """The values that ``marked`` wrote into the messages, in the order of acceptance."""
+        """The values that ``marked`` wrote into the messages, in the order of consumption."""
         self.episodes: list[EpisodeReport] = []
-        self.generated_frames = 0
-        self.reject: set[int] = set()
-        self.refusal: str | None = None
-        self.answers = True
         self.seen: list[str] = []
-        self.start(endpoint)
+        self.ledger = Ledger()
+        self.bind("tcp://127.0.0.1:*")
+        self.serve("contract")
 
-    def start(self, endpoint: str) -> None:
+    def bind(self, endpoint: str) -> None:
         self.context = Context()
         self.router = self.context.server(endpoint, Limits(max_frame_bytes=LAYOUT.max_frame_bytes(E)))
         self.endpoint = self.router.endpoint
         self.poller = Poller(self.router)
-        self.pool = CreditPool(self.capacity, expires_seconds=60.0)
-        self.incarnations: dict[Peer, int] = {}
+
+    def serve(self, contract: str) -> None:
+        """Begin without sessions and with an empty queue."""
+        self.ledger = Ledger(LedgerSnapshot.from_json(self.ledger.snapshot().as_json()))
+        self.queue = UnrollQueue()
+        self.credit = CreditPool(2 * E, expires_seconds=60.0)
+        self.ingest = Ingest(
+            run=ServedRun("actor.learner", "run", contract, range(1)),
+            layout=LAYOUT,
+            action_repeat=1,
+            ledger=self.ledger,
+            queue=self.queue,
+            credit=self.credit,
+            on_episode=lambda episode, _: self.episodes.append(episode),
+            on_unrolls=lambda *_: None,
+        )
 
     def stop(self) -> None:
         """Die without reading what has arrived; returns when the port is free."""
@@ -69,75 +70,33 @@ class Learner:
 
     def restart(self) -> None:
         self.stop()
-        self.start(self.endpoint)
+        self.bind(self.endpoint)
+        self.serve("contract")
 
     def pump(self, timeout_seconds: float = 0.005) -> None:
         self.poller.poll(timeout_seconds)
         while (received := self.router.receive()) is not None:
             peer, frames = received
-            message = UNROLLS.decode(frames[0])
-            self.seen.append(message.type)
-            if self.answers:
-                self.handle(peer, message, frames)
+            self.seen.append(UNROLLS.decode(frames[0]).type)
+            self.send(*self.ingest.on_message(peer, list(frames), time.monotonic()))
 
-    def send(self, peer: Peer, message: Message) -> None:
-        assert self.router.send(peer, encode(message))
-
-    def announce(self, grants: list[Grant]) -> None:
-        for peer, granted in grants:
-            self.send(peer, Credit(granted_unrolls=granted))
+    def send(self, *replies: Reply) -> None:
+        for reply in replies:
+            assert self.router.send(reply.peer, encode(reply.message))
 
     def consume(self) -> None:
         """Take everything from the queue."""
-        self.announce(self.pool.on_consumed(self.pool.held))
+        unrolls, _ = self.queue.take(len(self.queue), lambda _: False, 0)
+        values = [int(unroll.arrays["episode_id"][unroll.row]) for unroll in unrolls]
+        for unroll, value in zip(unrolls, values, strict=True):
+            assert np.all(unroll.arrays["frames"][unroll.row] == value % 256)
+        self.accepted += values[::E]
+        self.ledger.consume(frames_by_task(unrolls))
+        self.send(*self.ingest.on_consumed(len(unrolls)))
 
-    def handle(self, peer: Peer, message: Message, frames: list[memoryview]) -> None:
-        now = time.monotonic()
-        match message:
-            case Hello():
-                if self.refusal is not None:
-                    self.send(peer, Refused(id=message.id, reason=self.refusal))
-                    return
-                grants = self.pool.on_hello(peer, message.max_unrolls, now)
-                self.incarnations[peer] = message.incarnation
-                last = self.last[message.incarnation] = max(self.last.get(message.incarnation, 0), message.oldest_sequence - 1)
-                self.send(peer, Welcome(id=message.id, accepted_sequence=last, granted_unrolls=0))
-                self.announce(grants)
-            case _ if peer not in self.incarnations:
-                self.send(peer, HelloRequired(reason="unknown"))
-            case CreditRequest():
-                grants = self.pool.on_credit_request(peer, message.wanted_unrolls, now)
-                self.announce([grant for grant in grants if grant.peer != peer])
-                self.send(peer, Credit(granted_unrolls=self.pool.granted(peer)))
-            case Goodbye():
-                self.announce(self.pool.on_goodbye(peer))
-            case Unrolls():
-                self.take(peer, message, frames[1:])
-
-    def take(self, peer: Peer, message: Unrolls, payload: list[memoryview]) -> None:
-        incarnation = self.incarnations[peer]
-        last = self.last[incarnation]
-        if message.sequence > last + 1 or not self.pool.on_message_received(peer, message.num_unrolls, time.monotonic()):
-            self.send(peer, HelloRequired(reason="out of sequence or beyond credit"))
-            return
-        granted = self.pool.granted(peer)
-        if message.sequence <= last:
-            self.announce(self.pool.on_consumed(message.num_unrolls))
-            self.send(peer, Ack(sequence=last, granted_unrolls=granted))
-            return
-        self.last[incarnation] = message.sequence
-        if message.sequence in self.reject:
-            self.announce(self.pool.on_consumed(message.num_unrolls))
-            self.send(peer, Rejected(sequence=message.sequence, reason="unlucky", granted_unrolls=granted))
-            return
-        out = receive_arrays(payload, message.num_unrolls, LAYOUT, message.compression)
-        value = int(out["episode_id"][0])
-        assert np.all(out["frames"] == value % 256)
-        assert np.all(out["episode_id"] == value)
-        self.accepted.append(value)
-        self.episodes += message.episodes
-        self.generated_frames = message.generated_frames
-        self.send(peer, Ack(sequence=message.sequence, granted_unrolls=granted))
+    def only_peer(self) -> Peer:
+        (peer,) = self.ingest._sessions
+        return peer
 
 
 @pytest.fixture
@@ -174,6 +133,7 @@ def marked(value: int) -> dict[str, Array]:
     arrays = LAYOUT.allocate(E)
     arrays["frames"][...] = value % 256
     arrays["episode_id"][...] = value
+    arrays["row_valid"][...] = True
     return arrays
 
 
@@ -191,7 +151,7 @@ def until(condition: Callable[[], bool], learner: Learner, *clients: UnrollClien
 def send(value: int, client: UnrollClient, learner: Learner) -> int:
     client.request_credit(E)
     until(lambda: client.has_credit(E), learner, client)
-    return client.send_unrolls(marked(value), num_frames=10)
+    return client.send_unrolls(marked(value), num_frames=FRAMES)
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
@@ -200,13 +160,14 @@ def test_unrolls_arrive_with_their_reports_and_are_acknowledged(learner: Learner
     episode = EpisodeReport(task_id=0, environment_slot=1, episode_id=2, episode_return=3.0, agent_steps=4)
     client.request_credit(E)
     until(lambda: client.has_credit(E), learner, client)
-    assert client.send_unrolls(marked(7), num_frames=32, episodes=[episode]) == 1
+    assert client.send_unrolls(marked(7), num_frames=FRAMES, episodes=[episode]) == 1
     assert (client.num_unacked, client.acked_sequence) == (1, 0)
     until(lambda: client.num_unacked == 0, learner, client)
     assert client.acked_sequence == 1
-    assert learner.accepted == [7]
     assert learner.episodes == [episode]
-    assert learner.generated_frames == client.generated_frames == 32
+    assert learner.ledger.totals().generated == client.generated_frames == FRAMES
+    learner.consume()
+    assert learner.accepted == [7]
     assert client.bytes_out == learner.router.bytes_in
     client.close()
 
@@ -217,7 +178,7 @@ def test_unrolls_in_flight_are_bounded_by_credit(learner: Learner, context: Cont
     for value in (1, 2):
         send(value, client, learner)
     client.request_credit(E)
-    until(lambda: client.num_unacked == 0 and learner.pool.num_waiting == 1, learner, client)
+    until(lambda: client.num_unacked == 0 and learner.credit.num_waiting == 1, learner, client)
     assert not client.wait_for_credit(E, 0.01)
     assert client.blocked_seconds >= 0.01
     with pytest.raises(RuntimeError, match="no credit for 2 unrolls"):
@@ -227,51 +188,13 @@ def test_unrolls_in_flight_are_bounded_by_credit(learner: Learner, context: Cont
     client.close()
 
 
-def test_a_restarted_learner_gets_every_message_once(learner: Learner, context: Context) -> None:
-    client = connect(context, learner.endpoint)
-    value = 0
-    for num_unread in (0, 1, 2):  # messages that the dying learner had received but not read
-        for _ in range(3):
-            learner.consume()
-            send(value, client, learner)
-            value += 1
-        until(lambda: client.num_unacked == 0, learner, client)
-        learner.consume()
-        client.request_credit(E)
-        until(lambda: client.has_credit(E), learner, client)
-        for _ in range(min(num_unread, 1)):
-            client.send_unrolls(marked(value), num_frames=1)
-            value += 1
-        if num_unread == 2:  # the message was taken, but the acknowledgement is lost with the learner
-            until(lambda value=value: learner.accepted[-1:] == [value - 1], learner)  # type: ignore[misc]
-        learner.restart()
-        until(lambda: client.num_unacked == 0, learner, client)
-    assert learner.accepted == list(range(value))
-    assert client.num_sessions >= 3
-    client.close()
-
-
-def test_a_learner_restored_from_an_old_checkpoint_is_followed(learner: Learner, context: Context) -> None:
-    client = connect(context, learner.endpoint)
-    for value in range(3):
-        send(value, client, learner)
-        until(lambda: client.num_unacked == 0, learner, client)
-        learner.consume()
-    learner.last[client.incarnation] = 1  # messages 2 and 3 were acknowledged after the checkpoint, so they cannot be sent again
-    learner.restart()
-    send(3, client, learner)
-    until(lambda: client.num_unacked == 0, learner, client)
-    assert learner.accepted == [0, 1, 2, 3]
-    assert learner.last[client.incarnation] == 4
-    client.close()
-
-
 def test_a_learner_at_another_address_gets_unacknowledged_messages(learner: Learner, context: Context) -> None:
     client = connect(context, learner.endpoint)
     send(5, client, learner)
     successor = Learner()
     client.restart_connection(successor.endpoint)
     until(lambda: client.num_unacked == 0, successor, client)
+    successor.consume()
     assert successor.accepted == [5]
     client.close()
     successor.stop()
@@ -285,21 +208,6 @@ def greet(client: UnrollClient, learner: Learner, now: list[float]) -> None:
         learner.pump()
 
 
-def test_an_expired_session_is_reopened_without_loss(learner: Learner, context: Context) -> None:
-    now = [0.0]
-    client = connect(context, learner.endpoint, clock=lambda: now[0])
-    greet(client, learner, now)  # from here on the clock stands still, so no timeout can help
-    client.request_credit(E)
-    until(lambda: client.has_credit(E), learner, client)
-    learner.pool.expire(time.monotonic() + 61.0)  # the client has been silent for too long
-    now[0] += 0.2
-    client.send_unrolls(marked(1), num_frames=1)
-    until(lambda: client.num_unacked == 0, learner, client)
-    assert learner.accepted == [1]
-    assert client.num_sessions == 2
-    client.close()
-
-
 def waiting(learner: Learner, context: Context, now: list[float]) -> UnrollClient:
     """Return a client that waits for credit, all of which is held. The clock stands still, so no timeout can help."""
     client = connect(context, learner.endpoint, clock=lambda: now[0])
@@ -308,7 +216,7 @@ def waiting(learner: Learner, context: Context, now: list[float]) -> UnrollClien
         send(value, client, learner)
     until(lambda: client.num_unacked == 0, learner, client)
     client.request_credit(E)
-    until(lambda: learner.pool.num_waiting == 1, learner, client)
+    until(lambda: learner.credit.num_waiting == 1, learner, client)
     return client
 
 
@@ -346,8 +254,7 @@ def test_repeated_hello_required_answers_do_not_cause_a_loop(learner: Learner, c
     greet(client, learner, now)
     client.request_credit(E)
     until(lambda: client.has_credit(E), learner, client)
-    peer = next(iter(learner.incarnations))
-    learner.send(peer, HelloRequired(reason="so soon"))
+    learner.send(Reply(learner.only_peer(), HelloRequired(reason="so soon")))
     until(lambda: not client.connected, learner, client)
     for _ in range(5):
         client.poll()
@@ -359,23 +266,14 @@ def test_repeated_hello_required_answers_do_not_cause_a_loop(learner: Learner, c
     client.close()
 
 
-def test_hello_is_sent_again_to_a_silent_learner(learner: Learner, context: Context) -> None:
-    client = connect(context, learner.endpoint)
-    send(1, client, learner)
-    learner.answers = False
-    until(lambda: learner.seen[-1] == "hello", learner, client)
-    learner.answers = True
-    until(lambda: client.num_unacked == 0, learner, client)
-    assert learner.accepted == [1]
-    client.close()
-
-
 def test_a_rejected_message_is_not_sent_again(learner: Learner, context: Context) -> None:
-    learner.reject = {1}
     client = connect(context, learner.endpoint)
-    for value in (1, 2):
-        send(value, client, learner)
+    client.request_credit(E)
+    until(lambda: client.has_credit(E), learner, client)
+    client.send_unrolls(marked(1) | {"rewards": np.full((E, 4), np.nan, np.float32)}, num_frames=FRAMES)
+    send(2, client, learner)
     until(lambda: client.num_unacked == 0, learner, client)
+    learner.consume()
     assert learner.accepted == [2]
     assert client.num_rejected == 1
     assert learner.seen.count("unrolls") == 2
@@ -383,12 +281,12 @@ def test_a_rejected_message_is_not_sent_again(learner: Learner, context: Context
 
 
 def test_a_refusal_is_reported_until_a_learner_accepts(learner: Learner, context: Context) -> None:
-    learner.refusal = "another contract"
+    learner.serve("another contract")
     client = connect(context, learner.endpoint)
     until(lambda: client.refused is not None, learner, client)
-    assert client.refused == "another contract"
+    assert "contract" in str(client.refused)
     assert not client.connect(0.0)
-    learner.refusal = None
+    learner.serve("contract")
     until(lambda: client.connected, learner, client)
     assert client.refused is None
     client.close()
@@ -398,13 +296,12 @@ def test_a_goodbye_ends_the_run_or_returns_the_credit(learner: Learner, context:
     client = connect(context, learner.endpoint)
     client.request_credit(E)
     until(lambda: client.has_credit(E), learner, client)
-    assert learner.pool.granted_unused == E
+    assert learner.credit.granted_unused == E
     assert not client.run_is_over
-    (peer,) = learner.incarnations
-    learner.send(peer, Goodbye())
+    learner.send(Reply(learner.only_peer(), Goodbye()))
     until(lambda: client.run_is_over, learner, client)
     client.close()
-    until(lambda: learner.pool.granted_unused == 0, learner)
+    until(lambda: learner.credit.granted_unused == 0, learner)
     assert learner.seen[-1] == "goodbye"
 
 

@@ -52,12 +52,6 @@ class Serving:
         self.router.close()
         self.context.destroy(linger=0)
 
-    def restart(self) -> None:
-        """Restart without any weights."""
-        self.stop()
-        self.held = None
-        self.start(self.endpoint)
-
     def pump(self) -> None:
         self.poller.poll(0.005)
         while (received := self.router.receive()) is not None:
@@ -148,13 +142,6 @@ def test_newer_weights_are_received_in_slices(server: Serving, client: WeightsCl
     assert all(part.readonly for part in frame.slices)
 
 
-@pytest.mark.parametrize(("have", "newer"), [((1, 4), True), ((0, 9), True), ((1, 5), False), ((1, 6), False), ((2, 0), False)])
-def test_only_newer_weights_are_received(server: Serving, client: WeightsClient, have: Version, newer: bool) -> None:
-    server.held = ((1, 5), [b"w"])
-    assert (pull(client, server, have) is not None) == newer
-    assert client.held == (1, 5)
-
-
 def test_a_second_request_waits_for_the_first(server: Serving, client: WeightsClient) -> None:
     server.held = ((1, 5), [b"w"])
     client.request(None)
@@ -164,15 +151,6 @@ def test_a_second_request_waits_for_the_first(server: Serving, client: WeightsCl
     assert frame is not None  # the answer to the first request
     requests = [message.have for message in server.seen if isinstance(message, GetWeights)]
     assert requests == [None]
-
-
-def test_requests_to_an_empty_server_are_paced(server: Serving, client: WeightsClient) -> None:
-    start = time.monotonic()
-    for _ in range(3):
-        assert pull(client, server, None) is None
-    elapsed = time.monotonic() - start
-    assert client.held is None
-    assert elapsed >= 2 * 0.25  # the pause after an answer without weights
 
 
 def test_damaged_weights_are_dropped_and_requested_again(server: Serving, client: WeightsClient) -> None:
@@ -204,17 +182,14 @@ def test_weights_that_are_not_newer_are_rejected(server: Serving, client: Weight
     assert not any(found)
 
 
-def test_rest_seconds_is_positive_without_a_connection(context: Context) -> None:
+def test_rest_seconds_lasts_until_the_next_request_is_due(server: Serving, context: Context) -> None:
+    now = [100.0]
     with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1)) as router:
-        endpoint = router.endpoint
-    client = WeightsClient(context, endpoint, run_id="run", contract="contract", clock=lambda: 100.0)
+        nowhere = router.endpoint
+    client = WeightsClient(context, nowhere, run_id="run", contract="contract", clock=lambda: now[0])
     client.request(None)
     assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)
     client.close()
-
-
-def test_rest_seconds_lasts_until_the_next_request_is_due(server: Serving, context: Context) -> None:
-    now = [100.0]
     client = WeightsClient(context, server.endpoint, run_id="run", contract="contract", clock=lambda: now[0])
 
     def ask() -> None:
@@ -225,6 +200,7 @@ def test_rest_seconds_lasts_until_the_next_request_is_due(server: Serving, conte
     until(lambda: bool(server.seen), server, ask)
     assert client.rest_seconds > 0.1  # an answer wakes the loop
     until(lambda: not client.pending, server, client.poll)
+    assert client.held == (1, 5)
     assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)  # nothing newer: the next request is not due before this pause
     now[0] += client.rest_seconds
     assert client.rest_seconds == 0.0
@@ -245,25 +221,6 @@ def test_only_the_latest_weights_are_published(server: Serving, publisher: Weigh
     until(lambda: publisher.confirmed, server, publisher.poll)
     assert server.published == [(1, 0), (1, 49)]  # version 1 was received but not taken; the 47 versions between were never sent
     assert len([message for message in server.seen if isinstance(message, PublishSlice)]) == 3
-
-
-def test_a_restarted_server_gets_the_weights_again(server: Serving, publisher: WeightsPublisher) -> None:
-    publisher.publish(1, 5, 0, 1, b"weights")
-    until(lambda: publisher.confirmed, server, publisher.poll)
-    server.restart()
-    until(lambda: server.held is not None, server, publisher.poll)
-    assert server.held == ((1, 5), [b"weights"])
-    assert any(isinstance(message, PublishHeartbeat) for message in server.seen)
-
-
-def test_a_lost_publication_is_repeated(server: Serving, publisher: WeightsPublisher) -> None:
-    server.answers = False
-    publisher.publish(1, 5, 0, 1, b"weights")
-    until(lambda: len(server.seen) == 1, server, publisher.poll)
-    server.restart()
-    server.answers = True
-    until(lambda: publisher.confirmed, server, publisher.poll)
-    assert server.published == [(1, 5)]
 
 
 @pytest.mark.parametrize("held", [(3, 5), (4, 0), (3, 4)])  # the last case has other weights under the same version

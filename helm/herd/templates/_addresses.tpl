@@ -13,31 +13,27 @@ tcp://{{ include "herd.fullname" . }}-paramserver-replica:7200
 {{- end -}}
 {{- end -}}
 
-{{- define "herd.address.bandit" -}}
-tcp://{{ include "herd.fullname" . }}-bandit:7300
+{{/* (list $ component): the hosts of an optional server, as JSON: its Service, or every pod of replay in order, as learners use them all. */}}
+{{- define "herd.hosts" -}}
+{{- $name := printf "%s-%s" (include "herd.fullname" (index . 0)) (index . 1) -}}
+{{- $hosts := list $name -}}
+{{- if eq (index . 1) "replay" -}}
+{{- $hosts = list -}}
+{{- range $index := until (include "herd.replayReplicas" (index . 0) | int) -}}
+{{- $hosts = append $hosts (printf "%s-%d.%s" $name $index $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $hosts | toJson -}}
 {{- end -}}
 
-{{/* (list $ index): the host name of a replay pod. */}}
-{{- define "herd.host.replay" -}}
-{{- $fullname := include "herd.fullname" (index . 0) -}}
-{{- printf "%s-replay-%d.%s-replay" $fullname (index . 1 | int) $fullname -}}
-{{- end -}}
-
-{{/* The addresses of all replay pods, in order, separated by commas. */}}
-{{- define "herd.addresses.replay" -}}
+{{/* (list $ component port): their addresses, separated by commas. */}}
+{{- define "herd.addresses" -}}
 {{- $addresses := list -}}
-{{- range $index := until (include "herd.replayReplicas" . | int) -}}
-{{- $addresses = append $addresses (printf "tcp://%s:7400" (include "herd.host.replay" (list $ $index))) -}}
+{{- $port := index . 2 -}}
+{{- range include "herd.hosts" . | fromJsonArray -}}
+{{- $addresses = append $addresses (printf "tcp://%s:%d" . (int $port)) -}}
 {{- end -}}
 {{- join "," $addresses -}}
-{{- end -}}
-
-{{- define "herd.address.inference" -}}
-tcp://{{ include "herd.fullname" . }}-inference:7600
-{{- end -}}
-
-{{- define "herd.address.population" -}}
-tcp://{{ include "herd.fullname" . }}-population:7500
 {{- end -}}
 
 {{/* (list $ agent): the name of the StatefulSet of an agent's learner. It has no number if there is only one agent. */}}

@@ -51,7 +51,7 @@
 {{- end -}}
 
 {{/* "true" if the agents are a population; else empty. */}}
-{{- define "herd.hasPopulation" -}}
+{{- define "herd.has.population" -}}
 {{- if eq (include "herd.setting" (list . "population" "strategy" "none")) "pbt" -}}true{{- end -}}
 {{- end -}}
 
@@ -72,14 +72,14 @@
 {{- end -}}
 
 {{/* "true" if a bandit picks temperatures; else empty. */}}
-{{- define "herd.hasBandit" -}}
+{{- define "herd.has.bandit" -}}
 {{- $loss := include "herd.setting" (list . "loss" "kind" "impala") -}}
 {{- $ablation := include "herd.setting" (list . "loss" "ablation" "dice") -}}
 {{- if and (eq $loss "dice") (ne $ablation "baseline") -}}true{{- end -}}
 {{- end -}}
 
 {{/* "true" if learners replay episodes of a shared service; else empty. */}}
-{{- define "herd.hasReplay" -}}
+{{- define "herd.has.replay" -}}
 {{- if eq (include "herd.setting" (list . "replay" "kind" "none")) "shared" -}}true{{- end -}}
 {{- end -}}
 
@@ -91,8 +91,17 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The servers of the run that not every run has, as JSON. */}}
+{{- define "herd.optionalServers" -}}
+{{- $found := list -}}
+{{- range list "bandit" "replay" "population" "inference" -}}
+{{- if include (printf "herd.has.%s" .) $ -}}{{- $found = append $found . -}}{{- end -}}
+{{- end -}}
+{{- $found | toJson -}}
+{{- end -}}
+
 {{/* "true" if a service chooses actions for the actors; else empty. */}}
-{{- define "herd.hasInference" -}}
+{{- define "herd.has.inference" -}}
 {{- if eq (include "herd.setting" (list . "actor" "inference" "local")) "remote" -}}true{{- end -}}
 {{- end -}}
 

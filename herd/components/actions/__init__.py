@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from herd.components.registry import PartSettings, Registry
 
 if TYPE_CHECKING:
-    from herd.contract.actions import ActionSpace
-    from herd.contract.spaces import EnvSpec
+    from herd.contract.spaces import ActionSpace, EnvSpec
 
 
 class ActionSettings(PartSettings):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.algorithms.distributions import Applied
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
     from herd.networks.layers import Dense, Initialization
 
 

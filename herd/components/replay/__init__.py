@@ -15,4 +15,4 @@ class ReplaySettings(PartSettings):
     """All kinds have ``fraction``, the replayed share of each batch, and ``train_online``, whether online unrolls enter the losses."""
 
 
-REPLAYS = Registry("replay", __name__, ReplaySettings, first=("none", "uniform", "shared"))
+REPLAYS = Registry("replay", __name__, ReplaySettings, first=("none", "local", "shared"))

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from herd.components.registry import Part, PartSettings, Registry
 from herd.components.settings import PositiveInt, Section
-from herd.components.suites.api import UnknownTaskError
+from herd.components.suites.api import Slots, UnknownTaskError
 from herd.components.suites.reading import PlainReader
 
 if TYPE_CHECKING:
@@ -85,11 +85,12 @@ def _of_a_console(_settings: object, _task: str) -> float:
 class Suite(Part[SuiteSettings]):
     """A family of environments. Optional features have a default that means that the suite does not have them."""
 
+    code: str
+    """``module:name`` of what makes a `herd.components.suites.api.BatchedEnvironment` of the settings, the spaces, and the
+    `herd.components.suites.api.Slots` of a process."""
     spec: Callable[[Any], EnvSpec]
     """Returns the spaces for settings; UnknownTaskError if a task does not exist or cannot be played. A suite with fixed games starts no
     environment for this."""
-    make: Callable[..., BatchedEnvironment]
-    """``make(settings, spec, *, num_environments, first_slot, seed, num_threads)``; see `make_environments`."""
     packages: tuple[str, ...] = ()
     """Import names of the packages that playing needs in addition to Herd's own."""
     install: str = ""
@@ -161,25 +162,20 @@ def make_reader(settings: SuiteSettings, task: str) -> Reader:
 
 
 def make_environments(
-    settings: SuiteSettings, *, num_environments: int, first_slot: int, seed: int, num_threads: int
+    settings: SuiteSettings, *, num_environments: int, first_slot: int, seed: int, num_threads: int, raise_errors: bool = False
 ) -> BatchedEnvironment:
-    """Create ``num_environments`` environments for the global slots from ``first_slot`` on: slot g plays task g modulo the number of tasks.
+    """Create environments for the global slots from ``first_slot`` on: slot g plays task g modulo the number of tasks. See `Slots`.
 
-    The games of a slot depend only on ``seed`` and the slot, not on the distribution of slots over processes. ``num_threads`` is the
-    largest number of threads that step emulators at a time. UnknownTaskError is also raised if packages or data are missing.
+    The games of a slot do not depend on the distribution of slots over processes. UnknownTaskError is also raised if packages or data are
+    missing.
     """
     if num_environments < 1 or num_threads < 1 or first_slot < 0 or seed < 0:
         raise ValueError("num_environments and num_threads must be at least 1, first_slot and seed at least 0")
+    slots = Slots(num_environments, first_slot, seed, num_threads, raise_errors)
     if (missing := what_is_missing(settings)) is not None:
         raise UnknownTaskError(missing)
-    return suite_of(settings).make(
-        settings,
-        environment_spec(settings),
-        num_environments=num_environments,
-        first_slot=first_slot,
-        seed=seed,
-        num_threads=num_threads,
-    )
+    environments: BatchedEnvironment = SUITES.make(settings, environment_spec(settings), slots)
+    return environments
 
 
 def reference_scores(suite_name: str, task: str) -> tuple[float, float] | None:

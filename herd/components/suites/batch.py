@@ -22,7 +22,7 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from mmap import mmap
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -30,17 +30,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from herd.components.suites import PROCESS_STEP_SECONDS
-from herd.components.suites.api import BrokenEnvironmentError, Observation, Transition, checked_actions, dealt_task_ids
-from herd.components.suites.games import FrameStacks, Games
+from herd.components.suites.api import BrokenEnvironmentError, FrameStacks, Games, Observation, Transition, checked_actions
 from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
-from herd.components.suites.solo import PREPARE, RESET, Player, described, make_solo, rows_type
+from herd.components.suites.solo import PREPARE, RESET, Order, Player, described, rows_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from herd.components.suites import SuiteSettings
+    from herd.components.suites.api import Slots
     from herd.contract.spaces import EnvSpec
 
 CLOSE_SECONDS = 10.0
@@ -49,49 +47,31 @@ _ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _log = logging.getLogger(__name__)
 
 
-_raises_errors = False
-
-
-@contextmanager
-def errors_of_environments_raised() -> Iterator[None]:
-    """Let errors of environments in this process reach the caller as they are, for a debugger; none is replaced by a new one."""
-    global _raises_errors  # noqa: PLW0603  environments are made far below whoever debugs
-    _raises_errors = True
-    try:
-        yield
-    finally:
-        _raises_errors = False
-
-
 class SoloEnvironments:
     """A ``BatchedEnvironment`` in which each environment is a `SoloEnvironment`.
 
-    ``maker``: ``module:function`` that creates one from the JSON of ``settings`` and the name of a task. ``processes``: each environment
-    has a process of its own, and at most ``num_threads`` of them step at a time. ``standby``: two processes play the games of an
-    environment in turn, and each starts its next game while the other plays. ``step_seconds``: longest wait for a process.
+    ``maker``: ``module:name`` of what creates one from the settings and the name of a task. ``processes``: each environment has a process
+    of its own, and at most ``num_threads`` of them step at a time. ``standby``: two processes play the games of an environment in turn, and
+    each starts its next game while the other plays. ``step_seconds``: longest wait for a process.
     """
 
     def __init__(
         self,
         settings: SuiteSettings,
         spec: EnvSpec,
+        slots: Slots,
         maker: str,
         *,
-        num_environments: int,
-        first_slot: int,
-        seed: int,
-        num_threads: int,
         processes: bool = True,
         standby: bool = False,
         step_seconds: float = PROCESS_STEP_SECONDS,
     ) -> None:
         self.spec = spec
-        self.num_environments = num_environments
-        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
-        self._settings, self._maker = settings.model_dump_json(), maker
-        self._first_slot, self._seed = first_slot, seed
+        self.num_environments = num_environments = slots.num_environments
+        self.task_ids = slots.task_ids(spec)
+        self._settings, self._maker, self._slots = settings, maker, slots
         self._step_seconds = step_seconds
-        self._num_busy = min(num_threads, num_environments)
+        self._num_busy = min(slots.num_threads, num_environments)
         self._sizes: dict[str, Any] = {
             "num_environments": num_environments,
             "frame_shape": spec.frame_shape,
@@ -192,11 +172,13 @@ class SoloEnvironments:
         self._rows["complaints"][0, environment] = b""
         task = self.spec.task_names[self.task_ids[environment]]
         # Distinct over all slots of a run. A restarted process does not repeat the games of its predecessor.
-        entropy = (self._seed, self._first_slot + environment, int(self._num_starts[environment]))
+        entropy = (self._slots.seed, self._slots.first_slot + environment, int(self._num_starts[environment]))
+        making = Order.to_call(self._maker, self._settings, task)
         if self._folder is None:
-            return Seat(Player(make_solo(self._maker, self._settings, task), self._rows, environment, entropy))
-        order = {"maker": self._maker, "settings": self._settings, "task": task, "entropy": entropy, "index": environment}
-        return ProcessSeat(order | {"sizes": self._sizes, "memory": self._memory}, self._folder.name, self._step_seconds)
+            player = Player(making.carry_out(), self._rows, environment, entropy)
+            return Seat(player, raise_errors=self._slots.raise_errors)
+        order = {"environment": making, "entropy": entropy, "index": environment, "sizes": self._sizes, "memory": self._memory}
+        return ProcessSeat(order, self._folder.name, self._step_seconds)
 
     def _restart(self, environment: int, *, in_game: bool) -> None:
         """Replace a failed environment by a new one with a new game."""
@@ -217,7 +199,7 @@ class SoloEnvironments:
         complaint: bytes = self._rows["complaints"][0, environment]
         task = self.spec.task_names[self.task_ids[environment]]
         reason = (complaint.decode(errors="ignore") or ended).removeprefix(f"{task}: ")
-        failure = BrokenEnvironmentError(f"{task}, environment {self._first_slot + environment}: {player.failed}: {reason}")
+        failure = BrokenEnvironmentError(f"{task}, environment {self._slots.first_slot + environment}: {player.failed}: {reason}")
         failure.__cause__ = player.error
         return failure
 
@@ -240,15 +222,16 @@ class Seat:
     error: Exception | None = None
     """What the environment raised."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: Player, *, raise_errors: bool) -> None:
         self._player = player
+        self._raise_errors = raise_errors
 
     def ask(self, command: int) -> None:
         """Give a command of `Player`, without waiting for the result."""
         try:
             self._player.carry_out(command)
         except Exception as error:
-            if _raises_errors:
+            if self._raise_errors:
                 raise
             self.error = error
 

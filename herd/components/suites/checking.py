@@ -12,12 +12,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from herd.components.suites import suite_of
+from herd.components.suites.solo import Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,8 +63,8 @@ THOROUGH, QUICK = Effort(2000, 5.0, is_full=True), Effort(100, 0.5, is_full=Fals
 class Check(Protocol):
     """A suite's own check."""
 
-    def __call__(self, settings: str, task: str, effort: Effort, /) -> Iterator[Finding | str]:
-        """Check a task with settings as JSON; yield findings, and what is done next as a text."""
+    def __call__(self, settings: Any, task: str, effort: Effort, /) -> Iterator[Finding | str]:
+        """Check a task; yield findings, and what is done next as a text."""
 
 
 def check_task(settings: SuiteSettings, task: str, effort: Effort) -> list[Finding]:
@@ -72,8 +72,7 @@ def check_task(settings: SuiteSettings, task: str, effort: Effort) -> list[Findi
     timeout_seconds = START_SECONDS + 10 * effort.seconds + settings.longest_step_seconds(1)
     with TemporaryDirectory(prefix="herd-check-", ignore_cleanup_errors=True) as folder:
         report, output = Path(folder, "report"), Path(folder, "output")
-        what = {"check": suite_of(settings).check, "settings": settings.model_dump_json(), "task": task}
-        order = what | {"effort": effort, "report": str(report)}
+        order = {"check": Order.to_call(suite_of(settings).check, settings, task), "effort": effort, "report": str(report)}
         with output.open("wb") as sink:
             process = subprocess.Popen(
                 [sys.executable, "-m", __name__, json.dumps(order)],
@@ -117,9 +116,7 @@ def main(order: dict[str, Any]) -> int:
     # Opened before any code of the user's, which may change the working directory. Each line is written at once.
     with Path(order["report"]).open("a", encoding="utf-8", buffering=1) as report:
         os.set_inheritable(report.fileno(), False)
-        module, _, name = order["check"].partition(":")
-        check: Check = getattr(import_module(module), name)
-        for found in check(order["settings"], order["task"], Effort(*order["effort"])):
+        for found in Order(*order["check"]).carry_out(Effort(*order["effort"])):
             print(json.dumps(found), file=report)
         print(json.dumps(_DONE), file=report)
     sys.stdout.flush()

@@ -5,7 +5,7 @@ Shapes: E environments, H W C one frame, D numbers of a vector, L words of an in
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from herd.components.suites import SuiteSettings
 
 BUFFER, RESET, PREPARE = 1, 2, 4
 """Bits of a command: which of the two buffers of observations to fill; return the first row of a new game instead of taking a step; only
@@ -50,11 +52,26 @@ class SoloEnvironment(Protocol):
         """Release resources that outlive the process, such as files and child processes."""
 
 
-def make_solo(maker: str, settings: str, task: str) -> SoloEnvironment:
-    """Call ``maker``, as ``module:function``, with the settings of a suite as JSON and the name of a task."""
-    module, _, name = maker.partition(":")
-    environment: SoloEnvironment = getattr(import_module(module), name)(settings, task)
-    return environment
+class Order(NamedTuple):
+    """What to call for an environment or a check, in a form that another process can read as JSON."""
+
+    function: str
+    """``module:name``; it is called with the settings, the name of a task, and what else the caller has."""
+    settings_type: str
+    """``module:name`` of the class of the settings."""
+    settings: str
+    """JSON."""
+    task: str
+
+    @classmethod
+    def to_call(cls, function: str, settings: SuiteSettings, task: str) -> Order:
+        """Return the order for settings and a task."""
+        kind = type(settings)
+        return cls(function, f"{kind.__module__}:{kind.__qualname__}", settings.model_dump_json(), task)
+
+    def carry_out(self, *others: object) -> Any:
+        """Call the function. Everybody gets settings of its own, read from JSON, in this process as in another."""
+        return resolve_name(self.function)(resolve_name(self.settings_type).model_validate_json(self.settings), self.task, *others)
 
 
 def described(error: Exception) -> str:

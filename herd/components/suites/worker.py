@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from herd.components.suites.solo import Player, described, make_solo, rows_type
+from herd.components.suites.solo import Order, Player, described, rows_type
 
 
 def main(order: dict[str, Any]) -> int:
@@ -33,7 +33,7 @@ def main(order: dict[str, Any]) -> int:
     rows = np.frombuffer(mmap(order["memory"], 0), rows_type(**order["sizes"]), count=1)
     with socket.socket(fileno=order["control"]) as control:
         try:
-            environment = make_solo(order["maker"], order["settings"], order["task"])
+            environment = Order(*order["environment"]).carry_out()
             with closing(Player(environment, rows, order["index"], order["entropy"])) as player:
                 while command := _received(control):
                     player.carry_out(command[0])

@@ -17,9 +17,9 @@ from herd.components.suites import SUITES
 from herd.components.trackers import TRACKERS
 from herd.components.user_code import USER_CODE
 from herd.config.errors import SettingsError, close_match
-from herd.config.experiments import find_run_file
+from herd.config.experiments import find_run_file, suite_presets
 from herd.config.loading.keys import close_setting, find_key, is_section, section_variants, setting_keys
-from herd.config.loading.sources import Source, read_arguments, read_environment, read_mapping, read_yaml_file
+from herd.config.loading.sources import Given, Source, read_arguments, read_environment, read_mapping, read_yaml_file
 from herd.config.run import REGISTRIES, RunSettings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def load_settings(
     merged: Source = {}
     for source in sources:
         _check_names(source)
-        _merge(merged, source)
+        _merge(merged, _with_protocol(source, merged))
     nested: dict[str, Any] = {}
     for path, (value, _) in merged.items():
         section = nested
@@ -118,6 +118,18 @@ def _merge(merged: Source, source: Source) -> None:
         weaker = merged[path].value if path in merged else None
         both = isinstance(weaker, dict) and isinstance(given.value, dict)
         merged[path] = given._replace(value=weaker | given.value) if both else given
+
+
+def _with_protocol(source: Source, weaker: Source) -> Source:
+    """Add what ``evaluation.protocol`` of this source means for training: a preset of the suite. The source's own values are stronger."""
+    if (protocol := source.get(("evaluation", "protocol"))) is None:
+        return source
+    chosen = (each[path].value for each in (source, weaker) for path in (("env", "suite"), ("env",)) if path in each)
+    preset = suite_presets().get(f"{next(chosen, section_variants()['env'].default)}-{protocol.value}")
+    if preset is None:
+        return source
+    values = read_yaml_file(preset)
+    return {path: Given(value, f"evaluation.protocol {protocol.value}") for path, (value, _) in values.items()} | source
 
 
 def _check_parts(sources: Sequence[Source]) -> None:

@@ -19,6 +19,7 @@ BANDIT_REQUESTS = _bandit.counter(
     "Requests for temperatures, by outcome, without malformed ones.",
     labels=("outcome",),
     values=REQUEST_OUTCOMES,
+    counts_work=True,
 )
 
 REPORT_OUTCOMES = ("accepted", "duplicate", "late", "unknown", "non_finite", "out_of_range")

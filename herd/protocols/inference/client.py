@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from herd.protocols.inference.messages import INFERENCE, Act, Acted, StateWanted
 from herd.protocols.inference.rows import ActedRows, ActingLayout, pack_fields, read_answer
 from herd.rpc.codec import MalformedMessage, encode
-from herd.rpc.request import CONNECTING_SECONDS, WAIT_SECONDS, RetryingClient, RetryingRequest
+from herd.rpc.request import RetryingClient, RetryingRequest
 from herd.transport import Limits
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ class InferenceClient(RetryingClient):
         self._asking = partial(Act, run=run_id, agent=agent, contract=contract, num_environments=num_environments)
         self._num_environments = num_environments
         self._clock = clock
-        answer_bytes = num_environments * sum(field.bytes_per_unroll for field in self._layout.answer_fields)
+        answer_bytes = num_environments * sum(field.bytes_per_unroll for field in self._layout.answer_fields(has_state=True))
         name = acting_identity(actor_index, incarnation, group)
         self.socket = context.client(endpoint, name, Limits(max_frame_bytes=answer_bytes, high_water_mark=ANSWERS))
         self._request = RetryingRequest(self.socket, INFERENCE, self._question, renumbers=False, clock=clock, random=random)
         self._fields: dict[str, Array] = {}
         self._stacks: NDArray[np.uint8] | None = None
+        self._wants_state = True
         self._frames: list[Frame] = []
         self._asked_at = 0.0
         self._knows_us = False
@@ -114,19 +115,21 @@ class InferenceClient(RetryingClient):
         """Time since the request under way was made; 0 if there is none."""
         return self._clock() - self._asked_at if self._request.is_pending else 0.0
 
-    def ask(self, fields: dict[str, Array], stacks: NDArray[np.uint8] | None) -> None:
+    def ask(self, fields: dict[str, Array], stacks: NDArray[np.uint8] | None, *, wants_state: bool) -> None:
         """Request the actions for a row, without waiting.
 
         Args:
             fields: [E, ...] by name, as in `ActingLayout.state_fields`.
             stacks: [E, S * C, H, W], must not change until the answer; None if observations have no frames.
+            wants_state: whether the answer is to hold the state after the row. It does in any case if the request has to include one: a
+                service that has just lost a state may lose it again.
 
         Raises:
             RuntimeError: another request is under way.
         """
         if self._request.is_pending:
             raise RuntimeError("a request was sent while another one is under way")
-        self._fields, self._stacks = fields, stacks
+        self._fields, self._stacks, self._wants_state = fields, stacks, wants_state
         self._is_abandoned = False
         self._frames = []
         self._asked_at = self._clock()
@@ -135,20 +138,7 @@ class InferenceClient(RetryingClient):
 
     def poll(self, timeout_seconds: float = 0.0) -> Answer | None:
         """Return the answer; None if it does not arrive within ``timeout_seconds``, or if the request was abandoned."""
-        deadline = self._clock() + timeout_seconds
-        while self._request.is_pending:
-            self._request.advance()
-            for message, payloads in self._request.answers():
-                if (answer := self._handle(message, payloads)) is not None:
-                    return answer
-            left = deadline - self._clock()
-            if not self._request.is_pending or left <= 0:
-                break
-            longest = LONGEST_WAIT_SECONDS
-            if not self._request.is_sent:
-                longest = max(CONNECTING_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
-            self.socket.wait(min(left, longest))
-        return None
+        return self._request.wait_for(self._handle, timeout_seconds, longest_seconds=LONGEST_WAIT_SECONDS)
 
     def abandon(self) -> None:
         """Stop waiting for the answer, because another policy has acted on the row.
@@ -164,7 +154,8 @@ class InferenceClient(RetryingClient):
         return self._frames
 
     def _encoded(self, request_id: int, *, has_state: bool) -> list[Frame]:
-        message = self._asking(id=request_id, has_state=has_state)
+        self._wants_state = self._wants_state or has_state
+        message = self._asking(id=request_id, has_state=has_state, wants_state=self._wants_state)
         layout = self._layout
         frames = [*encode(message), pack_fields(layout.state_fields if has_state else layout.row_fields, self._fields)]
         shape = layout.planes_shape(has_state=has_state)
@@ -180,7 +171,7 @@ class InferenceClient(RetryingClient):
                 self._request.answered()
             case Acted() if self._request.is_answer(message):
                 try:
-                    rows = read_answer(payloads, self._num_environments, self._layout)
+                    rows = read_answer(payloads, self._num_environments, self._layout, has_state=self._wants_state)
                 except MalformedMessage:
                     self._request.num_malformed += 1  # the request is repeated when overdue
                     return None

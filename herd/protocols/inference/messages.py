@@ -21,10 +21,12 @@ class Act(WithPayload):
     num_environments: Annotated[int, Field(ge=1, le=MAX_UNROLLS_PER_MESSAGE)]
     has_state: bool
     """The payload holds whole stacks and recurrent states, not just the newest planes, so that any replica can answer."""
+    wants_state: bool
+    """The answer is to hold the recurrent states after the row."""
 
 
 class Acted(WithPayload):
-    """Inference to actor: one payload frame of actions, the logits that they were sampled from, and recurrent states after the row."""
+    """Inference to actor: one payload frame of actions, their logits before the temperature, and recurrent states if asked for."""
 
     type: Literal["acted"] = "acted"
     lineage: Count

@@ -28,7 +28,9 @@ without the state of environments that it does not know."""
 INFERENCE_REQUESTS = _inference.counter(
     "herd_inference_requests_total", "messages", "Requests from actors, by outcome.", labels=("outcome",), values=ACTING_OUTCOMES
 )
-INFERENCE_STEPS = _inference.counter("herd_inference_agent_steps_total", "agent_steps", "Agent steps for which the service chose actions.")
+INFERENCE_STEPS = _inference.counter(
+    "herd_inference_agent_steps_total", "agent_steps", "Agent steps for which the service chose actions.", counts_work=True
+)
 INFERENCE_BATCH = _inference.histogram(
     "herd_inference_batch_environments",
     "environments",

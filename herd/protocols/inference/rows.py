@@ -47,8 +47,8 @@ class ActedRows(NamedTuple):
     """[E, *shape], as in the space of the actions."""
     behaviour_parameters: NDArray[np.float32]
     """[E, P] of the distribution that the actions were drawn from, before a temperature is applied."""
-    core_state: NDArray[np.float32]
-    """[E, S] after the row."""
+    core_state: NDArray[np.float32] | None
+    """[E, S] after the row; None if it was not asked for."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,15 @@ class ActingLayout:
         """Fields of a request that includes the state."""
         return (*self._core_state, *self.row_fields)
 
-    @cached_property
-    def answer_fields(self) -> tuple[FieldSpec, ...]:
-        """Fields of an answer."""
-        steps = (field for field in self.unroll.fields if field.name in {"actions", "behaviour_parameters"})
-        return (*map(_of_one_row, steps), *self._core_state)
+    def answer_fields(self, *, has_state: bool) -> tuple[FieldSpec, ...]:
+        """Return the fields of an answer, with or without the state after the row."""
+        return (*self._step_fields, *(self._core_state if has_state else ()))
 
-    @property
+    @cached_property
+    def _step_fields(self) -> tuple[FieldSpec, ...]:
+        return tuple(_of_one_row(field) for field in self.unroll.fields if field.name in {"actions", "behaviour_parameters"})
+
+    @cached_property
     def _core_state(self) -> tuple[FieldSpec, ...]:
         size = self.unroll.state_size
         return (FieldSpec("core_state", DTYPES["<f4"], (size,)),) if size else ()
@@ -123,17 +125,16 @@ def read_request(message: Act, payloads: Sequence[Frame], layout: ActingLayout) 
     return ActingRows(fields, np.frombuffer(payloads[1], np.uint8).reshape(count, *shape))
 
 
-def read_answer(payloads: Sequence[Frame], num_environments: int, layout: ActingLayout) -> ActedRows:
-    """Return the contents of an answer.
+def read_answer(payloads: Sequence[Frame], num_environments: int, layout: ActingLayout, *, has_state: bool) -> ActedRows:
+    """Return the contents of an answer to a request that asked for the state, or did not.
 
     Raises:
         MalformedMessage: number, length or values of the payloads do not match.
     """
     if len(payloads) != 1:
         raise MalformedMessage(f"acted with {len(payloads)} payload frames", "array")
-    fields = _unpack(payloads[0], layout.answer_fields, num_environments)
-    core_state = fields.get("core_state", np.zeros((num_environments, 0), np.float32))
-    return ActedRows(fields["actions"], fields["behaviour_parameters"], core_state)
+    fields = _unpack(payloads[0], layout.answer_fields(has_state=has_state), num_environments)
+    return ActedRows(fields["actions"], fields["behaviour_parameters"], fields.get("core_state"))
 
 
 def _unpack(frame: Frame, fields: Sequence[FieldSpec], num_environments: int) -> dict[str, Array]:

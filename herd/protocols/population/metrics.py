@@ -10,7 +10,12 @@ _population = Exporters("population")
 REPORT_ANSWERS = ("noted", "ordered")
 """Answers to a member's report: nothing to do, an order."""
 POPULATION_REPORTS = _population.counter(
-    "herd_population_reports_total", "messages", "Reports from members, by the answer.", labels=("outcome",), values=REPORT_ANSWERS
+    "herd_population_reports_total",
+    "messages",
+    "Reports from members, by the answer.",
+    labels=("outcome",),
+    values=REPORT_ANSWERS,
+    counts_work=True,
 )
 
 DECISIONS = ("copied", "perturbed", "unchanged")

@@ -29,7 +29,12 @@ REPLAY_LOST = _learner.counter(
 REPLAY_OUTCOMES = ("inserted", "repeated", "early", "sampled", "empty", "malformed")
 """What replay made of a request: unrolls taken, taken before, or after some that are missing; drawn, nothing to draw; broken."""
 REPLAY_REQUESTS = _replay.counter(
-    "herd_replay_requests_total", "messages", "Messages from learners, by outcome.", labels=("outcome",), values=REPLAY_OUTCOMES
+    "herd_replay_requests_total",
+    "messages",
+    "Messages from learners, by outcome.",
+    labels=("outcome",),
+    values=REPLAY_OUTCOMES,
+    counts_work=True,
 )
 REPLAY_INSERTED_EPISODES = _replay.counter(
     "herd_replay_inserted_episodes_total", "episodes", "Episodes that became complete and were stored."

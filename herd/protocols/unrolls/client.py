@@ -24,8 +24,8 @@ from herd.protocols.unrolls.messages import (
 )
 from herd.protocols.unrolls.outbox import UnrollOutbox
 from herd.rpc.codec import encode
-from herd.rpc.request import WAIT_SECONDS, RetryingRequest
-from herd.transport import Client, Limits
+from herd.rpc.request import WAIT_SECONDS, RetryingClient, RetryingRequest
+from herd.transport import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ FAREWELL_SECONDS = 0.2
 """Maximum time to send a goodbye from a closing process."""
 
 
-class UnrollClient:
+class UnrollClient(RetryingClient):
     """Sends unrolls exactly once and in order, through learner restarts.
 
     No call blocks unless given a timeout. Call ``poll`` at least every few seconds, better at every environment step (about 4 us
@@ -110,31 +110,17 @@ class UnrollClient:
         self._compression: Compression = compression
         self._clock = clock
         self._outbox: UnrollOutbox[list[Frame]] = UnrollOutbox()
-        self._dealer = context.client(
+        self.socket = context.client(
             endpoint, actor_identity(actor_index, self.incarnation), Limits(max_frame_bytes=layout.max_frame_bytes(max_unrolls))
         )
-        self._hello = RetryingRequest(self._dealer, UNROLLS, self._hello_frames, clock=clock, random=random)
-        self._hello.begin()
-        self._generated_frames = 0
+        self._request = RetryingRequest(self.socket, UNROLLS, self._hello_frames, clock=clock, random=random)
+        self._request.begin()
+        self.generated_frames = 0
+        """Env frames handed to ``send_unrolls``."""
         self._num_wanted = 0  # unrolls of the next new message for which credit is requested
         self._asked_unrolls = 0  # in the session, cumulative
         self._asked_over = 0  # the number of the connection
         self._last_sent = self._last_hello = clock()
-
-    @property
-    def socket(self) -> Client:
-        """The socket, for a ``Poller``."""
-        return self._dealer
-
-    @property
-    def refused(self) -> str | None:
-        """Reason for which the learner refuses this actor; None once it accepts it."""
-        return self._hello.refused
-
-    @property
-    def num_malformed(self) -> int:
-        """Number of answers that violate the protocol."""
-        return self._hello.num_malformed
 
     @property
     def connected(self) -> bool:
@@ -157,19 +143,14 @@ class UnrollClient:
         return self._outbox.num_unrolls_resent
 
     @property
-    def generated_frames(self) -> int:
-        """Env frames handed to ``send_unrolls``."""
-        return self._generated_frames
-
-    @property
     def bytes_in(self) -> int:
         """Bytes received."""
-        return self._dealer.bytes_in
+        return self.socket.bytes_in
 
     @property
     def bytes_out(self) -> int:
         """Bytes sent, including repeated messages."""
-        return self._dealer.bytes_out
+        return self.socket.bytes_out
 
     def connect(self, timeout_seconds: float = 0.0) -> bool:
         """Wait at most ``timeout_seconds`` for a session, or until the learner refuses; return whether there is one."""
@@ -216,14 +197,14 @@ class UnrollClient:
             raise RuntimeError(f"no credit for {num_unrolls} unrolls; call wait_for_credit first")
         header = Unrolls(
             sequence=self._outbox.last_sequence + 1,
-            generated_frames=self._generated_frames + num_frames,
+            generated_frames=self.generated_frames + num_frames,
             num_frames=num_frames,
             num_unrolls=num_unrolls,
             compression=self._compression,
             episodes=tuple(episodes),
         )
         message = self._outbox.put(num_unrolls, [*encode(header), *pack_arrays(ordered, self._compression)])
-        self._generated_frames += num_frames
+        self.generated_frames += num_frames
         self._num_wanted = 0
         self._flush()
         return message.sequence
@@ -232,7 +213,7 @@ class UnrollClient:
         """Handle answers and send what is due; wait for an answer at most ``timeout_seconds``."""
         self._flush()
         if timeout_seconds > 0.0:
-            self._dealer.wait(timeout_seconds)
+            self.socket.wait(timeout_seconds)
         if self._receive():
             self._flush()
 
@@ -242,15 +223,15 @@ class UnrollClient:
 
     def restart_connection(self, endpoint: str | None = None) -> None:
         """Reconnect, to another endpoint if given. Unacknowledged messages will be sent again."""
-        self._dealer.restart_connection(endpoint)
-        self._hello.answered()
-        self._hello.begin()
-        self._hello.advance()
+        self.socket.restart_connection(endpoint)
+        self._request.answered()
+        self._request.begin()
+        self._request.advance()
 
     def close(self) -> None:
         """Send a goodbye and close at once; call ``drain`` first to lose nothing."""
         self._send(Goodbye())
-        self._dealer.close(FAREWELL_SECONDS)
+        self.socket.close(FAREWELL_SECONDS)
 
     def _checked(self, arrays: Arrays) -> Arrays:
         ordered = {}
@@ -273,13 +254,13 @@ class UnrollClient:
             remaining = deadline - self._clock()
             if remaining <= 0.0:
                 return False
-            waits_for_answer = self._outbox.welcomed or self._hello.is_sent
+            waits_for_answer = self._outbox.welcomed or self._request.is_sent
             self.poll(min(remaining, LONGEST_WAIT_SECONDS if waits_for_answer else WAIT_SECONDS))
         return True
 
     def _receive(self) -> bool:
         received = False
-        for message, _ in self._hello.answers():
+        for message, _ in self._request.answers():
             received = True
             self._handle(message)
         return received
@@ -307,25 +288,25 @@ class UnrollClient:
             case _:
                 return
         if self._outbox.welcomed:
-            self._hello.answered()
+            self._request.answered()
             if self._outbox.num_unanswered:
-                self._hello.await_answer()
+                self._request.await_answer()
 
     def _on_hello_required(self) -> None:
         if not self._outbox.welcomed:
             return  # another answer of the same session; a hello is under way
-        self._outbox.begin_hello(self._hello.request_id)
-        self._hello.begin(at_once=self._clock() - self._last_hello >= HELLO_INTERVAL_SECONDS)
+        self._outbox.begin_hello(self._request.request_id)
+        self._request.begin(at_once=self._clock() - self._last_hello >= HELLO_INTERVAL_SECONDS)
 
     def _flush(self) -> None:
-        if self._hello.is_overdue and not self._hello.is_pending:
-            self._hello.begin()  # a message of this session was not answered
-        self._hello.advance()
+        if self._request.is_overdue and not self._request.is_pending:
+            self._request.begin()  # a message of this session was not answered
+        self._request.advance()
         if not self._outbox.welcomed:
             return
-        while (message := self._outbox.next_to_send()) is not None and self._dealer.send(message.payload):
+        while (message := self._outbox.next_to_send()) is not None and self.socket.send(message.payload):
             self._outbox.mark_sent()
-            self._hello.await_answer()
+            self._request.await_answer()
             self._last_sent = self._clock()
         self._ask_for_credit()
 
@@ -333,13 +314,13 @@ class UnrollClient:
         lacks = bool(self._outbox.num_unsent or self._num_wanted) and not self._outbox.can_send(self._num_wanted)
         wanted = self._outbox.wanted_unrolls(self._num_wanted) if lacks else self._asked_unrolls
         # A new connection may lead to a restarted learner, which has forgotten the session.
-        connection = self._dealer.num_connections
+        connection = self.socket.num_connections
         is_due = connection != self._asked_over or self._clock() - self._last_sent >= KEEP_ALIVE_SECONDS
         if wanted > self._asked_unrolls or is_due:
             self._asked_over = connection
             self._asked_unrolls = max(self._asked_unrolls, wanted)
             if self._send(CreditRequest(wanted_unrolls=self._asked_unrolls)):
-                self._hello.await_answer()
+                self._request.await_answer()
             else:
                 self._asked_unrolls = 0  # not connected: request it later
 
@@ -350,7 +331,7 @@ class UnrollClient:
         return encode(self._hello_of(id=request_id, oldest_sequence=self._outbox.oldest_sequence))
 
     def _send(self, message: Message) -> bool:
-        if not self._dealer.send(encode(message)):
+        if not self.socket.send(encode(message)):
             return False
         self._last_sent = self._clock()
         return True

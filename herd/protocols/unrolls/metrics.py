@@ -7,7 +7,9 @@ from herd.telemetry.metrics import Exporters
 _actor = Exporters("actor")
 _learner = Exporters("learner")
 
-ACTOR_ENV_FRAMES = _actor.counter("herd_actor_env_frames_total", "env_frames", "Emulator frames played, including action repeats.")
+ACTOR_ENV_FRAMES = _actor.counter(
+    "herd_actor_env_frames_total", "env_frames", "Emulator frames played, including action repeats.", counts_work=True
+)
 ACTOR_EPISODES = _actor.counter("herd_actor_episodes_total", "episodes", "Games finished.")
 ACTOR_UNROLLS_SENT = _actor.counter("herd_actor_unrolls_sent_total", "unrolls", "Unrolls sent. An unroll that is sent again counts once.")
 ACTOR_UNROLLS_RESENT = _actor.counter("herd_actor_unrolls_resent_total", "unrolls", "Unrolls sent again after a reconnection.")
@@ -27,7 +29,13 @@ FRAMES_GENERATED = _learner.counter(
     "herd_learner_env_frames_generated_total", "env_frames", "Env frames that actors reported as played, since this process started."
 )
 
-DROP_REASONS = ("stale", "malformed", "learner_restart", "other")
+LEARNER_RESTART = "learner_restart"
+"""Acknowledged, but lost with the learner before an update consumed it."""
+MALFORMED = "malformed"
+"""The header was valid, but the arrays were unusable."""
+STALE = "stale"
+"""Begun under a policy older than ``learner.max_policy_lag`` updates, of an abandoned lineage, or not made yet."""
+DROP_REASONS = (STALE, MALFORMED, LEARNER_RESTART, "other")
 """Reasons why the learner never trained on an unroll."""
 FRAMES_DROPPED = _learner.counter(
     "herd_learner_env_frames_dropped_total",

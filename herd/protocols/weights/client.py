@@ -22,7 +22,7 @@ from herd.protocols.weights.messages import (
     Weights,
 )
 from herd.rpc.codec import encode, payload_digest
-from herd.rpc.request import WAIT_SECONDS, RetryingClient, RetryingRequest
+from herd.rpc.request import RetryingClient, RetryingRequest
 from herd.transport import Limits
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ class WeightsClient(RetryingClient):
         self.routing_id = f"{name}/{secrets.token_hex(8)}"
         """The name of this client at the server."""
         self._asking = partial(GetWeights, run=run_id, agent=agent, contract=contract)
-        self._clock = clock
         self._pause_seconds = pause_seconds
         # The queue holds at most two answers: one to an abandoned request, and one to the current one.
         self.socket = context.client(endpoint, self.routing_id, Limits(max_frame_bytes=max_slice_bytes, high_water_mark=2))
@@ -126,19 +125,7 @@ class WeightsClient(RetryingClient):
 
     def poll(self, timeout_seconds: float = 0.0) -> WeightsFrame | None:
         """Return newer weights; None if the server has none, or no answer arrives within ``timeout_seconds``."""
-        deadline = self._clock() + timeout_seconds
-        while self._request.is_pending:
-            self._request.advance()
-            for message, payloads in self._request.answers():
-                weights = self._handle(message, payloads)
-                if weights is not None:
-                    return weights
-            left = deadline - self._clock()
-            if not self._request.is_pending or left <= 0:
-                break
-            piece = HEARTBEAT_SECONDS if self._request.is_sent else max(PAUSE_SECONDS, min(self._request.rest_seconds, WAIT_SECONDS))
-            self.socket.wait(min(left, piece))
-        return None
+        return self._request.wait_for(self._handle, timeout_seconds, longest_seconds=HEARTBEAT_SECONDS)
 
     def _question(self, request_id: int) -> list[Frame]:
         return encode(self._asking(id=request_id, have=self._have))

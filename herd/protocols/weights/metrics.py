@@ -10,7 +10,12 @@ _paramserver = Exporters("paramserver")
 ANSWERS = ("weights", "not_modified", "refused")
 """Answers of the parameter server to requests for weights."""
 PARAMSERVER_ANSWERS = _paramserver.counter(
-    "herd_paramserver_answers_total", "messages", "Answers to requests for weights, by kind.", labels=("answer",), values=ANSWERS
+    "herd_paramserver_answers_total",
+    "messages",
+    "Answers to requests for weights, by kind.",
+    labels=("answer",),
+    values=ANSWERS,
+    counts_work=True,
 )
 
 REQUEST_KINDS = ("get_weights", "publish_slice", "publish_heartbeat", "agent_ended", "lease_index", "release_index")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
-from herd.files import MAX_JSON_BYTES, parse_json, read_file, read_json
-from herd.run.journals import mapping_in, number_in, read_points
-from herd.run.paths import REPORT, STARTS, agent_directories, config_file, whole_run
+from herd.files import MAX_JSON_BYTES, parse_json, read_file
+from herd.run.journals import mapping_in, number_in, read_points, read_report
+from herd.run.paths import STARTS, agent_directories, config_file, whole_run
 from herd.run.settings import read_config
 from herd.view.snapshot import snapshot_of
 from herd.view.status import read_status
@@ -107,7 +107,7 @@ def read_facts(run_dir: Path) -> RunFacts:
     agents = agent_directories(run_dir)
     curves = [read_points(agent) for agent in agents]
     now = [snapshot_of(points) for points in curves]
-    reports = [_report(agent) for agent in agents]
+    reports = [read_report(agent) for agent in agents]
     labels = [agent.name if len(agents) > 1 else "" for agent in agents]
     messages = [status.message] if status.message else []
     return RunFacts(
@@ -249,13 +249,6 @@ def _standing(now: RunSnapshot) -> float:
     """Return the number by which agents are compared; tasks of different scales cannot be, so it is their first task's return."""
     returned = next((task.episode_return for task in now.tasks), None)
     return now.human_normalised if now.human_normalised is not None else returned if returned is not None else float("-inf")
-
-
-def _report(agent: Path) -> dict[str, Any]:
-    try:
-        return dict(_mapping(read_json(agent / REPORT)))
-    except (OSError, ValueError):
-        return {}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -19,18 +19,18 @@ import numpy as np
 from herd.files import replace_file
 from herd.run.journals import best_inverse_temperatures
 from herd.run.paths import whole_run
-from herd.view.parts import parts_of
 from herd.view.plots.curves import collect_curves
 from herd.view.plots.figure import COLOURS, new_figure
 from herd.view.plots.panels import draw_panel, scale_of, tick_text
 from herd.view.report.facts import read_facts
+from herd.view.summary import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from herd.view.parts import Part
     from herd.view.plots.curves import Curves, ReferenceScores
     from herd.view.plots.panels import Line, Panel, PanelSet
+    from herd.view.summary import Part
 
 PAGE = "report.html"
 _TEMPLATE = "page.html.jinja"

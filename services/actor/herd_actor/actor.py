@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from herd.acting.remote_policy import StoppedWaitingError
+from herd.acting.remote_policy import WAIT_SECONDS, StoppedWaitingError
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.components.suites import make_environments
@@ -24,11 +24,10 @@ from herd.service.startup import BadInputError
 from herd_actor.assignment import Assignments
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
-from herd_actor.policies import LocalPolicies, RemotePolicies, group_sizes
+from herd_actor.policies import RemotePolicies, group_sizes, local_policies
 from herd_actor.sending import UnrollSender
 from herd_actor.temperatures import ReportedTemperatures
 from herd_actor.unroll import UnrollBuilder
-from herd_actor.weights import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from herd_actor.assignment import Assignment
     from herd_actor.policies import Policies
     from herd_actor.sending import Unrolls
+    from herd_actor.weights import FreshWeights
 
 POLL_ROWS = 5
 """Number of steps between polls of the unroll socket. Acknowledgements only free memory, and a poll costs 60 us of cold cache."""
@@ -65,8 +65,14 @@ def run(settings: RunSettings, identity: Identity, stop: Stop) -> None:
         raise SystemExit(f"actor: {error}") from error  # one line and exit code 1: the supervisor starts another process
 
 
-def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[Actor]:
+def acting(settings: RunSettings, identity: Identity, stop: Stop, *, raise_errors: bool = False) -> Generator[Actor]:
     """Act in one place after the other. Yields control after each message of unrolls, so that the caller can do other work.
+
+    Args:
+        settings: see `run`.
+        identity: see `run`.
+        stop: see `run`.
+        raise_errors: for a debugger, see `herd.components.suites.api.Slots`.
 
     Raises:
         BadInputError: see `run`.
@@ -79,7 +85,7 @@ def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[A
         meters = Meters(process.telemetry)
         is_announced = False
         for assignment in assignments:
-            actor = Actor(process, meters, assignment)
+            actor = Actor(process, meters, assignment, raise_errors=raise_errors)
             try:
                 if not is_announced:
                     is_announced = True
@@ -97,12 +103,13 @@ def acting(settings: RunSettings, identity: Identity, stop: Stop) -> Generator[A
 class Actor:
     """Owns all resources of one assignment; `play` is the hot loop."""
 
-    def __init__(self, process: ServiceProcess, meters: Meters, assignment: Assignment) -> None:
+    def __init__(self, process: ServiceProcess, meters: Meters, assignment: Assignment, *, raise_errors: bool) -> None:
         settings, contract, context = process.settings, process.contract, process.context
         agent, index = assignment.place
         self.number = index * settings.agents + agent
         """Number among the actors of all agents."""
         self._settings = settings
+        self._raise_errors = raise_errors
         self._assignment = assignment
         self._spec = process.spec
         self._layout = run_layout(settings, self._spec)
@@ -143,8 +150,8 @@ class Actor:
         is_remote = settings.actor.inference == "remote"
         sizes = group_sizes(self._num_environments, is_remote=is_remote)
 
-        def local() -> LocalPolicies:
-            return LocalPolicies(process, assignment, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
+        def local() -> FreshWeights:
+            return local_policies(process, assignment, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
 
         self._policies: Policies = (
             RemotePolicies(
@@ -188,6 +195,7 @@ class Actor:
                 first_slot=first_slot,
                 seed=seed,
                 num_threads=settings.actor.environment_threads,
+                raise_errors=self._raise_errors,
             )
         except UnknownTaskError as error:
             raise BadInputError(str(error)) from error

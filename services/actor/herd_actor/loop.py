@@ -49,7 +49,8 @@ def play_rows(
             return
         for group in groups:
             with meters.timed(meters.inference_seconds):
-                asked.append((group, group.policy.submit(group.state.rows(group.observation))))
+                rows = group.state.rows(group.observation, wants_state=group.builder.stores_next_state)
+                asked.append((group, group.policy.submit(rows)))
             if len(asked) == len(groups):
                 yield _step(*asked.popleft(), meters)
     while asked:

@@ -10,7 +10,6 @@ from herd.acting.remote_policy import RemotePolicy
 from herd.agent import agent_of
 from herd.config.run_contract import run_layout
 from herd.protocols.inference.client import InferenceClient
-from herd.protocols.weights.client import WeightsClient
 from herd.telemetry.logs import warn_limited
 from herd_actor.weights import FreshWeights, RepeatableWeights
 
@@ -57,66 +56,29 @@ def group_sizes(num_environments: int, *, is_remote: bool) -> list[int]:
     return [num_environments * (group + 1) // num_groups - num_environments * group // num_groups for group in range(num_groups)]
 
 
-class LocalPolicies:
-    """One policy, in this process, for all environments together."""
-
-    def __init__(
-        self, process: ServiceProcess, assignment: Assignment, *, seed: int, meters: Meters, while_waiting: Callable[[], None]
-    ) -> None:
-        settings = process.settings
-        policy = LocalPolicy(agent_of(settings, process.spec), seed=seed, precision=inference_precision(settings))
-        self.of_groups: Sequence[Policy[Any]] = [policy]
-        self._telemetry = process.telemetry
-        client = WeightsClient(
-            process.context,
-            process.identity.address("paramserver"),
-            run_id=settings.name,
-            agent=assignment.place.agent,
-            contract=process.contract,
-            max_slice_bytes=settings.paramserver.max_version_bytes,
+def local_policies(
+    process: ServiceProcess, assignment: Assignment, *, seed: int, meters: Meters, while_waiting: Callable[[], None]
+) -> FreshWeights:
+    """Make one policy, in this process, for all environments together."""
+    settings = process.settings
+    policy = LocalPolicy(agent_of(settings, process.spec), seed=seed, precision=inference_precision(settings))
+    make: Callable[..., FreshWeights] = FreshWeights
+    if settings.repeats and not settings.actor.lockstep:
+        make = partial(
+            RepeatableWeights,
+            unrolls_per_batch=settings.num_online_unrolls,
+            updates_per_batch=settings.learner.sample_reuse,
+            publish_interval_updates=settings.learner.publish_interval_updates,
         )
-        make: Callable[..., FreshWeights] = FreshWeights
-        if settings.repeats and not settings.actor.lockstep:
-            make = partial(
-                RepeatableWeights,
-                unrolls_per_batch=settings.num_online_unrolls,
-                updates_per_batch=settings.learner.sample_reuse,
-                publish_interval_updates=settings.learner.publish_interval_updates,
-            )
-        self._weights: FreshWeights = make(
-            client, policy, settings.actor, telemetry=process.telemetry, meters=meters, stop=assignment, while_waiting=while_waiting
-        )
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether weights have arrived."""
-        return self._weights.version is not None
-
-    def wait(self) -> bool:
-        """See `Policies`."""
-        self._weights.wait_for_others(None)
-        self._telemetry.set_ready(self.has_weights)
-        return self.has_weights
-
-    def before_unroll(self) -> None:
-        """See `Policies`."""
-        self._weights.before_unroll()
-
-    def before_row(self, *, is_last: bool) -> None:
-        """See `Policies`."""
-        self._weights.before_row(is_last=is_last)
-
-    def before_send(self, num_unrolls: int) -> None:
-        """See `Policies`."""
-        self._weights.before_send(num_unrolls)
-
-    def after_wait(self, waited_seconds: float) -> None:
-        """See `Policies`."""
-        self._weights.after_wait(waited_seconds)
-
-    def close(self) -> None:
-        """See `Policies`."""
-        self._weights.close()
+    return make(
+        process.weights_client(assignment.place.agent),
+        policy,
+        settings.actor,
+        telemetry=process.telemetry,
+        meters=meters,
+        stop=assignment,
+        while_waiting=while_waiting,
+    )
 
 
 class RemotePolicies:
@@ -131,14 +93,14 @@ class RemotePolicies:
         incarnation: int,
         meters: Meters,
         while_waiting: Callable[[], None],
-        local: Callable[[], LocalPolicies],
+        local: Callable[[], FreshWeights],
     ) -> None:
         """``sizes``: those of the groups. ``local`` makes the policy that acts while the service is unavailable, if settings want one."""
         settings = process.settings
         self._telemetry = process.telemetry
         self._timeout_seconds = settings.actor.inference_timeout_seconds
         self._make_local = local if settings.actor.inference_fallback == "local" else None
-        self._local: LocalPolicies | None = None
+        self._local: FreshWeights | None = None
         self._meters = meters
         self._while_waiting = while_waiting
         self._assignment = assignment
@@ -236,7 +198,7 @@ class RemotePolicies:
                 self._local = self._make_local()
             if not self._remotes[group].is_away:
                 self._local.before_unroll()  # its weights may be from the last time the service was unavailable
-            if not self._local.has_weights:
+            if self._local.version is None:
                 return None
             self._meters.substituted()
             return self._local.of_groups[0]

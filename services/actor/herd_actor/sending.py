@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from herd.acting.remote_policy import WAIT_SECONDS
 from herd.telemetry.logs import warn_limited
-from herd_actor.weights import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -56,6 +56,14 @@ class UnrollBuilder:
         arrays["index_in_episode"][...] = self._state.index_in_episode
         self._write_row(observation)
 
+    @property
+    def stores_next_state(self) -> bool:
+        """Whether the core's state after the current row goes into an unroll: the next one, or its burn-in, begins there."""
+        row = self._row + 1
+        if row == self._length and self._burn_in:
+            row = self._burn_in  # the first new row of the next unroll
+        return row == self._length - self._burn_in
+
     def add(self, step: PolicyStep, transition: Transition) -> None:
         """Record the step from the current row, after the state has advanced to the next one."""
         row, arrays, inverse_temperatures = self._row, self._arrays, self._state.inverse_temperatures

@@ -5,33 +5,28 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from herd.run.checkpoints import CheckpointError
-from herd.run.tensors import decode_weights
+from herd.acting.policy import load_received
+from herd.acting.remote_policy import WAIT_SECONDS
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from herd.acting.policy import LocalPolicy
+    from herd.acting.policy import LocalPolicy, Policy, Version
     from herd.config.services import ActorSettings
     from herd.protocols.weights.client import WeightsClient, WeightsFrame
     from herd.service.signals import Stop
     from herd.telemetry.telemetry import Telemetry
     from herd_actor.meters import Meters
 
-WAIT_SECONDS = 0.25
-"""Longest uninterrupted wait, so that a signal is noticed."""
 FRESH_SECONDS = 0.02
 """An older request for weights is repeated before an unroll. This is about half an update of the fastest learner."""
-UNUSABLE_SECONDS = 1.0
-"""Pause after unusable weights: the server still has them and would send them again each time."""
-Version = tuple[int, int]
 REPEATABLE_SECONDS = 30.0
 """Longest wait of a run that repeats for the policy that has learned from the last unrolls. Then it takes the newest, as others do."""
 
 
 class FreshWeights:
-    """Loads newer weights into the policy: at each unroll's start, or every ``pull_interval_steps`` rows.
+    """One policy for all environments, into which newer weights are loaded: at each unroll's start, or every ``pull_interval_steps`` rows.
 
     ``while_waiting`` is called at least every ``WAIT_SECONDS`` of a wait.
     """
@@ -49,8 +44,8 @@ class FreshWeights:
     ) -> None:
         self.version: Version | None = None
         """(lineage, learner updates) of the policy's weights; None before the first."""
-        self.num_unusable = 0
-        """Number of dropped versions: damaged, of another network, or with numbers that are not finite."""
+        self.of_groups: Sequence[Policy[Any]] = [policy]
+        """The policies of the groups: one."""
         self._client = client
         self._policy = policy
         self._timeout_seconds = settings.weights_timeout_seconds
@@ -64,6 +59,12 @@ class FreshWeights:
         self._unroll_version: Version | None = None
         self._waited_seconds = 0.0  # for credit, since the last row of the last unroll
         self._num_rows = 0
+
+    def wait(self) -> bool:
+        """Wait until there are weights; False if told to stop before."""
+        self.wait_for_others(None)
+        self._telemetry.set_ready(self.version is not None)
+        return self.version is not None
 
     def wait_for_others(self, version: Version | None) -> None:
         """Wait for weights of another version than ``version``, or for the signal to stop."""
@@ -128,16 +129,9 @@ class FreshWeights:
             self._load(frame)
 
     def _load(self, frame: WeightsFrame) -> None:
-        try:
-            self._policy.load(decode_weights(*frame.slices), frame.version)
-        except CheckpointError as error:
-            # The actor continues with the weights it has, or waits for the first ones.
-            self.num_unusable += 1
-            self._client.pause(UNUSABLE_SECONDS)
-            warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error), dropped=self.num_unusable)
-            return
-        self.version = frame.version
-        self._telemetry.set_weights_version(*self.version)
+        if load_received(self._client, frame, self._policy.load):
+            self.version = frame.version
+            self._telemetry.set_weights_version(*self.version)
 
 
 class RepeatableWeights(FreshWeights):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.protocols.bandit import metrics as names
-from herd.service.serving import ServerMeters
+from herd.service.inbox import ServerMeters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from herd.protocols.bandit.messages import BANDIT
 from herd.rpc.envelope import MAX_HEADER_BYTES
+from herd.service.inbox import RequestInbox, open_router, serve_requests
 from herd.service.process import ServiceProcess
-from herd.service.serving import RequestInbox, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
 from herd_bandit.exchange import ExchangeHandler, new_window
 from herd_bandit.keeper import Keeper

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from herd.files import MAX_JSON_BYTES, make_folder, read_file, replace_file
 from herd.protocols.bandit.tiling import Tiling, inverse_temperature_of
-from herd.rpc.envelope import Identifier
+from herd.rpc.envelope import Count, Identifier
 from herd_bandit.bandits_vote import BanditsVote, Mode, ensemble_of
 from herd_bandit.task_bandit import CENTRAL, Groups, Tally, TaskBandit
 
@@ -32,7 +32,6 @@ DIRECTORY = "bandit"
 STATE = "state.json"
 PREVIOUS = "state.previous.json"
 _FILE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
-Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class _Model(BaseModel):

@@ -13,7 +13,6 @@ from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
 from herd.files import read_json
-from herd.protocols.weights.client import WeightsClient
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import planned_agent_directories
 from herd.run.tensors import decode_weights
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from herd.config.run import RunSettings
-    from herd.protocols.weights.client import Version, WeightsFrame
+    from herd.protocols.weights.client import Version, WeightsClient, WeightsFrame
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
 
@@ -76,21 +75,7 @@ class Evaluator:
         settings, process = self._settings, self._process
         agent = agent_of(settings, process.spec)
         with ExitStack() as sockets:
-            clients = [
-                sockets.enter_context(
-                    closing(
-                        WeightsClient(
-                            process.context,
-                            process.identity.address("paramserver"),
-                            run_id=settings.name,
-                            agent=number,
-                            contract=process.contract,
-                            max_slice_bytes=settings.paramserver.max_version_bytes,
-                        )
-                    )
-                )
-                for number in range(settings.agents)
-            ]
+            clients = [sockets.enter_context(closing(process.weights_client(number))) for number in range(settings.agents)]
             self._meters.watch_bytes([client.socket for client in clients])
             versions = [file.newest_version for file in self._files]
             due = [time.monotonic()] * len(clients)

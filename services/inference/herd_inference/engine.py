@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from herd.acting.policy import Version
     from herd.agent import Agent
     from herd.contract.unroll import Array
     from herd.protocols.inference.rows import ActingLayout
     from herd_inference.sessions import Request
-
-Version = tuple[int, int]
-"""(lineage, learner updates)."""
 
 
 class Acting(NamedTuple):
@@ -112,7 +110,8 @@ class Engine:
         arrays = {"actions": actions.to(self._action_dtype), "behaviour_parameters": parameters}
         if self._layout.unroll.state_size:
             self._core[states] = core_state
-            arrays["core_state"] = core_state
+            if any(request.wants_state for request in requests):
+                arrays["core_state"] = core_state
         return Acting(requests, self._versions[number], *self._to_host(arrays))
 
     def collect(self, acting: Acting) -> Iterator[tuple[Request, dict[str, Array]]]:

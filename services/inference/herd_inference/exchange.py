@@ -81,12 +81,13 @@ class ActingHandler:
         """Return the answer with ``arrays``, `ActingLayout.answer_fields` [E, ...]. It is kept until the next request."""
         lineage, updates = version
         message = Acted(id=request.request_id, lineage=lineage, updates=updates)
-        request.session.answer = Reply(message, [pack_fields(self._layout.answer_fields, arrays)])
+        fields = self._layout.answer_fields(has_state=request.wants_state)
+        request.session.answer = Reply(message, [pack_fields(fields, arrays)])
         request.session.waiting = None
         return request.session.answer
 
     def _queue(self, session: Session, message: Act, rows: ActingRows, now: float) -> Decision:
-        request = Request(session, message.id, rows, message.has_state, now)
+        request = Request(session, message.id, rows, message.has_state, message.wants_state, now)
         session.last_id, session.waiting, session.answer = message.id, request, Reply()
         self._batches.add(request)
         return Decision()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from herd.acting.device import device_of, precision_of
+from herd.acting.policy import device_of, precision_of
 from herd.agent import agent_of
 from herd.config.run_contract import run_layout
 from herd.protocols.inference import metrics as names
@@ -18,8 +18,8 @@ from herd.protocols.inference.messages import INFERENCE
 from herd.protocols.inference.rows import ActingLayout
 from herd.rpc.codec import encode
 from herd.rpc.envelope import MAX_HEADER_BYTES
+from herd.service.inbox import POLL_SECONDS, RequestInbox, ServerMeters, open_router, serve
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, RequestInbox, ServerMeters, open_router, serve
 from herd_inference.engine import Engine
 from herd_inference.exchange import ActingHandler
 from herd_inference.sessions import Batches, Sessions
@@ -215,15 +215,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             unread_bytes_each=request_bytes,
         )
         sockets.enter_context(router)
-        weights = Weights(
-            process.context,
-            identity.address("paramserver"),
-            run_id=settings.name,
-            contract=process.contract,
-            num_agents=settings.agents,
-            max_slice_bytes=settings.paramserver.max_version_bytes,
-            load=engine.load,
-        )
+        weights = Weights(process, engine.load)
         sockets.enter_context(closing(weights))
         meters.watch_wire(router, weights.sockets, process.context.refusals)
         meters.watch_sessions(sessions)

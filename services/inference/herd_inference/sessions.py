@@ -55,6 +55,7 @@ class Request:
     request_id: int
     rows: ActingRows
     has_state: bool
+    wants_state: bool
     arrived_at: float
     """Time of arrival, in seconds of a monotonic clock."""
 

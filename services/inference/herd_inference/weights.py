@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from herd.protocols.weights.client import WeightsClient
-from herd.run.checkpoints import CheckpointError
-from herd.run.tensors import decode_weights
+from herd.acting.policy import load_received
 from herd.telemetry.logs import warn_limited
 
 if TYPE_CHECKING:
@@ -14,47 +13,23 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from herd.acting.policy import Version
+    from herd.service.process import ServiceProcess
     from herd.transport import Client
-    from herd.transport.context import Context
-
-    Version = tuple[int, int]
 
 PULL_SECONDS = 0.02
 """Pause between an answer and the next request: about half an update of the fastest learner, so that loading takes a few per cent."""
-UNUSABLE_SECONDS = 1.0
-"""Pause after unusable weights: the server still has them and would send them again each time."""
 
 
 class Weights:
     """Fetches the newest weights of each agent and passes them to ``load(agent, tensors, version)``."""
 
-    def __init__(
-        self,
-        context: Context,
-        endpoint: str,
-        *,
-        run_id: str,
-        contract: str,
-        num_agents: int,
-        max_slice_bytes: int,
-        load: Callable[[int, Mapping[str, Tensor], Version], None],
-    ) -> None:
+    def __init__(self, process: ServiceProcess, load: Callable[[int, Mapping[str, Tensor], Version], None]) -> None:
         """Start connecting. ``load`` raises ``CheckpointError`` for tensors that it cannot use."""
-        self.versions: list[Version | None] = [None] * num_agents
-        """Current versions, by agent."""
+        self._clients = [process.weights_client(agent, pause_seconds=PULL_SECONDS) for agent in range(process.settings.agents)]
         self._load = load
-        self._clients = [
-            WeightsClient(
-                context,
-                endpoint,
-                run_id=run_id,
-                agent=agent,
-                contract=contract,
-                max_slice_bytes=max_slice_bytes,
-                pause_seconds=PULL_SECONDS,
-            )
-            for agent in range(num_agents)
-        ]
+        self.versions: list[Version | None] = [None] * len(self._clients)
+        """Current versions, by agent."""
 
     @property
     def sockets(self) -> Sequence[Client]:
@@ -74,17 +49,10 @@ class Weights:
             frame = client.poll()
             if client.refused is not None:
                 warn_limited("weights refused", "the parameter server refuses this inference service", reason=client.refused)
-            if frame is None:
-                continue
-            try:
-                self._load(agent, decode_weights(*frame.slices), frame.version)
-            except CheckpointError as error:
-                client.pause(UNUSABLE_SECONDS)
-                warn_limited("weights unusable", "dropped weights that cannot be used", agent=agent, reason=str(error))
-                continue
-            client.pause(PULL_SECONDS)
-            self.versions[agent] = frame.version
-            newer.append(agent)
+            if frame is not None and load_received(client, frame, partial(self._load, agent), agent=agent):
+                client.pause(PULL_SECONDS)
+                self.versions[agent] = frame.version
+                newer.append(agent)
         return newer
 
     def close(self) -> None:

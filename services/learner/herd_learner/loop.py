@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from herd.acting.device import device_of, precision_of
+from herd.acting.policy import device_of, precision_of
 from herd.components.suites import suite_of
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
 from herd.components.user_code import UserCodeError
-from herd.config.run_contract import run_layout
+from herd.config.run_contract import Origin, run_layout
 from herd.files import make_folder
 from herd.protocols.bandit.tiling import tiling_of_run
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
+from herd.protocols.unrolls.metrics import STALE
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import REPORT, agent_directory
 from herd.run.processes import is_supervised
-from herd.run.provenance import Origin
 from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
 from herd.service.host import usable_cpus
@@ -31,17 +31,17 @@ from herd.telemetry.telemetry import RUN_IS_OVER
 from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner.batches.assembler import BatchAssembler
-from herd_learner.group.collectives import ShardGroup, Turn, join_group
+from herd_learner.group.collectives import ShardGroup, join_group
 from herd_learner.group.rendezvous import NotGatheredError, shared_settings
-from herd_learner.intake.io_thread import IoThread
-from herd_learner.intake.ledger import STALE, frames_by_task
-from herd_learner.intake.meters import IntakeMeters
-from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
+from herd_learner.group.turns import Turn, VersionSchedule
+from herd_learner.intake.io_thread import IntakeMeters, IoThread
+from herd_learner.intake.ledger import frames_by_task
+from herd_learner.intake.queue import QueuedUnroll, UnrollQueue, is_stale
 from herd_learner.population.link import PopulationLink
 from herd_learner.population.member import FitnessWindow, Member, Membership
 from herd_learner.publication import Publication
 from herd_learner.record import checkpoints
-from herd_learner.record.lineage import LINEAGE_FILE, LineageError, is_stale, open_lineage
+from herd_learner.record.lineage import LINEAGE_FILE, LineageError, open_lineage
 from herd_learner.record.meters import Meters
 from herd_learner.record.records import Records, RunFiles
 from herd_learner.record.replay_account import ReplayAccount
@@ -275,7 +275,11 @@ class Learner:
         run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
         run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
         self._files = RunFiles(self._run_dir, self._meters.write_failed, make_trackers(settings.logging, run) if group.is_first else None)
-        self._lineage = int(group.broadcast_object(self._open_lineage(least_lineage) if group.is_first else None))
+        self._schedule = VersionSchedule(
+            int(group.broadcast_object(self._open_lineage(least_lineage) if group.is_first else None)),
+            is_first=group.is_first,
+            num_shards=group.size,
+        )
         self._io = IoThread(
             process.context,
             settings,
@@ -351,13 +355,13 @@ class Learner:
             )
             if turn.stop:
                 break
-            turn = self._enter_lineage(turn)
+            turn = self._schedule.enter(turn, self._publish)
             if turn.is_ready:
                 self._trains_since = self._trains_since or now
                 self._env_frames += turn.num_frames
                 self._meters.run_env_frames(self._env_frames)
                 unrolls = self._step(unrolls, has_replayed=turn.has_replayed, may_publish=turn.may_publish)
-            elif turn.may_publish and self._publication.is_due:
+            elif turn.may_publish and self._schedule.is_due:
                 self._publish()  # it waited for the version before; if all unrolls are too old, no update follows without it
             now = time.monotonic()
             if turn.log_due:
@@ -407,7 +411,7 @@ class Learner:
         self._telemetry.set_ready(False, "stopping")
         is_over = any(self._group.gather(self._is_finished()))
         if self._settings.agents > 1 and self._group.is_first and is_over:
-            self._io.end_agent(self._lineage)
+            self._io.end_agent(self._schedule.lineage)
         if self._population is not None:
             self._population.report_last(lambda: self._io.failure is None)
         is_last = is_over and self._settings.agents == 1 and not self._settings.stop.wait_for_signal
@@ -459,34 +463,20 @@ class Learner:
                 checkpoint_due=checkpoint_due,
                 may_publish=self._group.size == 1 or self._publication.may_follow,
                 newer_lineage=self._io.newer_lineage or 0,
-                lineage=self._lineage,
+                lineage=self._schedule.lineage,
                 num_frames=sum(unroll.num_frames for unroll in unrolls),
                 is_ordered=is_ordered,
                 has_replayed=has_replayed,
             )
         )
         self._meters.agreed(time.monotonic() - started)
-        self._lineage = turn.lineage
-        if turn.newer_lineage >= self._lineage:
-            # The parameter server has a newer lineage than this run directory: choose a still newer one, so that actors follow.
-            if self._group.is_first:
-                self._lineage = self._open_lineage(turn.newer_lineage + 1)
-                self._log.warning(
-                    "the parameter server has newer weights of another publisher", theirs=turn.newer_lineage, ours=self._lineage
-                )
-            return turn._replace(may_publish=self._group.size == 1)  # the other shards learn the lineage in the next turn
+        before = self._schedule.lineage
+        turn = self._schedule.adopt(turn, self._open_lineage)
+        if self._group.is_first and self._schedule.lineage != before:
+            self._log.warning(
+                "the parameter server has newer weights of another publisher", theirs=turn.newer_lineage, ours=self._schedule.lineage
+            )
         return turn
-
-    def _enter_lineage(self, turn: Turn) -> Turn:
-        """Publish at once in a lineage that all shards have adopted.
-
-        Until actors have its weights, their unrolls belong to the previous lineage. With ``max_policy_lag`` these are too old to learn
-        from, so that no update and no publication would follow.
-        """
-        if turn.lineage == self._publication.lineage or turn.newer_lineage >= turn.lineage:
-            return turn
-        self._publish()
-        return turn._replace(may_publish=self._group.size == 1)
 
     def _step(self, unrolls: list[QueuedUnroll], *, has_replayed: bool, may_publish: bool) -> list[QueuedUnroll]:
         """Do the updates on one batch, from queued unrolls to published weights. Return the next batch's unrolls if it is prepared.
@@ -568,10 +558,9 @@ class Learner:
             self._meters.replayed(prepared.num_replayed, staleness)
         self._statistics.count_update(self._settings.num_online_unrolls)
         self._record(arrived)
-        if self._statistics.learner_updates % self._settings.learner.publish_interval_updates == 0:
-            self._publication.is_due = True
+        self._schedule.updated(self._statistics.learner_updates, self._settings.learner.publish_interval_updates)
         publish_seconds = 0.0
-        if self._publication.is_due and may_publish:
+        if self._schedule.is_due and may_publish:
             publishes_at = time.monotonic()
             self._publish()
             publish_seconds = time.monotonic() - publishes_at
@@ -617,7 +606,7 @@ class Learner:
         return self._settings.actor.credit == "before_unroll"
 
     def _is_stale(self, unroll: QueuedUnroll) -> bool:
-        newest = (self._lineage, self._statistics.learner_updates)
+        newest = (self._schedule.lineage, self._statistics.learner_updates)
         return is_stale(unroll.policy_version, newest, self._settings.learner.max_policy_lag)
 
     def _drop(self, stale: list[QueuedUnroll]) -> None:
@@ -631,18 +620,19 @@ class Learner:
         return self._settings.optimizer.rates(env_frames=self._env_frames, learner_updates=self._statistics.learner_updates)
 
     def _publish(self) -> None:
-        self._publication.publish(self._lineage, self._statistics.learner_updates)
+        self._schedule.published()
+        self._publication.publish(self._schedule.lineage, self._statistics.learner_updates)
 
     def _open_lineage(self, at_least: int) -> int:
         return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
 
     def _log_point(self, session_seconds: float, *, is_last: bool = False) -> None:
-        self._records.log_point(session_seconds, learning_rate=self._rates().learning_rate, lineage=self._lineage, is_last=is_last)
+        self._records.log_point(session_seconds, learning_rate=self._rates().learning_rate, lineage=self._schedule.lineage, is_last=is_last)
 
     def _checkpoint(
         self, session_seconds: float, *, donor: Mapping[str, Mapping[str, Tensor]] | None = None, after: Membership | None = None
     ) -> bool:
-        return self._records.checkpoint(session_seconds, lineage=self._lineage, donor=donor, after=after)
+        return self._records.checkpoint(session_seconds, lineage=self._schedule.lineage, donor=donor, after=after)
 
     def _carry_out(self, order: Order | None, session_seconds: float) -> None:
         """Carry out an order of the population completely or not at all, on all shards together. ``order``: on shard 0 only."""
@@ -658,7 +648,9 @@ class Learner:
         if done.is_copy:
             self._begin_new_episodes()
             # The number of updates now belongs to other weights, so open a new lineage, which all shards adopt in the next turn.
-            self._lineage = int(self._group.broadcast_object(self._open_lineage(self._lineage + 1) if self._group.is_first else None))
+            self._schedule.lineage = int(
+                self._group.broadcast_object(self._open_lineage(self._schedule.lineage + 1) if self._group.is_first else None)
+            )
 
     def _join_population(self, process: ServiceProcess) -> PopulationLink | None:
         settings, own = self._settings, self._settings.population

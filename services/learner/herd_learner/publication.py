@@ -43,9 +43,6 @@ class Publication:
         num_bytes = {name: tensor.numel() * tensor.element_size() for name, tensor in trainer.agent.state_dict().items()}
         self._names = deal_tensors(num_bytes, group.size)[group.rank]
         self._versions: Readback[Version | None] = Readback()
-        self.lineage = 0
-        """The lineage of the version published last; 0 before the first."""
-        self.is_due = False
         self.is_unusable = False
         """Whether weights were not published because they are not finite. No later update can mend them."""
 
@@ -66,8 +63,6 @@ class Publication:
         chosen = [tensors[name].detach() for name in names]
         # Statistics in float64 and counts in int64 are not rounded.
         self._versions.send([tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for tensor in chosen], encoded)
-        self.is_due = False
-        self.lineage = lineage
         self.hand_over(wait=self._waits)
 
     def hand_over(self, *, wait: bool = False) -> None:

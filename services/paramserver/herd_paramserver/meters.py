@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from herd.protocols.weights import metrics as names
 from herd.protocols.weights.messages import GetWeights, NotModified, StalePublish, Weights
-from herd.service.serving import ServerMeters
+from herd.service.inbox import ServerMeters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

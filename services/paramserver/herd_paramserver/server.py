@@ -10,8 +10,8 @@ from herd.components.suites import environment_spec
 from herd.protocols.weights.messages import WEIGHTS
 from herd.rpc.codec import encode
 from herd.rpc.serving import Received, Reply, ServedRun
+from herd.service.inbox import POLL_SECONDS, RequestInbox, open_router, serve
 from herd.service.process import ServiceProcess
-from herd.service.serving import POLL_SECONDS, RequestInbox, open_router, serve
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import get_logger
 from herd_paramserver.leases import Liveness, PlaceLeases

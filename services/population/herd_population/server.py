@@ -6,25 +6,63 @@ from typing import TYPE_CHECKING
 
 from herd.config.sweep import swept_values
 from herd.files import JournalError
+from herd.protocols.population import metrics as names
+from herd.protocols.population.journal import Decided, Failed
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.serving import Received, Reply, RequestRefused
+from herd.service.inbox import RequestInbox, ServerMeters, open_router, serve_requests
 from herd.service.process import ServiceProcess
-from herd.service.serving import RequestInbox, open_router, serve_requests
 from herd.service.startup import BadInputError
 from herd.telemetry.logs import warn_limited
 from herd_population.controller import Controller
 from herd_population.journal import Journal
-from herd_population.meters import Meters
 
 if TYPE_CHECKING:
     from herd.config.run import RunSettings
     from herd.protocols.population.journal import Settings
     from herd.service.identity import Identity
     from herd.service.signals import StopRequest
+    from herd.telemetry import Telemetry
+    from herd_population.controller import Event
 
 UNREAD_BYTES_EACH = 64 << 10
 """A report of 64 settings takes 10 kB, and a learner has one pending."""
+
+
+class Meters(ServerMeters):
+    """The counters and gauges of the population."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        super().__init__(telemetry)
+        self._reports = {outcome: telemetry.counter(names.POPULATION_REPORTS, outcome=outcome) for outcome in names.REPORT_ANSWERS}
+        self._decisions = {outcome: telemetry.counter(names.POPULATION_DECISIONS, outcome=outcome) for outcome in names.DECISIONS}
+        self._failed_orders = telemetry.counter(names.POPULATION_FAILED_ORDERS)
+        self._file_failures = telemetry.counter(names.POPULATION_FILE_FAILURES)
+
+    def answered(self, outcome: str) -> None:
+        """Count a readable report; ``outcome`` is one of ``names.REPORT_ANSWERS``."""
+        self._reports[outcome].inc()
+
+    def show(self, report: MemberReport) -> None:
+        """Export the state of a member."""
+        agent = str(report.agent)
+        if report.fitness is not None:
+            self._telemetry.gauge(names.POPULATION_FITNESS, agent=agent).set(report.fitness)
+        for setting in report.settings:
+            if isinstance(setting.value, float | int):
+                self._telemetry.gauge(names.POPULATION_SETTING, agent=agent, setting=setting.key).set(setting.value)
+
+    def happened(self, event: Event) -> None:
+        """Count an event that is in the journal."""
+        if isinstance(event, Decided):
+            self._decisions["copied" if event.donor is not None else "perturbed" if event.is_order else "unchanged"].inc()
+        elif isinstance(event, Failed):
+            self._failed_orders.inc()
+
+    def file_failed(self) -> None:
+        """Count an event that could not be written."""
+        self._file_failures.inc()
 
 
 class Reports:
@@ -85,7 +123,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             settings.population,
             num_members=settings.agents,
             seed=settings.seed,
-            is_allowed=lambda values: _is_allowed(settings, values),
+            is_allowed=lambda values: is_allowed(settings, values),
         )
         try:
             journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
@@ -99,8 +137,8 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
             process.log.info("stopped")
 
 
-def _is_allowed(settings: RunSettings, values: Settings) -> bool:
-    """Whether they are values of what the run's sweep names, all of it and nothing else."""
+def is_allowed(settings: RunSettings, values: Settings) -> bool:
+    """Return whether they are values of what the run's sweep names, all of it and nothing else."""
     if values.keys() != settings.sweep.keys():
         return False
     try:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from herd.protocols.replay import metrics as names
-from herd.service.serving import ServerMeters
+from herd.service.inbox import ServerMeters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

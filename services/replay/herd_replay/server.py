@@ -14,8 +14,8 @@ from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.replay.samples import PART_BYTES
 from herd.rpc.envelope import MAX_HEADER_BYTES
 from herd.rpc.serving import AtMostOnce, Received, Reply
+from herd.service.inbox import RequestInbox, open_router, serve_requests
 from herd.service.process import ServiceProcess
-from herd.service.serving import RequestInbox, open_router, serve_requests
 from herd.service.startup import BadInputError, LostAtEndError
 from herd.telemetry.logs import warn_limited
 from herd_replay.assembly import Assembler

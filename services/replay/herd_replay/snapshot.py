@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from herd.files import MAX_JSON_BYTES, TEMPORARY, make_folder, open_file, read_file, replace_file
 from herd.protocols.replay.records import RECORD_ALIGNMENT, check_pieces, read_records, record_of, replica_of
 from herd.rpc.codec import MalformedMessage
-from herd.rpc.envelope import Identifier
+from herd.rpc.envelope import Count, Identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,7 +39,6 @@ _STATE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
 _BLOCKS = re.compile(r"(block-\d+-\d+|open-[0-9a-f]{16})\.bin(\.tmp)?")
 EMPTY_EPISODES_BYTES = 64 << 20
 """Size of open episodes without a piece in their file: two for each environment. Pieces take fewer bytes there than in memory."""
-Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from herd.components.settings import PositiveInt
 from herd.components.suites import Suite, SuiteSettings, require_known
-from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observation, Transition, checked_actions, dealt_task_ids
+from herd.components.suites.api import FinishedGame, Observation, Slots, Transition, checked_actions
 from herd.components.suites.scores import ReferenceScores
-from herd.contract.actions import discrete
-from herd.contract.spaces import NO_FRAMES, EnvSpec
+from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
 
 MAX_STEPS = 50
 
@@ -33,10 +32,11 @@ class CorridorSettings(SuiteSettings):
 class Corridor:
     """E corridors. A step goes left or right, the exit pays 1, and games are truncated after `MAX_STEPS`."""
 
-    def __init__(self, spec: EnvSpec, num_environments: int, first_slot: int) -> None:
+    def __init__(self, settings: CorridorSettings, spec: EnvSpec, slots: Slots) -> None:
         self.spec = spec
-        self.num_environments = num_environments
-        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=1)
+        self.num_environments = num_environments = slots.num_environments
+        self.task_ids = slots.task_ids(spec)
+        self._exit = settings.length - 1
         self._position = np.zeros(num_environments, np.int64)
         self._steps = np.zeros(num_environments, np.int64)
         self._over = np.ones(num_environments, np.bool_)
@@ -49,10 +49,10 @@ class Corridor:
     def step(self, actions: NDArray[np.int32]) -> Transition:
         actions = checked_actions(actions, num_environments=self.num_environments, space=self.spec.actions)
         starting = self._over
-        moved = np.clip(self._position + 2 * actions - 1, 0, self.spec.vector_size - 1)
+        moved = np.clip(self._position + 2 * actions - 1, 0, self._exit)
         self._position = np.where(starting, 0, moved)
         self._steps = np.where(starting, 0, self._steps + 1)
-        terminated = ~starting & (self._position == self.spec.vector_size - 1)
+        terminated = ~starting & (self._position == self._exit)
         truncated = ~starting & ~terminated & (self._steps == MAX_STEPS)
         self._over = terminated | truncated
         finished = tuple(FinishedGame(int(e), 0, float(terminated[e]), int(self._steps[e])) for e in np.flatnonzero(self._over))
@@ -71,14 +71,10 @@ def _spec(settings: CorridorSettings) -> EnvSpec:
     return EnvSpec(settings.tasks, NO_FRAMES, 1, discrete(2), settings.action_repeat, 0, vector_size=settings.length)
 
 
-def _make(settings: CorridorSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, **_: Any) -> BatchedEnvironment:
-    return Corridor(spec, num_environments, first_slot)
-
-
 SUITE = Suite(
     kind="corridor",
     settings=CorridorSettings,
+    code=f"{__name__}:Corridor",
     spec=_spec,
-    make=_make,
     reference_scores=lambda: {"corridor": ReferenceScores("corridor", 0.0, 1.0, None, None)},
 )

@@ -7,11 +7,11 @@
 # Without --index: the parameter server leases indices, because pods of a Deployment have no number.
 - --learner={{ include "herd.addresses.learner" . }}
 - --paramserver={{ include "herd.address.weights" . }}
-{{- if include "herd.hasBandit" . }}
-- --bandit={{ include "herd.address.bandit" . }}
+{{- if include "herd.has.bandit" . }}
+- --bandit={{ include "herd.addresses" (list . "bandit" 7300) }}
 {{- end }}
-{{- if include "herd.hasInference" . }}
-- --inference={{ include "herd.address.inference" . }}
+{{- if include "herd.has.inference" . }}
+- --inference={{ include "herd.addresses" (list . "inference" 7600) }}
 {{- end }}
 {{- if gt $enough $links }}
 # Actors connect to consecutive shards. With so few actors, fewer links would leave a shard without actors.

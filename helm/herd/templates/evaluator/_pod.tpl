@@ -1,12 +1,12 @@
 {{/* "true" if there is an evaluator; else empty. */}}
-{{- define "herd.hasEvaluator" -}}
+{{- define "herd.has.evaluator" -}}
 {{- if include "herd.setting" (list . "evaluation" "interval_seconds" "") -}}true{{- end -}}
 {{- end -}}
 
 {{- define "herd.evaluator.args" -}}
 - --paramserver={{ include "herd.address.weights" . }}
-{{- if include "herd.hasBandit" . }}
-- --bandit={{ include "herd.address.bandit" . }}
+{{- if include "herd.has.bandit" . }}
+- --bandit={{ include "herd.addresses" (list . "bandit" 7300) }}
 {{- end }}
 {{- end -}}
 

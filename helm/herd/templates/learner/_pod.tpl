@@ -12,11 +12,11 @@
 {{- end }}
 - --listen=*:7100
 - --paramserver={{ include "herd.address.paramserver" . }}
-{{- if include "herd.hasPopulation" . }}
-- --population={{ include "herd.address.population" . }}
+{{- if include "herd.has.population" . }}
+- --population={{ include "herd.addresses" (list . "population" 7500) }}
 {{- end }}
-{{- if include "herd.hasReplay" . }}
-- --replay={{ include "herd.addresses.replay" . }}
+{{- if include "herd.has.replay" . }}
+- --replay={{ include "herd.addresses" (list . "replay" 7400) }}
 {{- end }}
 # Use the CPUs of the pod, not the number in the experiment.
 - --learner.threads=null

@@ -9,7 +9,7 @@ from herd.components.actions import ACTIONS
 if TYPE_CHECKING:
     from herd.components.actions.api import ActionDistribution
     from herd.components.actions.auto import AutoActionSettings
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
 
 
 def chosen_distribution(settings: AutoActionSettings, space: ActionSpace) -> ActionDistribution:

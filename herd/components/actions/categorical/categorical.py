@@ -12,7 +12,7 @@ from herd.networks.layers import Dense
 
 if TYPE_CHECKING:
     from herd.components.actions.categorical import CategoricalSettings
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
     from herd.networks.layers import Initialization
 
 

@@ -11,8 +11,7 @@ from herd.components.registry import Part
 from herd.components.settings import PositiveFloat
 
 if TYPE_CHECKING:
-    from herd.contract.actions import ActionSpace
-    from herd.contract.spaces import EnvSpec
+    from herd.contract.spaces import ActionSpace, EnvSpec
 
 
 class ContinuousSettings(ActionSettings):

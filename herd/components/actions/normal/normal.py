@@ -13,7 +13,7 @@ from herd.networks.layers import Dense
 
 if TYPE_CHECKING:
     from herd.components.actions.normal import ContinuousSettings
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
     from herd.networks.layers import Initialization
 
 MIN_LOG_DEVIATION, MAX_LOG_DEVIATION = -5.0, 2.0

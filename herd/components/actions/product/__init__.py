@@ -8,7 +8,7 @@ from herd.components.actions.normal import ContinuousSettings
 from herd.components.registry import Part
 
 if TYPE_CHECKING:
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
 
 
 class ProductSettings(ContinuousSettings):

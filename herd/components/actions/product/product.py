@@ -11,7 +11,7 @@ from herd.algorithms.distributions import AppliedProduct
 from herd.components.actions.categorical import CategoricalSettings
 from herd.components.actions.categorical.categorical import Categorical
 from herd.components.actions.normal.normal import Normal, NormalHead
-from herd.contract.actions import ActionSpace, continuous, discrete
+from herd.contract.spaces import ActionSpace, continuous, discrete
 from herd.networks.layers import Dense
 
 if TYPE_CHECKING:

@@ -23,16 +23,16 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from herd.components.suites.api import Observation, Transition, checked_actions, dealt_task_ids
+from herd.components.suites.api import FrameStacks, Games, Observation, Transition, checked_actions
 from herd.components.suites.atari.start import GameStart, game_start
-from herd.components.suites.games import FrameStacks, Games
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from herd.components.suites.atari.settings import AtariSettings
+    from herd.components.suites.api import Slots
+    from herd.components.suites.atari import AtariSettings
     from herd.contract.spaces import EnvSpec
 
 _NO_LIMIT = 2**30
@@ -69,22 +69,20 @@ class _Raw:
 class AtariEnvironments:
     """A ``BatchedEnvironment`` of Atari games: one C++ vector per game, its slots spread evenly over the batch."""
 
-    def __init__(
-        self, settings: AtariSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
-    ) -> None:
+    def __init__(self, settings: AtariSettings, spec: EnvSpec, slots: Slots) -> None:
         self.spec = spec
-        self.num_environments = num_environments
-        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
+        self.num_environments = num_environments = slots.num_environments
+        self.task_ids = slots.task_ids(spec)
         self._settings = settings
         # Consecutive numbers are distinct over all slots of a run; the first one depends on the run's seed.
-        first_seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-        self._seeds = (first_seed % _NUM_SEEDS + first_slot + np.arange(num_environments)) % _NUM_SEEDS
+        first_seed = int(np.random.SeedSequence(slots.seed).generate_state(1, np.uint64)[0])
+        self._seeds = (first_seed % _NUM_SEEDS + slots.first_slot + np.arange(num_environments)) % _NUM_SEEDS
         self._seeded = False
 
         num_tasks = len(spec.task_names)
         num_games = min(num_tasks, num_environments)
-        threads_per_game = max(1, num_threads // num_games)
-        self._games_at_once = num_threads // threads_per_game
+        threads_per_game = max(1, slots.num_threads // num_games)
+        self._games_at_once = slots.num_threads // threads_per_game
         self._parts = [
             self._start(spec.task_names[self.task_ids[first]], slice(first, None, num_tasks), threads_per_game)
             for first in range(num_games)

@@ -2,17 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from herd.components.suites import Suite, require_known
-from herd.components.suites.catch.environments import CATCH_TASKS, INSTRUCTED, NUM_CATCH_ACTIONS, CatchEnvironments, scaled_tasks
-from herd.components.suites.catch.settings import CatchSettings
+from pydantic import Field, field_validator
+
+from herd.components.settings import Pixels, PositiveFloat, PositiveInt
+from herd.components.suites import Suite, SuiteSettings, require_known
 from herd.components.suites.reading import MAX_WORDS
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from herd.contract.spaces import EnvSpec, discrete
 
-if TYPE_CHECKING:
-    from herd.components.suites.api import BatchedEnvironment
+INSTRUCTED = "catch_instructed"
+DECEPTIVE = "catch_deceptive"
+CATCH_TASKS = ("catch", INSTRUCTED, DECEPTIVE)
+NUM_CATCH_ACTIONS = 3
+
+
+class CatchSettings(SuiteSettings):
+    """Catch: a game for tests, learned in seconds."""
+
+    suite: Literal["catch"] = "catch"
+    """Catch: a ball falls down a small board, and a paddle must be under it."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("catch",)
+    """``catch``, ``catch_instructed`` or ``catch_deceptive``. With several names, one agent learns all of them."""
+    reward_scales: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0,)
+    """Factors of the rewards. Each task is played with each factor, so two factors make two tasks that look alike and differ in their
+    returns. A task with a factor other than 1 is named after it, such as ``catch_x1000``."""
+    action_repeat: PositiveInt = 1
+    """Rows that the ball falls per agent step."""
+    frame_stack: PositiveInt = 1
+    """Newest boards that make up one observation (S)."""
+    frame_height: Annotated[int, Field(ge=2, le=4096)] = 10
+    """Rows of the board: the ball falls from the first to the last."""
+    frame_width: Pixels = 5
+    """Columns of the board."""
+    max_episode_frames: PositiveInt = 108_000
+    """A game is truncated after this many frames."""
+
+    makes_spaces: ClassVar[tuple[str, ...]] = ("reward_scales", "frame_stack", "frame_height", "frame_width")
+
+    @field_validator("reward_scales")
+    @classmethod
+    def _each_scale_makes_a_task(cls, scales: tuple[float, ...]) -> tuple[float, ...]:
+        if len({f"{scale:g}" for scale in scales}) < len(scales):
+            raise ValueError("should be different factors")
+        return scales
+
+
+class ScaledTask(NamedTuple):
+    """One task of a run."""
+
+    name: str
+    game: str
+    """One of ``CATCH_TASKS``."""
+    reward_scale: float
+
+
+def scaled_tasks(settings: CatchSettings) -> list[ScaledTask]:
+    """Return each game with each factor of its rewards, by task id."""
+    return [
+        ScaledTask(game if scale == 1.0 else f"{game}_x{scale:g}", game, scale)
+        for game in settings.tasks
+        for scale in settings.reward_scales
+    ]
 
 
 def _spec(settings: CatchSettings) -> EnvSpec:
@@ -27,16 +78,10 @@ def _spec(settings: CatchSettings) -> EnvSpec:
     )
 
 
-def _make(
-    settings: CatchSettings,
-    spec: EnvSpec,
-    *,
-    num_environments: int,
-    first_slot: int,
-    seed: int,
-    num_threads: int,  # noqa: ARG001  the boards need none
-) -> BatchedEnvironment:
-    return CatchEnvironments(settings, spec, num_environments=num_environments, first_slot=first_slot, seed=seed)
-
-
-PART = Suite(kind="catch", settings=CatchSettings, spec=_spec, make=_make, frames_per_second=lambda *_: 5.0)
+PART = Suite(
+    kind="catch",
+    settings=CatchSettings,
+    code=f"{__name__}.environments:CatchEnvironments",
+    spec=_spec,
+    frames_per_second=lambda *_: 5.0,
+)

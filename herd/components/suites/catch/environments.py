@@ -10,55 +10,34 @@ corner every further column that is learned takes one more deviating action in t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.components.suites.api import Observation, Transition, checked_actions, dealt_task_ids
-from herd.components.suites.games import FrameStacks, Games
+from herd.components.suites.api import FrameStacks, Games, Observation, Transition, checked_actions
+from herd.components.suites.catch import DECEPTIVE, INSTRUCTED, scaled_tasks
 from herd.components.suites.reading import hash_instruction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.components.suites.catch.settings import CatchSettings
+    from herd.components.suites.api import Slots
+    from herd.components.suites.catch import CatchSettings
     from herd.contract.spaces import EnvSpec
 
-INSTRUCTED = "catch_instructed"
-DECEPTIVE = "catch_deceptive"
-CATCH_TASKS = ("catch", INSTRUCTED, DECEPTIVE)
-NUM_CATCH_ACTIONS = 3
 INSTRUCTIONS = ("catch the ball", "avoid the ball")
 SAFE_REWARD = 0.2
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-class ScaledTask(NamedTuple):
-    """One task of a run."""
-
-    name: str
-    game: str
-    """One of ``CATCH_TASKS``."""
-    reward_scale: float
-
-
-def scaled_tasks(settings: CatchSettings) -> list[ScaledTask]:
-    """Return each game with each factor of its rewards, by task id."""
-    return [
-        ScaledTask(game if scale == 1.0 else f"{game}_x{scale:g}", game, scale)
-        for game in settings.tasks
-        for scale in settings.reward_scales
-    ]
-
-
 class CatchEnvironments:
     """A ``BatchedEnvironment`` of Catch boards, all moved by the same few array operations."""
 
-    def __init__(self, settings: CatchSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int) -> None:
+    def __init__(self, settings: CatchSettings, spec: EnvSpec, slots: Slots) -> None:
         self.spec = spec
-        self.num_environments = num_environments
-        self.task_ids = dealt_task_ids(num_environments=num_environments, first_slot=first_slot, num_tasks=len(spec.task_names))
+        self.num_environments = num_environments = slots.num_environments
+        self.task_ids = slots.task_ids(spec)
         self._max_frames = settings.max_episode_frames
         self._environments = np.arange(num_environments)
         tasks = scaled_tasks(settings)
@@ -68,8 +47,8 @@ class CatchEnvironments:
         self._corner_reward = np.array([SAFE_REWARD if game == DECEPTIVE else -1.0 for game in games])
         self._reward_scale = np.array([tasks[task_id].reward_scale for task_id in self.task_ids], np.float32)
         # One random stream per slot, a function of the game's number, without state.
-        run_key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
-        self._slot_keys = _mixed(run_key + (first_slot + self._environments).astype(np.uint64) * _GOLDEN)
+        run_key = np.random.SeedSequence(slots.seed).generate_state(1, np.uint64)[0]
+        self._slot_keys = _mixed(run_key + (slots.first_slot + self._environments).astype(np.uint64) * _GOLDEN)
         self._num_games = np.zeros(num_environments, np.uint64)
         rows, columns, _ = spec.frame_shape
         self._boards = np.zeros((num_environments, 1, rows, columns), np.uint8)

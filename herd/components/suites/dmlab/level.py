@@ -10,7 +10,6 @@ import numpy as np
 
 from herd.components.suites.dmlab.cache import LevelCache
 from herd.components.suites.dmlab.levels import ACTIONS, level_path
-from herd.components.suites.dmlab.settings import DMLabSettings
 from herd.components.suites.reading import FRAME, WORDS, hashed_words
 from herd.components.suites.solo import Played
 
@@ -19,16 +18,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.components.suites.solo import SoloEnvironment
+    from herd.components.suites.dmlab import DMLabSettings
 
 _FRAME, _INSTRUCTION = "RGB_INTERLEAVED", "INSTR"
 _HELD_OUT_MIXER_SEED = 0x600D5EED
 """Separates the seeds of an evaluation from those of training, which are mixed with 0."""
-
-
-def make_level(settings: str, task: str) -> SoloEnvironment:
-    """Create the level ``task`` from settings as JSON."""
-    return LabLevel(DMLabSettings.model_validate_json(settings), task)
 
 
 class LabLevel:

@@ -14,9 +14,9 @@ from herd.contract.spaces import NO_FRAMES, EnvSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from herd.components.suites.api import BatchedEnvironment
+    from herd.components.suites.api import BatchedEnvironment, Slots
     from herd.components.suites.reading import Reader
-    from herd.contract.actions import ActionSpace
+    from herd.contract.spaces import ActionSpace
 
 
 def _spec(settings: GymnasiumSettings) -> EnvSpec:
@@ -69,32 +69,28 @@ def _told(shapes: Mapping[str, tuple[int, ...]], actions: ActionSpace) -> str:
     return f"{parts}, actions {actions}"
 
 
-def _make(
-    settings: GymnasiumSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
-) -> BatchedEnvironment:
+def make(settings: GymnasiumSettings, spec: EnvSpec, slots: Slots) -> BatchedEnvironment:
+    """See `Suite.code`."""
     from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
     return SoloEnvironments(
         settings,
         spec,
+        slots,
         f"{__name__}.game:{'make_masked' if spec.actions.mask_size else 'make_unmasked'}",
-        num_environments=num_environments,
-        first_slot=first_slot,
-        seed=seed,
-        num_threads=num_threads,
         processes=settings.vectorization == "async",
         step_seconds=settings.step_timeout_seconds,
     )
 
 
 def _reader(settings: GymnasiumSettings, task: str) -> Reader:
-    from herd.components.suites.gymnasium.game import GameReader  # noqa: PLC0415  as in _make
+    from herd.components.suites.gymnasium.game import GameReader  # noqa: PLC0415  as in make
 
     return GameReader(settings, task)
 
 
 def _frames_per_second(settings: GymnasiumSettings, task: str) -> float:
-    from herd.components.suites.gymnasium.game import render_fps  # noqa: PLC0415  as in _make
+    from herd.components.suites.gymnasium.game import render_fps  # noqa: PLC0415  as in make
 
     return render_fps(settings, task)
 
@@ -108,8 +104,8 @@ _INSTALL = "pip install 'herd-rl[gymnasium]'"
 PART = Suite(
     kind="gymnasium",
     settings=GymnasiumSettings,
+    code=f"{__name__}:make",
     spec=_spec,
-    make=_make,
     packages=("gymnasium",),
     install=_INSTALL,
     check=f"{__name__}.check:check",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from herd.contract.actions import ActionSpace, continuous, discrete
+from herd.contract.spaces import ActionSpace, continuous, discrete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,6 @@ from gymnasium import spaces
 from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
 from herd.components.suites.checking import FINE, NOTE, PROBLEM, SUMMARY, Finding
 from herd.components.suites.gymnasium.game import Game, make_game
-from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import MASK
 from herd.components.suites.solo import Played
 from herd.components.user_code import failure
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from herd.components.suites.checking import Effort
     from herd.components.suites.gymnasium.actions import Actions
+    from herd.components.suites.gymnasium.settings import GymnasiumSettings
 
 _SLOW_STEPS_PER_SECOND = 1000
 """Below this, a step takes longer than exchanging bytes with another process does by far."""
@@ -41,9 +41,8 @@ _LARGE_REWARD = 10.0
 _LARGEST_DIGIT = 3
 
 
-def check(settings_json: str, task: str, effort: Effort) -> Iterator[Finding | str]:
+def check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[Finding | str]:
     """Check one task; a `herd.components.suites.checking.Check`."""
-    settings = GymnasiumSettings.model_validate_json(settings_json)
     before = _ProcessState()
     try:
         yield from _check(settings, task, effort)

@@ -292,18 +292,18 @@ def _without_mask(space: spaces.Space[Any], mask: str) -> spaces.Space[Any]:
     return spaces.Dict([(key, each) for key, each in space.spaces.items() if key != mask])  # a mapping would be sorted
 
 
-def make_masked(settings: str, task: str) -> Game:
-    """Create one environment of ``task``, whose actions have a mask, from settings as JSON; UnknownTaskError as from `make_game`."""
+def make_masked(settings: GymnasiumSettings, task: str) -> Game:
+    """Create one environment of ``task``, whose actions have a mask; UnknownTaskError as from `make_game`."""
     return _settled(settings, task, is_offered=True)
 
 
-def make_unmasked(settings: str, task: str) -> Game:
+def make_unmasked(settings: GymnasiumSettings, task: str) -> Game:
     """Create one environment of ``task``, whose actions have no mask; see `make_masked`."""
     return _settled(settings, task, is_offered=False)
 
 
-def _settled(settings: str, task: str, *, is_offered: bool) -> Game:
-    game = make_game(GymnasiumSettings.model_validate_json(settings), task)
+def _settled(settings: GymnasiumSettings, task: str, *, is_offered: bool) -> Game:
+    game = make_game(settings, task)
     game.settle_mask(is_offered=is_offered)
     return game
 

@@ -1,19 +1,83 @@
-"""ViZDoom: scenarios of Doom, in first person. The wheel includes the engine and the scenarios."""
+"""ViZDoom: the single-player scenarios of its wheel, in first person. The wheel includes the engine."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from herd.components.suites import Suite, require_known
-from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
-from herd.components.suites.vizdoom.settings import ViZDoomSettings
-from herd.contract.actions import discrete
-from herd.contract.spaces import EnvSpec
+from pydantic import Field
+
+from herd.components.settings import Pixels, PositiveInt
+from herd.components.suites import PROCESS_STEP_SECONDS, Suite, SuiteSettings, require_known
+from herd.contract.spaces import EnvSpec, discrete
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from herd.components.suites.api import BatchedEnvironment
+    from herd.components.suites.api import BatchedEnvironment, Slots
+
+SCENARIOS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "basic": ("MOVE_LEFT", "MOVE_RIGHT", "ATTACK"),
+        "deadly_corridor": ("MOVE_LEFT", "MOVE_RIGHT", "ATTACK", "MOVE_FORWARD", "MOVE_BACKWARD", "TURN_LEFT", "TURN_RIGHT"),
+        "defend_the_center": ("TURN_LEFT", "TURN_RIGHT", "ATTACK"),
+        "defend_the_line": ("TURN_LEFT", "TURN_RIGHT", "ATTACK"),
+        "health_gathering": ("TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD"),
+        "health_gathering_supreme": ("TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD"),
+        "my_way_home": ("TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD", "MOVE_LEFT", "MOVE_RIGHT"),
+        "predict_position": ("TURN_LEFT", "TURN_RIGHT", "ATTACK"),
+        "rocket_basic": ("MOVE_LEFT", "MOVE_RIGHT", "ATTACK"),
+        "simpler_basic": ("MOVE_LEFT", "MOVE_RIGHT", "ATTACK"),
+        "take_cover": ("MOVE_LEFT", "MOVE_RIGHT"),
+    }
+)
+"""Buttons of each scenario, in the order of its .cfg, so that a learner knows them without ViZDoom."""
+_ACTIONS = (
+    (),
+    ("MOVE_FORWARD",),
+    ("MOVE_BACKWARD",),
+    ("MOVE_LEFT",),
+    ("MOVE_RIGHT",),
+    ("TURN_LEFT",),
+    ("TURN_RIGHT",),
+    ("MOVE_FORWARD", "TURN_LEFT"),
+    ("MOVE_FORWARD", "TURN_RIGHT"),
+    ("ATTACK",),
+)
+"""Actions like those of DeepMind Lab: directions, forward with a turn, fire; and nothing, for waiting."""
+
+
+def actions_of(tasks: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the actions of an agent that plays ``tasks``, as buttons held down: those whose buttons exist in at least one of them.
+
+    If a scenario lacks a button of an action, the rest of the action is played.
+    """
+    buttons = {button for task in tasks for button in SCENARIOS[task]}
+    return tuple(action for action in _ACTIONS if buttons.issuperset(action))
+
+
+class ViZDoomSettings(SuiteSettings):
+    """ViZDoom: Doom seen in first person, each environment in a process of its own."""
+
+    suite: Literal["vizdoom"] = "vizdoom"
+    """The single-player scenarios of ViZDoom's wheel."""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("basic",)
+    """Scenarios such as ``health_gathering``. With several names, one agent learns all of them (docs/many-tasks.md), with the actions of
+    all their buttons."""
+    action_repeat: PositiveInt = 4
+    """Game tics (35 per second) per agent step."""
+    frame_stack: PositiveInt = 1
+    """Number of newest frames in one observation (S)."""
+    frame_height: Pixels = 72
+    """Size in pixels."""
+    frame_width: Pixels = 96
+    """Size in pixels."""
+
+    makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
+
+    def longest_step_seconds(self, num_environments: int) -> float:  # noqa: ARG002  each has its own process
+        """See `SuiteSettings.longest_step_seconds`."""
+        return PROCESS_STEP_SECONDS
 
 
 def _spec(settings: ViZDoomSettings) -> EnvSpec:
@@ -28,15 +92,11 @@ def _spec(settings: ViZDoomSettings) -> EnvSpec:
     )
 
 
-def _make(
-    settings: ViZDoomSettings, spec: EnvSpec, *, num_environments: int, first_slot: int, seed: int, num_threads: int
-) -> BatchedEnvironment:
+def make(settings: ViZDoomSettings, spec: EnvSpec, slots: Slots) -> BatchedEnvironment:
+    """See `Suite.code`."""
     from herd.components.suites.batch import SoloEnvironments  # noqa: PLC0415  only processes that play need it
 
-    maker = f"{__name__}.game:make_game"
-    return SoloEnvironments(
-        settings, spec, maker, num_environments=num_environments, first_slot=first_slot, seed=seed, num_threads=num_threads
-    )
+    return SoloEnvironments(settings, spec, slots, f"{__name__}.game:Game")
 
 
 def _action_names(settings: ViZDoomSettings) -> Sequence[str]:
@@ -50,8 +110,8 @@ def _on_screen(settings: ViZDoomSettings) -> ViZDoomSettings:
 PART = Suite(
     kind="vizdoom",
     settings=ViZDoomSettings,
+    code=f"{__name__}:make",
     spec=_spec,
-    make=_make,
     packages=("vizdoom", "cv2"),
     install="pip install 'herd-rl[vizdoom]'",
     frames_per_second=lambda *_: 35.0,

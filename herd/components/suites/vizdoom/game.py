@@ -15,21 +15,15 @@ from vizdoom import DoomGame, ScreenFormat, ScreenResolution
 
 from herd.components.suites.reading import FRAME
 from herd.components.suites.solo import Played
-from herd.components.suites.vizdoom.scenarios import SCENARIOS, actions_of
-from herd.components.suites.vizdoom.settings import ViZDoomSettings
+from herd.components.suites.vizdoom import SCENARIOS, actions_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from herd.components.suites.solo import SoloEnvironment
+    from herd.components.suites.vizdoom import ViZDoomSettings
 
 _SCREENS = ((ScreenResolution.RES_160X120, 160, 120), (ScreenResolution.RES_320X240, 320, 240), (ScreenResolution.RES_640X480, 640, 480))
 """Resolutions. The first one that is large enough is rendered and then resized."""
-
-
-def make_game(settings: str, task: str) -> SoloEnvironment:
-    """Create the scenario ``task`` from settings as JSON."""
-    return Game(ViZDoomSettings.model_validate_json(settings), task)
 
 
 class Game:

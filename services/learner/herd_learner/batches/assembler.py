@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from herd.components.replay.local import LocalReplay
 from herd.components.replay.shared import SharedReplay as SharedReplaySettings
-from herd.components.replay.uniform import UniformReplay
 from herd.protocols.unrolls.arrays import SingleUnrolls, UnrollArrays
 from herd.training.batch import BatchBuffer, trained_fields
+from herd_learner.batches.local import UnrollReplay
 from herd_learner.batches.shared import SharedReplay
-from herd_learner.batches.uniform import UnrollReplay
 from herd_learner.group.collectives import share
 from herd_learner.intake.queue import neighbours
 
@@ -61,8 +61,6 @@ class BatchAssembler:
         self._num_slots = num_slots
         self._trains_online = settings.replay.train_online
         self._slots = deque(buffers)
-        for buffer in buffers:
-            buffer.arrays["agent_ids"][...] = self._agent
         self.replay: UnrollReplay | None = None
         self.shared: SharedReplay | None = None
         """The thread that fills the replayed part of the buffers, if replay is shared."""
@@ -76,7 +74,7 @@ class BatchAssembler:
                 whole_episodes=settings.network.core.state_size() > 0,
             )
         self._minimum_fill = 0
-        if isinstance(settings.replay, UniformReplay):
+        if isinstance(settings.replay, LocalReplay):
             capacity = share(settings.replay.capacity_unrolls, rank, num_shards)
             self.replay = UnrollReplay(self._fields, capacity, settings.seed + rank)
             self._minimum_fill = max(1, share(settings.replay.minimum_fill_unrolls, rank, num_shards))
@@ -119,7 +117,6 @@ class BatchAssembler:
         buffer, origins = shared.take(with_replayed=with_replayed)
         self._held.append(buffer)
         self._write(online, buffer)
-        buffer.arrays["agent_ids"][: len(online)] = self._agent
         if origins and not self._trains_online:
             # A batch that loses its replayed unrolls after this, because another shard has none, trains on nothing.
             buffer.arrays["row_valid"][: len(online)] = False

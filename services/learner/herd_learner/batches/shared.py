@@ -246,7 +246,6 @@ class SharedReplay:
                 self._stock.drop(place)
                 warn_limited("damaged replay", "a replayed unroll cannot be read", reason=str(error))
                 continue
-            arrays["agent_ids"][self._num_online + place] = unroll.agent
             self._origins.append(Origin(unroll.agent, unroll.policy_version))
         with self._changed:
             if self._begins_new_episodes:

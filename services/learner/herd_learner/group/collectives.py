@@ -9,7 +9,7 @@ import json
 import os
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from herd_learner.group.heartbeat import Heartbeat, end_process
 from herd_learner.group.rendezvous import Membership, Place, connect_again, join, place_of
+from herd_learner.group.turns import Turn, combine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,31 +44,6 @@ def share(total: int, rank: int, num_shards: int) -> int:
     return total // num_shards + (rank < total % num_shards)
 
 
-class Turn(NamedTuple):
-    """The contribution of a shard to a turn of the training loop."""
-
-    is_ready: bool = False
-    """Whether it has its part of a batch."""
-    stop: bool = False
-    """Whether it was told to stop, or its time is over."""
-    log_due: bool = False
-    """Whether a point is due by shard 0's clock; the others' clocks are ignored."""
-    checkpoint_due: bool = False
-    """Whether a checkpoint is due by shard 0's clock."""
-    may_publish: bool = True
-    """Whether its last slice is at the parameter server, or superseded there."""
-    newer_lineage: int = 0
-    """A greater lineage at the parameter server; 0 for none."""
-    lineage: int = 0
-    """Lineage; all shards use that of shard 0."""
-    num_frames: int = 0
-    """Env frames in its part of the batch."""
-    is_ordered: bool = False
-    """Whether shard 0 has an order of the population to carry out."""
-    has_replayed: bool = False
-    """Whether it has the replayed unrolls of its part of the batch."""
-
-
 class ShardGroup:
     """The group, from the view of one shard."""
 
@@ -86,23 +62,10 @@ class ShardGroup:
         return share(total, self.rank, self.size)
 
     def agree(self, turn: Turn) -> Turn:
-        """Combine the turns of all shards: ready and replaying if all are, stop if one must stop, frames summed."""
+        """Return what all shards agree on, see `combine`."""
         if self.size == 1:
             return turn
-        turns = [Turn(*row) for row in self.all_gather(torch.tensor(turn, dtype=torch.int64)).tolist()]
-        first = turns[0]
-        return Turn(
-            is_ready=all(each.is_ready for each in turns),
-            stop=any(each.stop for each in turns),
-            log_due=bool(first.log_due),
-            checkpoint_due=bool(first.checkpoint_due),
-            may_publish=all(each.may_publish for each in turns),
-            newer_lineage=max(each.newer_lineage for each in turns),
-            lineage=first.lineage,
-            num_frames=sum(each.num_frames for each in turns),
-            is_ordered=bool(first.is_ordered),
-            has_replayed=all(each.has_replayed for each in turns),
-        )
+        return combine([Turn(*row) for row in self.all_gather(torch.tensor(turn, dtype=torch.int64)).tolist()])
 
     def all_gather(self, mine: Tensor) -> Tensor:
         """Return each shard's [K] as [N, K], ordered by rank."""

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from herd.service.exit_codes import EXIT_SHARD_LOST
+from herd.service import EXIT_SHARD_LOST
 from herd.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

@@ -23,11 +23,12 @@ from herd.protocols.unrolls.messages import (
     Welcome,
     actor_identity,
 )
+from herd.protocols.unrolls.metrics import MALFORMED
 from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Refused
 from herd.rpc.serving import RequestRefused, ServedRun, read
-from herd.service.serving import warn_failed
-from herd_learner.intake.ledger import MALFORMED, ActorKey, Ledger, Verdict, frames_by_task
+from herd.service.inbox import warn_failed
+from herd_learner.intake.ledger import ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 
 if TYPE_CHECKING:

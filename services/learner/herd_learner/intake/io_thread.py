@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from herd.config.addresses import tcp_address
+from herd.protocols.unrolls import metrics as names
 from herd.protocols.unrolls.credit import CreditPool
 from herd.protocols.weights.client import WeightsPublisher
 from herd.rpc.codec import encode
 from herd.rpc.serving import ServedRun
-from herd.service.serving import Inbox
+from herd.service.inbox import Inbox, ServerMeters
 from herd.telemetry.logs import get_logger, warn_limited
 from herd.transport import Limits, Peer
 from herd.transport.context import Poller, Waker
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.unrolls.messages import EpisodeReport
     from herd.service.identity import Identity
+    from herd.telemetry.telemetry import Telemetry
     from herd.transport.context import Context
     from herd_learner.intake.ledger import Ledger
-    from herd_learner.intake.meters import IntakeMeters
     from herd_learner.intake.queue import UnrollQueue
 
 END_SECONDS = 2.0
@@ -43,6 +45,36 @@ MESSAGES_PER_TURN = 64
 """Maximum number of messages read before weights and credit are sent."""
 OPERATORS_REASONS = ("protocol", "run", "agent", "contract", "size", "full")
 """Refusals that need user action; the others occur at every reconnection."""
+
+
+class IntakeMeters(ServerMeters):
+    """The training thread also counts here the unrolls that it drops from the queue."""
+
+    def __init__(self, telemetry: Telemetry, ledger: Ledger, queue: UnrollQueue) -> None:
+        super().__init__(telemetry)
+        self._received = telemetry.counter(names.UNROLLS_RECEIVED)
+        telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
+        telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
+        for reason in names.DROP_REASONS:
+            telemetry.read(names.FRAMES_DROPPED, partial(ledger.dropped_since_start, reason), reason=reason)
+        telemetry.read(names.QUEUE_DEPTH, lambda: float(len(queue)))
+        telemetry.counter(names.UNROLLS_DROPPED, reason="other")  # all reasons start at 0, so that the first one is seen as an increase
+
+    def watch_credit(self, credit: CreditPool) -> None:
+        """Export the credit pool's state."""
+        self._telemetry.gauge(names.QUEUE_CAPACITY).set(credit.capacity)
+        self._telemetry.read(names.CONNECTED_ACTORS, lambda: float(credit.num_peers))
+
+    def received(self, num_unrolls: int, dropped_as: str | None) -> None:
+        """Record that the unrolls of one message entered the queue, or were dropped."""
+        if dropped_as is None:
+            self._received.inc(num_unrolls)
+        else:
+            self.dropped(num_unrolls, dropped_as)
+
+    def dropped(self, num_unrolls: int, reason: str) -> None:
+        """Count unrolls that will never be trained on."""
+        self._telemetry.counter(names.UNROLLS_DROPPED, reason=reason).inc(num_unrolls)
 
 
 class IoThread:

@@ -16,18 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from herd.protocols.unrolls.metrics import LEARNER_RESTART
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from herd_learner.intake.queue import QueuedUnroll
-
-LEARNER_RESTART = "learner_restart"
-"""Acknowledged, but lost with the learner before an update consumed it."""
-MALFORMED = "malformed"
-"""The header was valid, but the arrays were unusable."""
-STALE = "stale"
-"""Begun under a policy older than ``learner.max_policy_lag`` updates, of an abandoned lineage, or not made yet."""
-
 
 MAX_ACCOUNTS = 65_536
 """Incarnations remembered: 16 restarts of each of 4,000 actors, 16 MB. Those without a session are forgotten first, the longest silent
@@ -162,9 +156,9 @@ class LedgerSnapshot:
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> LedgerSnapshot:
-        """Inverse of `as_json`. Checkpoints of older versions, which did not count by task, have only totals."""
+        """Inverse of `as_json`."""
         accounts = {(index, incarnation): (sequence, generated) for index, incarnation, sequence, generated in state["accounts"]}
-        tasks = {task_id: Frames.from_json(frames) for task_id, frames in state.get("tasks", [])}
+        tasks = {task_id: Frames.from_json(frames) for task_id, frames in state["tasks"]}
         return cls(Frames.from_json(state), tasks, accounts)
 
 

@@ -47,6 +47,15 @@ def neighbours(unrolls: Sequence[QueuedUnroll]) -> Iterator[tuple[Arrays, int, S
         start = stop
 
 
+def is_stale(policy: tuple[int, int], newest: tuple[int, int], limit: int | None) -> bool:
+    """Whether an unroll that ``policy`` began is too far behind ``newest``, by more than ``limit`` updates; both are (lineage, updates).
+
+    Update numbers of an abandoned lineage refer to other weights, so their age is unknown. A version that does not exist yet cannot have
+    been played.
+    """
+    return limit is not None and not (policy[0] == newest[0] and 0 <= newest[1] - policy[1] <= limit)
+
+
 class UnrollQueue:
     """A first-in-first-out queue; one thread puts, another takes."""
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.config.run import RunSettings
+    from herd.config.run_contract import Origin
     from herd.protocols.population.client import PopulationClient
     from herd.protocols.population.messages import Copied, MemberReport
-    from herd.run.provenance import Origin
     from herd.run.tensors import Checkpoint
     from herd.training.trainer import Trainer
     from herd_learner.group.collectives import ShardGroup

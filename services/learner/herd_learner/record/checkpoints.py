@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from herd.components.suites.scores import ReferenceScores
+    from herd.config.run_contract import Origin
     from herd.contract.spaces import EnvSpec
     from herd.protocols.bandit.tiling import Tiling
-    from herd.run.provenance import Origin
     from herd.training.trainer import Trainer
-    from herd_learner.batches.uniform import UnrollReplay
+    from herd_learner.batches.local import UnrollReplay
     from herd_learner.group.collectives import ShardGroup
 
 RANDOM = "random"

@@ -24,15 +24,6 @@ class LineageError(Exception):
     """The file with the lineage is damaged or cannot be created; one line."""
 
 
-def is_stale(policy: tuple[int, int], newest: tuple[int, int], limit: int | None) -> bool:
-    """Whether an unroll that ``policy`` began is too far behind ``newest``, by more than ``limit`` updates; both are (lineage, updates).
-
-    Update numbers of an abandoned lineage refer to other weights, so their age is unknown. A version that does not exist yet cannot have
-    been played.
-    """
-    return limit is not None and not (policy[0] == newest[0] and 0 <= newest[1] - policy[1] <= limit)
-
-
 def open_lineage(
     run_dir: Path,
     at_least: int = 0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from herd.protocols.replay import metrics as replay_metrics
 from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.telemetry import training as names
+from herd_learner.record.statistics import RETURN_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from herd_learner.intake.queue import QueuedUnroll
     from herd_learner.record.statistics import RunStatistics
 
-RETURN_WINDOW = 100
 RATE_SECONDS = 5.0
 """Window of the frames per second."""
 MIN_RATE_SECONDS = 1.0

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from herd.components.trackers.publishing import Trackers
     from herd.config.run import RunSettings
-    from herd.run.provenance import Origin
+    from herd.config.run_contract import Origin
     from herd.training.trainer import Trainer
     from herd_learner.batches.assembler import BatchAssembler
     from herd_learner.group.collectives import ShardGroup

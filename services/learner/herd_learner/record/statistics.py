@@ -403,9 +403,9 @@ class RunStatistics:
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
-            task.first_returns = saved.get("first_returns", [])
-            task.return_sum = saved.get("return_sum", 0.0)  # missing in an older checkpoint; only differences are used
-            task.tiles = {tile: [games, total] for tile, games, total in saved.get("tiles", [])}
+            task.first_returns = saved["first_returns"]
+            task.return_sum = saved["return_sum"]
+            task.tiles = {tile: [games, total] for tile, games, total in saved["tiles"]}
 
 
 def _unattributed(ledger: LedgerSnapshot) -> dict[str, Any]:
