@@ -7,8 +7,10 @@ writer nothing. Writing is atomic, and a write that fails leaves nothing behind.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import re
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,10 +32,15 @@ _MAX_DIGITS = 40
 """Longest integer in JSON: the state of numpy's random generator has 128 bits, 39 digits."""
 MAX_JSON_BYTES = 256 << 20
 """Size limit of a state in JSON: 65,536 accounts of a learner take 4 MB, 500,000 entries of a bandit 20 MB."""
+_SEALED = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
 
 
-class JournalError(Exception):
-    """A file with one JSON value per line cannot be read; one line."""
+_UNUSABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+"""What parsers raise for a value that is not what they expect."""
+
+
+class FileError(Exception):
+    """A file cannot be read, or does not hold what it should; one line that names it. Commands print it and end with exit code 2."""
 
 
 def open_file(path: Path, max_bytes: int) -> io.BufferedReader:
@@ -106,13 +113,68 @@ def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:
     return parse_json(read_file(path, max_bytes))
 
 
+def read_record(path: Path, what: str, parse: Callable[[Any], _T]) -> _T:
+    """Return the parsed value of a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileError: the file cannot be read, or is not ``what``.
+
+    """
+    try:
+        return parse(read_json(path))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
+    except _UNUSABLE as error:
+        raise FileError(f"{path} is not {what}: {_short(error)}") from error
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return a JSON value that must be a mapping, for `read_record`; otherwise raise ``ValueError``."""
+    if not isinstance(value, dict):
+        raise ValueError(f"a {type(value).__name__} instead of a mapping")  # noqa: TRY004  as other wrong values
+    return value
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def sealed(state: str) -> str:
+    """Return a state in JSON with its SHA-256, as the contents of a file for `read_sealed`."""
+    return f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n'
+
+
+def read_sealed(path: Path) -> bytes:
+    """Return the JSON text of a state that `sealed` has protected against any change.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FileError: it cannot be read, or is damaged.
+
+    """
+    try:
+        found = _SEALED.fullmatch(read_file(path, MAX_JSON_BYTES))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
+    if found is None:
+        raise FileError(f"{path}: is incomplete")
+    if hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
+        raise FileError(f"{path}: is damaged: its contents do not match their digest")
+    return bytes(found[2])
+
+
 def read_lines(path: Path, what: str, parse: Callable[[Any], _T]) -> Iterator[_T]:
     """Yield the parsed values of a journal, a file with one JSON value per line, in order and with one in memory at a time.
 
     A last line without its end is skipped: it is being written, or its writer was killed, and `append_line` will remove it.
 
     Raises:
-        JournalError: the file cannot be read, or another line is not ``what``.
+        FileError: the file cannot be read, or another line is not ``what``.
 
     """
     try:
@@ -122,11 +184,11 @@ def read_lines(path: Path, what: str, parse: Callable[[Any], _T]) -> Iterator[_T
                     return
                 try:
                     value = parse(parse_json(line))
-                except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-                    raise JournalError(f"{path}, line {number}, is not {what}: {error}") from error
+                except _UNUSABLE as error:
+                    raise FileError(f"{path}, line {number}, is not {what}: {_short(error)}") from error
                 yield value
     except OSError as error:
-        raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
+        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def replace_file(path: Path, content: str | Iterable[bytes | memoryview]) -> None:

@@ -127,7 +127,7 @@ def found(pattern: str, text: str) -> str:
     return match.group(1)
 
 
-def until(condition: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
+def until(condition: Callable[[], object], seconds: float = ANSWER_SECONDS) -> None:
     """Poll for conditions that have no event to wait for, such as a new connection or another process's counter."""
     deadline = time.monotonic() + seconds
     while not condition():

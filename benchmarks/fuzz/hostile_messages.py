@@ -131,7 +131,7 @@ class ServerOracle:
 
 def parameter_server_oracle(run_id: str, contract: str, *, is_replica: bool) -> Oracle:
     """A root with weights of lineage 1; ``is_replica`` refuses every publication."""
-    store: WeightsStore[memoryview] = WeightsStore()
+    store = WeightsStore()
     store.publish(Version(1, 0), index=0, count=1, digest=hashlib.sha256(b"").hexdigest(), payload=memoryview(b""))
     liveness = Liveness(1, now=0.0)
     root = RootHandler(stores=(store,), leases=PlaceLeases(liveness, now=0.0, lease_seconds=1.0), liveness=liveness)

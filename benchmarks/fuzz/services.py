@@ -193,7 +193,7 @@ def population_seeds() -> list[bytes]:
 
 def fuzz_replica(data: bytes) -> None:
     """Send two requests to a replica; the messages for its parent can be sent."""
-    store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
+    store = WeightsStore(max_version_bytes=4096)
     handler = ReplicaHandler(stores=(store,), upstream="tcp://parent:7200")
     for head, payloads in messages_of(data):
         try:

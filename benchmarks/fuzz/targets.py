@@ -122,7 +122,7 @@ def fuzz_unrolls(data: bytes) -> None:
 
 def fuzz_weights(data: bytes) -> None:
     """Send two requests to the root of the parameter servers; refused requests do not change weights and leases."""
-    store: WeightsStore[memoryview] = WeightsStore(max_version_bytes=4096)
+    store = WeightsStore(max_version_bytes=4096)
     liveness = Liveness(1, now=0.0)
     leases = PlaceLeases(liveness, now=0.0, lease_seconds=30.0, max_leases=4)
     handler = RootHandler(stores=(store,), leases=leases, liveness=liveness)

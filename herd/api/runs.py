@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from herd.config.loading import SettingsError, load_settings
-from herd.files import JournalError, read_json
+from herd.files import FileError, mapping, read_record
 from herd.run.checkpoints import MANIFEST
 from herd.run.journals import METRICS, read_points
-from herd.run.paths import CHECKPOINTS, REPORT, agent_directories, checkpoint_folders, config_file
+from herd.run.paths import CHECKPOINTS, REPORT, RUNS, agent_directories, checkpoint_folders, config_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 class RunError(Exception):
     """A run cannot be opened, played or trained to its end; one line."""
-
-
-RUNS = Path("runs")
-"""Folder in which ``herd train`` creates runs, and in which runs are found by name."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +55,11 @@ class Run:
 
         """
         path = self.directory / METRICS
-        if not path.is_file() or path.stat().st_size == 0:
+        if not path.exists() or (path.is_file() and path.stat().st_size == 0):
             return []
         try:
             return read_points(self.directory)
-        except JournalError as error:
+        except FileError as error:
             raise RunError(str(error)) from error
 
     def array(self, key: str) -> NDArray[np.float64]:
@@ -92,12 +88,11 @@ class Run:
         """
         path = self.directory / REPORT
         try:
-            report: dict[str, Any] = read_json(path)
+            return read_record(path, "a report", mapping)
         except FileNotFoundError as error:
             raise RunError(f"{self.directory}: contains no report.json: the run is still running, or did not reach its end") from error
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path}: cannot be read: {error}") from error
-        return report
+        except FileError as error:
+            raise RunError(str(error)) from error
 
     @property
     def checkpoints(self) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -18,12 +17,11 @@ from typing import TYPE_CHECKING
 
 from herd.cli.options import OneLineParser
 from herd.components.suites import DEFAULT_SUITE, SUITES, missing_packages, suite_named
-from herd.service.allocator import ALLOCATOR_ENVIRONMENT
-from herd.service.host import OtherPrograms, available_memory, cpu_gains_from_bfloat16, usable_cpus
+from herd.service.host import OtherPrograms, available_memory, usable_cpus
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from herd.components.suites import Suite
 
@@ -73,8 +71,6 @@ _NEEDED_MEMORY = 3 * _GIB
 """The learner with torch takes about 1.2 GiB at the default batch, each of two actors 0.6 GiB, the parameter server 0.1 GiB."""
 _NEEDED_DISK = 1 * _GIB
 """A run takes two checkpoints of up to 60 MB, logs and a curve; the rest is for several runs."""
-_NEEDED_FILES = 1024
-"""One descriptor per connection of an actor, and about 100 for libraries and logs."""
 _COMMAND_SECONDS = 10.0
 _CPU_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 _LOAD_SECONDS = 0.5
@@ -83,11 +79,6 @@ _LOAD_SECONDS = 0.5
 # Package -> (needed by `herd train`, how to get it).
 _PACKAGES = {
     "numpy": (True, "pip install herd-rl"),
-    "pyzmq": (True, "pip install herd-rl"),
-    "msgpack": (True, "pip install herd-rl"),
-    "pydantic": (True, "pip install herd-rl"),
-    "prometheus-client": (True, "pip install herd-rl"),
-    "structlog": (True, "pip install herd-rl"),
     "torch": (True, "pip install 'herd-rl[learner]'"),
     "lz4": (False, "actor.compression lz4: pip install 'herd-rl[learner]'"),
     "zstandard": (False, "actor.compression zstd: pip install 'herd-rl[learner]'"),
@@ -112,17 +103,8 @@ class Check:
 
 def all_checks() -> list[Check]:
     """Run every check, the machine first."""
-    machine: tuple[Callable[[], Check], ...] = (
-        check_python,
-        check_cpus,
-        check_other_programs,
-        check_bfloat16,
-        check_memory,
-        check_disk,
-        check_gpu,
-    )
-    system: tuple[Callable[[], Check], ...] = (check_compiler, check_open_files, check_allocator)
-    return [*(check() for check in machine), *check_packages(), *check_suites(), *(check() for check in system)]
+    machine = (check_python(), check_cpus(), check_other_programs(), check_memory(), check_disk(), check_gpu(), check_compiler())
+    return [*machine, *check_packages(), *check_suites()]
 
 
 def check_python() -> Check:
@@ -144,12 +126,6 @@ def check_other_programs() -> Check:
     time.sleep(_LOAD_SECONDS)
     found = programs.line()
     return Check("other programs", not found, found or "leave the cores free", "training is slower while they run", required=False)
-
-
-def check_bfloat16() -> Check:
-    """Whether bfloat16 is faster than float32 on this CPU; otherwise everything runs in float32."""
-    has = cpu_gains_from_bfloat16()
-    return Check("fast bfloat16", has, "yes" if has else "no", "nothing: float32 is used, which is up to 1.6 times slower", required=False)
 
 
 def check_memory() -> Check:
@@ -215,10 +191,8 @@ def _check_suite(name: str, suite: Suite) -> Check:
     required = name == DEFAULT_SUITE
     if (missing := missing_packages(suite)) is not None:
         return Check(f"suite {name}", ok=False, found="packages are missing", advice=missing, required=required)
-    complete, contents = (True, "") if suite.inspect is None else suite.inspect()
-    versions = [f"{package} {_version_of(package)}" for package in suite.packages]
-    found = ", ".join([*versions, *([contents] if contents else [])]) or "needs no packages"
-    return Check(f"suite {name}", complete, found, f"incomplete: {suite.install}", required)
+    found = ", ".join(f"{package} {_version_of(package)}" for package in suite.packages) or "needs no packages"
+    return Check(f"suite {name}", ok=True, found=found, required=required)
 
 
 def _version_of(module: str) -> str:
@@ -234,23 +208,6 @@ def check_compiler() -> Check:
     program = shutil.which("g++")
     found = (_output([program, "-dumpfullversion"]) or program).strip() if program else "none"
     return Check("g++", program is not None, found, "nothing: only torch.compile (learner.compile) needs it", required=False)
-
-
-def check_open_files() -> Check:
-    """One descriptor per connection."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Check("open-file limit", soft >= _NEEDED_FILES, f"{soft} (hard {hard})", f"ulimit -n {_NEEDED_FILES} or more", required=False)
-
-
-def check_allocator() -> Check:
-    """The environment variables that make glibc keep large blocks. ``herd train`` sets them for its children."""
-    library, number = platform.libc_ver()
-    if library != "glibc":
-        return Check(
-            "malloc tuning", ok=False, found=library or "not glibc", advice="on glibc the learner is up to twice as fast", required=False
-        )
-    here = all(os.environ.get(name) == value for name, value in ALLOCATOR_ENVIRONMENT.items())
-    return Check("malloc tuning", ok=True, found=f"glibc {number}; {'set here' if here else 'set by herd for its processes'}")
 
 
 def _output(command: list[str]) -> str:

@@ -157,7 +157,7 @@ def _default_stem(run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
 
 def _write(report: EvaluationReport, stem: Path) -> list[Path]:
     """Write STEM.json, STEM.csv and, if there is something to compare, STEM.png."""
-    from herd.files import JournalError  # noqa: PLC0415  not needed for --help
+    from herd.files import FileError  # noqa: PLC0415  not needed for --help
     from herd.view.plots.scores import Bar, draw_scores  # noqa: PLC0415
 
     paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".csv")]
@@ -177,7 +177,7 @@ def _write(report: EvaluationReport, stem: Path) -> list[Path]:
     try:
         require("matplotlib")
         draw_scores(bars, picture, title=title, lines={"median": report.summary["median"].score})
-    except (CommandError, JournalError) as error:
+    except (CommandError, FileError) as error:
         print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return paths
     return [*paths, picture]

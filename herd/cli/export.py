@@ -33,13 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=_FORMATS, default="torch", help="format of the file: that of torch.export, or ONNX")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: RUN_DIR/policy-<updates>.pt2 or .onnx")
-    parser.add_argument(
-        "--steps", type=POSITIVE_WHOLE, default=200, metavar="N", help="number of steps of each environment in the comparison"
-    )
-    parser.add_argument(
-        "--environments", type=POSITIVE_WHOLE, metavar="N", help="number of environments in the comparison; default: 4, or one per task"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed of the games and of the policy's sampling")
+    parser.add_argument("--steps", type=POSITIVE_WHOLE, default=200, metavar="N", help="steps of each environment in the comparison")
     parser.add_argument(
         "--tolerance",
         type=POSITIVE,
@@ -53,8 +47,6 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Export; returns the exit code: 1 if the exported policy differs from the network."""
     options = _parser().parse_args(argv)
-    if options.seed < 0:
-        raise CommandError(f"--seed must be at least 0, not {options.seed}")
     options.run_dir = run_with_checkpoint(options.run_dir)
     require("torch", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
     from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
@@ -79,11 +71,7 @@ def _export(run: TrainedRun, options: argparse.Namespace) -> int:
         output.parent.mkdir(parents=True, exist_ok=True)
         try:
             write(policy, unchecked, options.format)
-            num_tasks = len(run.spec.task_names)
-            environments = options.environments or max(4, num_tasks)
-            parity = compare(
-                run, policy, reader(unchecked, policy, options.format), steps=options.steps, environments=environments, seed=options.seed
-            )
+            parity = compare(run, policy, reader(unchecked, policy, options.format), steps=options.steps)
             print(_told(parity))
             if not parity.within(options.tolerance):
                 print(

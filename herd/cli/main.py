@@ -42,12 +42,13 @@ def _main(words: list[str]) -> int:
     # Imported inside the handler of interruptions, because imports take seconds on a busy machine.
     from herd.cli.options import CommandError  # noqa: PLC0415
     from herd.config.errors import SettingsError, printable  # noqa: PLC0415
+    from herd.files import FileError  # noqa: PLC0415
     from herd.service import EXIT_BAD_INPUT  # noqa: PLC0415
 
     try:
         code = _answer(words)
         sys.stdout.flush()  # here, so that a closed pipe is handled below
-    except (CommandError, SettingsError) as error:
+    except (CommandError, FileError, SettingsError) as error:
         print(printable(f"herd: {error}"), file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:

@@ -66,13 +66,8 @@ def run(argv: Sequence[str]) -> int:
     if (problem := _objection(options)) is not None:
         raise CommandError(problem)
     require("matplotlib")
-    from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
-
     draw = _bandit if options.bandit else _population if options.population else _curves
-    try:
-        print(draw(options, options.run_dirs[0]))
-    except JournalError as error:
-        raise CommandError(str(error)) from error
+    print(draw(options, options.run_dirs[0]))
     return 0
 
 

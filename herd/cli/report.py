@@ -33,7 +33,6 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     options.run_dir = existing_run(options.run_dir)
     from herd.components.suites import reference_scores  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.files import JournalError  # noqa: PLC0415  as above
     from herd.view.report.page import PAGE, write_page  # noqa: PLC0415  as above
 
     output = options.output if options.output is not None else options.run_dir / PAGE
@@ -43,8 +42,6 @@ def run(argv: Sequence[str]) -> int:
     try:
         game, no_game = (None, "Playing a game was switched off (--no_game).") if options.no_game else _play(options.run_dir)
         page = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
-    except JournalError as error:
-        raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"{error.filename or output}: {error.strerror or error}") from error
     note = "" if no_game is None or options.no_game else f"; {no_game}"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError
-from herd.config.errors import close_match
-from herd.files import read_json
+from herd.config.errors import SettingsError, close_match
+from herd.run.checkpoints import CheckpointError, read_state
 from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from herd.config.run import RunSettings
     from herd.config.run_contract import Origin
-
-RUNS = Path("runs")
 
 
 def existing_run(directory: Path) -> Path:
@@ -82,8 +81,8 @@ def check_checkpoint(directory: Path | None, run_dir: Path) -> None:
 
     try:
         settings = load_settings([config_file(run_dir)], [], {})
-        objection = Origin.of(settings, environment_spec(settings.env)).objection(read_json(directory / "state.json"))
-    except (OSError, ValueError, AttributeError):
+        objection = Origin.of(settings, environment_spec(settings.env)).objection(read_state(directory))
+    except (CheckpointError, SettingsError, ValueError):
         return  # what cannot be read is refused with its reason where it is loaded
     if objection is not None:
         raise CommandError(f"--checkpoint: {directory}: {objection}")
@@ -128,8 +127,8 @@ def finished(settings: RunSettings) -> str | None:
 def _trained_frames(directory: Path) -> int:
     """Return the env frames of an agent's newest checkpoint; 0 if there is none that can be read."""
     for checkpoint in reversed(checkpoint_folders(directory)):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return int(read_json(checkpoint / "state.json")["statistics"]["env_frames"])
+        with suppress(CheckpointError, LookupError, TypeError, ValueError):
+            return int(read_state(checkpoint)["statistics"]["env_frames"])
     return 0
 
 
@@ -137,8 +136,8 @@ def _check_checkpoints(directory: Path, config: Path, origin: Origin) -> None:
     refusal: str | None = None
     for checkpoint in reversed(checkpoint_folders(directory)):
         try:
-            objection = origin.objection(read_json(checkpoint / "state.json"))
-        except (OSError, ValueError, AttributeError):
+            objection = origin.objection(read_state(checkpoint))
+        except CheckpointError:
             return
         if objection is None:
             return

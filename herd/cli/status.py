@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError, OneLineParser, number
-from herd.cli.run_paths import RUNS, existing_run
+from herd.cli.run_paths import existing_run
 from herd.config.errors import printable
+from herd.run.journals import mapping_in, number_in
+from herd.run.paths import RUNS
 
 if TYPE_CHECKING:
     import argparse
@@ -85,7 +87,7 @@ def _returns(status: RunStatus) -> str:
 
 def _membership(agent: RunStatus) -> str:
     member = agent.member or {}
-    fitness, settings = member.get("fitness"), member.get("settings") or {}
+    fitness, settings = number_in(member, "fitness"), mapping_in(member, "settings")
     known = "not known yet" if fitness is None else f"{fitness:.2f}"
     values = (f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in settings.items())
     return f"{_name_within_run(agent)}: fitness {known}; {', '.join(values)}"

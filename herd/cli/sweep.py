@@ -16,7 +16,7 @@ from herd.cli.train import is_run, read_settings
 from herd.config.errors import SettingsError, printable
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
-from herd.run.paths import AGENTS, CONFIG
+from herd.run.paths import AGENTS, CONFIG, RUNS
 from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
 from herd.sweeps.whole_runs import ClaimedError, Trial, check_unclaimed, train_all
 
@@ -84,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
     settings = read_settings(common, os.environ)
     if settings.stop.env_frames is None and settings.stop.wall_seconds is None:
         raise CommandError("stop.env_frames: the runs of a sweep must end; set this or stop.wall_seconds")
-    output = options.output or Path("runs") / f"{settings.name}-sweep"
+    output = options.output or RUNS / f"{settings.name}-sweep"
     trials, cells = _plan(output, common, grid, range(options.first_seed, options.first_seed + options.seeds), together=options.together)
     try:
         missing = _checked(trials)
@@ -208,7 +208,6 @@ def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun
 def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object]) -> None:
     """Write and print the results."""
     from herd.components.suites import SUITES, suite_named  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.files import JournalError  # noqa: PLC0415
     from herd.sweeps.summary import RunScore, estimates, final_return, write_csv, write_json  # noqa: PLC0415
     from herd.view.plots.history import read_run  # noqa: PLC0415
 
@@ -226,8 +225,6 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
         files = [output / "sweep.json", output / "sweep.csv"]
         write_json(files[0], grid, scores, found, **about)
         write_csv(files[1], grid, scores)
-    except JournalError as error:
-        raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
     _print_table(grid, found)
@@ -268,7 +265,7 @@ def _numbers(found: Estimate) -> list[str]:
 
 
 def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) -> Path | None:
-    from herd.files import JournalError  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.files import FileError  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.view.plots.scores import Row, draw_sweep  # noqa: PLC0415
 
     panels: dict[str, list[Row]] = {}
@@ -278,7 +275,7 @@ def _draw(path: Path, grid: Sequence[Combination], found: Sequence[Estimate]) ->
     try:
         require("matplotlib")
         draw_sweep(panels, path, title=f"{path.parent.name}: return at the end of training")
-    except (CommandError, JournalError) as error:
+    except (CommandError, FileError) as error:
         print(f"herd: picture not drawn: {error}", file=sys.stderr)
         return None
     return path

@@ -154,7 +154,8 @@ def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
         raise CommandError(_MISSING_FILE)
     config = Path(given["run_dir"]) / CONFIG
     if not config.is_file():
-        raise CommandError(f"{given['run_dir']}: no such run to resume")
+        missing = f": it contains no {CONFIG}" if config.parent.is_dir() else ""
+        raise CommandError(f"{given['run_dir']}: no such run to resume{missing}")
     return [config], overrides
 
 

@@ -31,7 +31,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--view", choices=("screen", "network"), default="screen", help="screen: the game's own picture; network: what the network sees"
     )
-    parser.add_argument("--no_caption", action="store_true", help="omit the line with return, value and time")
     parser.add_argument("--greedy", action="store_true", help="take the most probable action instead of sampling")
     parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="random seed of the game and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
@@ -71,7 +70,6 @@ def run(argv: Sequence[str]) -> int:
                 min_seconds=options.min_seconds,
                 max_seconds=options.max_seconds,
                 view=options.view,
-                caption=not options.no_caption,
                 greedy=options.greedy,
                 on_progress=lambda seconds: shown(f"recording: {seconds:.0f} s of at most {options.max_seconds:g} s"),
             )

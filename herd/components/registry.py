@@ -60,8 +60,7 @@ class Part(Generic[SettingsT]):
 
     def load(self) -> Any:
         """Import the code."""
-        module, _, name = self.code.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return pkgutil.resolve_name(self.code)
 
 
 class Registry(Generic[SettingsT]):

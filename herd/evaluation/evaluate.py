@@ -12,7 +12,7 @@ from herd.components.suites import environment_spec
 from herd.components.suites.api import UnknownTaskError
 from herd.evaluation.play import drawn_from, num_environments, play_tasks, task_groups
 from herd.evaluation.protocols import EvaluationError, protocol_named, training_scores
-from herd.evaluation.report import EPISODE_SELECTION, EvaluationReport, Procedure, ScoredRun, TaskScore, make_report
+from herd.evaluation.report import EvaluationReport, Procedure, ScoredRun, TaskScore, make_report
 from herd.evaluation.trained_run import best_temperatures, load_trained_run, settings_of
 
 if TYPE_CHECKING:
@@ -126,13 +126,11 @@ def evaluate_runs(
         says=None if followed is None else followed.says,
         suite=first.env.suite,
         episodes_per_task=count,
-        episode_selection=EPISODE_SELECTION,
         environments=num_environments(environments, episodes=count, num_tasks=len(environment_spec(task_groups(first.env)[0]).task_names)),
         seed=seed,
         policy="greedy" if greedy else "sampled",
         inference_precision=str(inference_precision(first)).removeprefix("torch."),
         env=first.env.model_dump(mode="json"),
-        full_games=True,
         differs_from_training=tuple(dict.fromkeys(name for run in runs for name in run.differs_from_training)),
         differs_from_protocol=_differences(followed, [run.settings for run in runs], count, greedy=greedy),
     )
@@ -176,10 +174,8 @@ def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | Non
         name=protocol,
         says=followed.says,
         suite=env.suite,
-        episode_selection="games of training",
         policy="of training",
         env=env.model_dump(mode="json"),
-        full_games=True,
         differs_from_training=(),
         differs_from_protocol=_differences(followed, [settings for settings, _ in runs], followed.episodes, greedy=False),
     )

@@ -88,13 +88,11 @@ class Play:
         return PlayedStep(observation, choice, transition)
 
 
-def start_play(
-    player: Player, environments: BatchedEnvironment, *, seed: int, greedy: bool, temperatures: Temperatures | None = None
-) -> Play:
-    """Start to play with a run's weights. ``temperatures`` None: tau is 1. ``seed`` is the random seed of the policy's sampling."""
+def start_play(player: Player, environments: BatchedEnvironment, *, seed: int, greedy: bool, temperatures: Temperatures) -> Play:
+    """Start to play with a run's weights. ``seed`` is the random seed of the policy's sampling."""
     settings = player.settings
     policy = LocalPolicy(player.agent, seed=seed, precision=inference_precision(settings), greedy=greedy)
-    state = RowState(environments.spec, settings.network, temperatures or Temperatures(), num_environments=environments.num_environments)
+    state = RowState(environments.spec, settings.network, temperatures, num_environments=environments.num_environments)
     return Play(environments, policy, state)
 
 

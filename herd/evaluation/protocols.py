@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.components.suites import environment_spec
 from herd.config.errors import close_match
-from herd.files import JournalError
+from herd.files import FileError
 from herd.run.journals import read_points
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def training_scores(
     """
     try:
         points = read_points(directory)
-    except JournalError as error:
+    except FileError as error:
         raise EvaluationError(str(error)) from error
     return {task: _score(directory, task, _of_task(points, task, only=len(tasks) == 1), window, frames) for task in tasks}
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
 
-EPISODE_SELECTION = "games assigned to environments in advance: the first ones of each, however long they take"
-
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
@@ -72,12 +70,9 @@ class Procedure:
     says: str | None
     """The protocol in one line."""
     suite: str
-    episode_selection: str
     policy: Literal["sampled", "greedy", "of training"]
     env: Mapping[str, Any]
     """Settings of the suite as played, from the first run."""
-    full_games: bool
-    """Whether a score covers all lives of a game."""
     differs_from_training: tuple[str, ...]
     """Settings of ``env`` that this evaluation overrode."""
     differs_from_protocol: tuple[str, ...]

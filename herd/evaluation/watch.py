@@ -74,7 +74,6 @@ def record_episode(
     min_seconds: float = 0.0,
     max_seconds: float = 60.0,
     view: View = "screen",
-    caption: bool = True,
     greedy: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> Recording:
@@ -90,7 +89,6 @@ def record_episode(
         min_seconds: more games are recorded until the video has this length; the last one is played to its end.
         max_seconds: largest length of the video.
         view: ``screen``: the game as people see it, if the suite can show it. ``network``: the newest frame that the network sees.
-        caption: show the return so far, the policy's value and the time above the picture.
         greedy: take the most probable action instead of sampling.
         on_progress: called with the length so far in seconds, after every frame.
 
@@ -113,7 +111,7 @@ def record_episode(
     frames = 0
     with _writer(output, fps) as video, closing(pictures):
         for moment in pictures:
-            video.add(_drawn(moment, frames / fps if caption else None))
+            video.add(_drawn(moment, frames / fps))
             frames += 1
             if on_progress is not None:
                 on_progress(frames / fps)
@@ -188,28 +186,26 @@ def _newest_frame(observation: Observation, channels: int) -> NDArray[np.uint8]:
     return observation.stack[0, -channels:].transpose(1, 2, 0)
 
 
-def _drawn(moment: _Moment, seconds: float | None) -> Image:
-    """Enlarge the frame without smoothing, with a caption if ``seconds`` is given. Both sides are even, as video codecs require."""
+def _drawn(moment: _Moment, seconds: float) -> Image:
+    """Enlarge the frame without smoothing, below a caption. Both sides are even, as video codecs require."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 (only whoever records needs it)
 
-    height, width, channels = moment.picture.shape
+    height, _, channels = moment.picture.shape
     factor = max(1, _PICTURE_HEIGHT // height)
     enlarged = moment.picture.repeat(factor, axis=0).repeat(factor, axis=1)
     picture = Image.fromarray(np.ascontiguousarray(enlarged[..., 0] if channels == 1 else enlarged)).convert("RGB")
-    top = 0 if seconds is None else _CAPTION_HEIGHT
-    canvas_width = width * factor if seconds is None else max(width * factor, _SMALLEST_WIDTH)
-    canvas = Image.new("RGB", (canvas_width + canvas_width % 2, top + height * factor + (top + height * factor) % 2), (24, 24, 24))
-    canvas.paste(picture, ((canvas.width - picture.width) // 2, top))
-    if seconds is not None:
-        draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
-        value = "" if moment.value is None else f"value {moment.value:.2f}"
-        clock = f"{int(seconds) // 60}:{int(seconds) % 60:02}"
-        for text, x, anchor in (
-            (f"return {moment.return_so_far:g}", 8, "lm"),
-            (value, canvas.width // 2, "mm"),
-            (clock, canvas.width - 8, "rm"),
-        ):
-            draw.text((x, _CAPTION_HEIGHT // 2), text, fill=(235, 235, 235), font=font, anchor=anchor)
+    canvas_width, canvas_height = max(picture.width, _SMALLEST_WIDTH), _CAPTION_HEIGHT + picture.height
+    canvas = Image.new("RGB", (canvas_width + canvas_width % 2, canvas_height + canvas_height % 2), (24, 24, 24))
+    canvas.paste(picture, ((canvas.width - picture.width) // 2, _CAPTION_HEIGHT))
+    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
+    value = "" if moment.value is None else f"value {moment.value:.2f}"
+    clock = f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+    for text, x, anchor in (
+        (f"return {moment.return_so_far:g}", 8, "lm"),
+        (value, canvas.width // 2, "mm"),
+        (clock, canvas.width - 8, "rm"),
+    ):
+        draw.text((x, _CAPTION_HEIGHT // 2), text, fill=(235, 235, 235), font=font, anchor=anchor)
     return canvas
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from herd.export.formats import Compute
     from herd.export.network import ExportedPolicy
 
+_ENVIRONMENTS = 4
 _SAME_ACTION = 1e-3
 """Continuous actions that differ by less are the same; integers differ by more."""
 
@@ -46,12 +47,13 @@ class Parity:
         return all(np.isfinite(each) and each <= tolerance * max(1.0, self.largest[name]) for name, each in self.differences.items())
 
 
-def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps: int, environments: int, seed: int) -> Parity:
-    """Play ``steps`` steps in ``environments`` environments with the network, and compute every row with the exported policy too.
+def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps: int) -> Parity:
+    """Play ``steps`` steps in four environments, or one for each task, and compute every row with the exported policy too.
 
     Each keeps its own recurrent state, so that differences can accumulate.
     """
-    network = LocalPolicy(run.agent, seed=seed, precision=torch.float32)
+    environments = max(_ENVIRONMENTS, len(run.spec.task_names))
+    network = LocalPolicy(run.agent, seed=0, precision=torch.float32)
     state = RowState(run.spec, run.settings.network, Temperatures(), num_environments=environments)
     distribution = policy.agent.distribution
     parameters = distribution.parameters_name
@@ -60,7 +62,7 @@ def compare(run: TrainedRun, policy: ExportedPolicy, compute: Compute, *, steps:
     other_actions = games = 0
     carried = np.array(state.core_state)
     threads = min(usable_cpus(), environments)
-    with closing(make_environments(run.settings.env, num_environments=environments, first_slot=0, seed=seed, num_threads=threads)) as batch:
+    with closing(make_environments(run.settings.env, num_environments=environments, first_slot=0, seed=0, num_threads=threads)) as batch:
         observation = batch.reset()
         for _ in range(steps):
             rows = state.rows(observation)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from herd.files import replace_file
+from herd.files import MAX_JOURNAL_BYTES, open_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,9 @@ class Child:
 
     def _open_log(self) -> BinaryIO:
         try:
-            return self.log.open("ab")
+            # Non-blocking, so that a pipe without a reader is an error. It has no effect on regular files.
+            descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+            return open(descriptor, "ab")
         except OSError as error:  # a failing disk must not stop the run
             self.log_problem = error.strerror or str(error)
             return Path(os.devnull).open("ab")
@@ -92,7 +94,7 @@ class Child:
             size = self.log.stat().st_size
             if size <= max_bytes:
                 return
-            with self.log.open("rb") as full:
+            with open_file(self.log, size + max_bytes) as full:
                 full.seek(size - max_bytes // 2)
                 full.readline()  # the rest of a line that is cut
                 replace_file(self.log.with_name(self.log.name + ".1"), iter(partial(full.read, 1 << 20), b""))
@@ -109,7 +111,7 @@ class Child:
 def last_lines(log: Path, count: int, *, start: int = 0) -> list[str]:
     """Return the last ``count`` lines of a log after byte ``start``; nothing if there is no log. Control characters become ``?``."""
     try:
-        with log.open("rb") as file:
+        with open_file(log, MAX_JOURNAL_BYTES) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(start, size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").splitlines()[-count:]

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from herd.files import read_json
+from herd.files import FileError
 from herd.protocols import catalogue
 from herd.protocols.unrolls import metrics as unroll_metrics
 from herd.run.journals import newest_point
 from herd.run.paths import PROCESSES
-from herd.run.processes import metrics_address
+from herd.run.processes import read_announcement
 from herd.service.host import OtherPrograms
 from herd.telemetry import metrics
 from herd.telemetry import training as training_metrics
@@ -116,19 +116,24 @@ def read(
             samples[name] = scrape_endpoint(url, _TIMEOUT_SECONDS, _READ)
         except ScrapeError:
             continue  # it is starting, busy or gone: the view shows the other children
-    point, *others = (newest_point(directory) for directory in agent_directories or [run_dir])
+    point, *others = map(_newest_point, agent_directories or [run_dir])
     return Readings(time.monotonic(), samples, point, tuple(others), pids={name: pids[name] for name in samples})
+
+
+def _newest_point(directory: Path) -> dict[str, Any]:
+    try:
+        return newest_point(directory)
+    except FileError:  # the view goes on without it, and `herd status` tells why
+        return {}
 
 
 def metrics_url(run_dir: Path, name: str, pid: int | None = None) -> str | None:
     """Return the address of a child's metrics; None before its announcement, or if another process than ``pid`` made it."""
     try:
-        announced = read_json(run_dir / PROCESSES / f"{name}.json")
-        if pid is not None and announced["pid"] != pid:
-            return None
-        return f"{metrics_address(announced)}/metrics"
-    except (OSError, ValueError, KeyError, TypeError):
+        announced, address = read_announcement(run_dir / PROCESSES / f"{name}.json")
+    except (FileError, FileNotFoundError):
         return None
+    return f"{address}/metrics" if pid in {None, announced} else None
 
 
 class Watcher:

@@ -76,7 +76,7 @@ def hold_run_directory(settings: RunSettings) -> Iterator[HeldDirectory]:
         try:
             take_back = _prepare(directory, settings)
         except OSError as error:
-            raise RunDirectoryError(f"{directory}: cannot be written: {error.strerror or error}") from None
+            raise RunDirectoryError(f"{error.filename or directory}: cannot be written: {error.strerror or error}") from None
         yield HeldDirectory(directory, take_back)
     finally:
         os.close(lock)

@@ -15,11 +15,11 @@ import logging
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from herd.files import MAX_JSON_BYTES, flush_directory, make_folder, parse_json, read_file
+from herd.files import MAX_JSON_BYTES, FileError, flush_directory, make_folder, mapping, parse_json, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ REPLACED = ".replaced"
 NAME = re.compile(rf"(\d{{12}})({re.escape(REPLACED)})?")
 
 
-class CheckpointError(Exception):
+class CheckpointError(FileError):
     """Weights or a checkpoint cannot be written, read or used."""
 
 
@@ -80,15 +80,32 @@ def verified_contents(path: Path) -> tuple[Manifest, dict[str, bytearray]]:
     match = NAME.fullmatch(path.name)
     if match is not None and int(match[1]) != manifest.learner_updates:
         raise TornCheckpointError(f"{path}: its {MANIFEST} belongs to the checkpoint of {manifest.learner_updates} updates")
-    contents: dict[str, bytearray] = {}
-    for name, expected in manifest.files.items():
-        data = _read(path / name, MAX_JSON_BYTES if name == STATE else MAX_FILE_BYTES)
-        if len(data) != expected.bytes:
-            raise TornCheckpointError(f"{path}: {name} has {len(data)} bytes, expected {expected.bytes}")
-        if hashlib.sha256(data).hexdigest() != expected.sha256:
-            raise TornCheckpointError(f"{path}: {name} is damaged (SHA-256 differs)")
-        contents[name] = data
-    return manifest, contents
+    return manifest, {name: _verified(path / name, expected) for name, expected in manifest.files.items()}
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return the verified state of a checkpoint, without its tensors.
+
+    Raises:
+        CheckpointError: as `verified_contents`; or the state is not a mapping.
+
+    """
+    expected = read_manifest(path).files.get(STATE)
+    if expected is None:
+        raise TornCheckpointError(f"{path}: its {MANIFEST} lists no {STATE}")
+    try:
+        return mapping(parse_json(_verified(path / STATE, expected)))
+    except ValueError as error:
+        raise ForeignCheckpointError(f"{path}: {STATE} is not that of a checkpoint: {error}") from error
+
+
+def _verified(file: Path, expected: _File) -> bytearray:
+    data = _read(file, MAX_JSON_BYTES if file.name == STATE else MAX_FILE_BYTES)
+    if len(data) != expected.bytes:
+        raise TornCheckpointError(f"{file.parent}: {file.name} has {len(data)} bytes, expected {expected.bytes}")
+    if hashlib.sha256(data).hexdigest() != expected.sha256:
+        raise TornCheckpointError(f"{file.parent}: {file.name} is damaged (SHA-256 differs)")
+    return data
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -7,12 +7,24 @@ after that checkpoint are superseded; readers leave them out.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herd.files import MAX_JOURNAL_BYTES, JournalError, append_line, open_file, parse_json, read_json, read_lines, replace_file
+from herd.files import (
+    MAX_JOURNAL_BYTES,
+    FileError,
+    append_line,
+    mapping,
+    open_file,
+    parse_json,
+    read_lines,
+    read_record,
+    read_sealed,
+    replace_file,
+)
 from herd.run.paths import REPORT
 
 if TYPE_CHECKING:
@@ -28,6 +40,7 @@ MAX_METRICS_BYTES = 64 << 20
 _TAIL_BYTES = 65_536
 """Bytes that are searched for the newest point. A point with 57 tasks takes 6 kB."""
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +65,7 @@ def add_point(directory: Path, point: Mapping[str, Any], max_bytes: int = MAX_ME
     path = directory / METRICS
     append_line(path, json.dumps(point))
     if path.stat().st_size > max_bytes:
-        with suppress(JournalError):  # a damaged file is left to the user
+        with suppress(FileError):  # a damaged file is left to the user
             replace_file(path, (json.dumps(kept).encode() + b"\n" for kept in _thinned(path)))
 
 
@@ -75,13 +88,13 @@ def read_points(directory: Path) -> list[dict[str, Any]]:
     """Read the points of a learning curve in order, without superseded ones.
 
     Raises:
-        JournalError: the file cannot be read, contains no points yet, or a line is no point; one line.
+        FileError: the file cannot be read, contains no points yet, or a line is no point; one line.
 
     """
     path = directory / METRICS
     points = without_superseded(read_lines(path, "a point of a curve", _checked), _is_resumption)
     if not points:
-        raise JournalError(f"{path} contains no points yet")
+        raise FileError(f"{path} contains no points yet")
     return points
 
 
@@ -89,7 +102,7 @@ def stream_points(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the points as `read_points`, with one in memory at a time. The file is read twice; lines added meanwhile are left out.
 
     Raises:
-        JournalError: see `read_points`.
+        FileError: see `read_points`.
 
     """
 
@@ -102,44 +115,64 @@ def stream_points(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def newest_point(directory: Path) -> dict[str, Any]:
-    """Return the newest point of a learning curve; empty if there is none, or if it cannot be read."""
+    """Return the newest point of a learning curve; empty if there is none.
+
+    Raises:
+        FileError: the file cannot be read, or its last whole line is no point.
+
+    """
+    path = directory / METRICS
     try:
-        with open_file(directory / METRICS, MAX_JOURNAL_BYTES) as stream:
+        with open_file(path, MAX_JOURNAL_BYTES) as stream:
             size = stream.seek(0, 2)
             stream.seek(max(0, size - _TAIL_BYTES))
-            lines = stream.read().splitlines()
-    except OSError:
+            lines = stream.read().splitlines(keepends=True)
+    except FileNotFoundError:
         return {}
-    for line in reversed(lines):
-        try:
-            point = parse_json(line)
-        except ValueError:
-            continue  # a line being written
-        if isinstance(point, dict):
-            return point
-    return {}
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    newest = next((line for line in reversed(lines) if line.endswith(b"\n")), None)
+    if newest is None:
+        if size:
+            raise FileError(f"{path}: contains no whole line yet")
+        return {}
+    try:
+        return _checked(parse_json(newest))
+    except ValueError as error:
+        raise FileError(f"{path}: its last line is not a point of a curve: {' '.join(str(error).split())[:200]}") from error
 
 
 def read_report(directory: Path) -> Mapping[str, Any]:
-    """Return the report that an agent's learner writes at its end; empty if there is none, or if it cannot be read."""
+    """Return the report that an agent's learner writes at its end; empty if there is none.
+
+    Raises:
+        FileError: it cannot be read.
+
+    """
     try:
-        report = read_json(directory / REPORT)
-    except (OSError, ValueError):
+        return read_record(directory / REPORT, "a report", mapping)
+    except FileNotFoundError:
         return {}
-    return report if isinstance(report, dict) else {}
 
 
 def best_inverse_temperatures(run_dir: Path) -> dict[tuple[int, str], tuple[float, float] | None]:
-    """Return the best range of 1/tau by agent and task, from the newest readable state of a run's bandit; empty if there is none.
+    """Return the best range of 1/tau by agent and task, from the newest intact state of a run's bandit; empty if there is none.
 
-    A task without any return so far has None.
+    A task without any return so far has None. A damaged state is passed over with a line in the log.
     """
     for name in BANDIT_STATES:
-        with suppress(OSError, ValueError, LookupError, TypeError):
+        try:
             best = {
-                (each["agent"], each["task"]): each["best_inverse_temperatures"] for each in read_json(run_dir / name)["state"]["bandits"]
+                (each["agent"], each["task"]): each["best_inverse_temperatures"]
+                for each in parse_json(read_sealed(run_dir / name))["bandits"]
             }
             return {key: None if bounds is None else (float(bounds[0]), float(bounds[1])) for key, bounds in best.items()}
+        except FileNotFoundError:
+            continue
+        except FileError as error:
+            _log.warning("%s; it is passed over", error)
+        except (ValueError, LookupError, TypeError):
+            _log.warning("%s: is not a state of a bandit; it is passed over", run_dir / name)
     return {}
 
 
@@ -167,7 +200,7 @@ def frames_at(directory: Path, learner_updates: int) -> int | None:
                 share = (learner_updates - before[0]) / max(1, updates - before[0])
                 return round(before[1] + share * (float(point["env_frames"]) - before[1]))
             before = (updates, float(point["env_frames"]))
-    except JournalError:
+    except FileError:
         pass
     return None
 
@@ -176,7 +209,7 @@ def read_evaluations(directory: Path) -> list[EvaluationPoint]:
     """Read the evaluations of a run or an agent in order; empty if there is no file. Superseded evaluations are left out.
 
     Raises:
-        JournalError: the file cannot be read, or a line is no evaluation; one line.
+        FileError: the file cannot be read, or a line is no evaluation; one line.
 
     """
     path = directory / EVALUATIONS

@@ -6,13 +6,14 @@ or to RUN itself if there is only one agent.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from herd.config.run import RunSettings
 
+RUNS = Path("runs")
+"""Folder in which ``herd train`` creates runs, and in which runs are found by name."""
 CONFIG = "config.yaml"
 STARTS = "starts.jsonl"
 """One line for each start: its time, its settings, and what changed."""

@@ -13,12 +13,13 @@ import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import psutil
+from pydantic import BaseModel, ConfigDict, Field
 
 from herd.config.addresses import LOOPBACK, local_host, with_port
-from herd.files import read_json, replace_file
+from herd.files import MAX_JSON_BYTES, FileError, read_file, read_record, replace_file
 from herd.run.journals import METRICS
 from herd.run.paths import LOCK, PROCESSES, REPORT, agent_directories
 
@@ -30,7 +31,6 @@ SESSION = "session.json"
 State = Literal["running", "finished", "stopped", "crashed", "killed", "ended"]
 """finished: it met a stop condition. stopped: it was asked to stop and wrote a checkpoint. crashed: it failed. killed: it ended without
 stopping in order. ended: processes started by hand wrote their report."""
-_ENDS: frozenset[str] = frozenset({"finished", "stopped", "crashed", "killed"})
 _VANISHED = "its herd train ended without a message: it was killed, or the machine went down"
 
 _log = logging.getLogger(__name__)
@@ -46,6 +46,18 @@ class RunState(NamedTuple):
     """What the run went on without; a line each."""
 
 
+class _Session(BaseModel):
+    """RUN/session.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal["running", "finished", "stopped", "crashed", "killed"]
+    message: str
+    warnings: tuple[str, ...]
+    pid: Annotated[int, Field(strict=True, gt=0, lt=1 << 31)]
+    at: str
+
+
 def announce_process(run_dir: Path, service: str, number: int, *, metrics_host: str, metrics_port: int) -> None:
     """Write RUN/processes/<service>-<number>.json, where the live view finds this process's metrics.
 
@@ -57,6 +69,24 @@ def announce_process(run_dir: Path, service: str, number: int, *, metrics_host: 
         replace_file(path, json.dumps({"pid": os.getpid(), "metrics_host": local_host(metrics_host), "metrics_port": metrics_port}))
     except OSError as error:
         _log.warning("cannot announce this process: %s: %s", path, error.strerror or error)
+
+
+def read_announcement(file: Path) -> tuple[int, str]:
+    """Return the id of the process that announced itself in ``file``, and the address of its metrics.
+
+    Raises:
+        FileNotFoundError: there is no announcement.
+        FileError: the file cannot be read, or is none.
+
+    """
+
+    def parse(said: Any) -> tuple[int, str]:
+        pid = said["pid"]
+        if type(pid) is not int or not 0 < pid < 1 << 31:
+            raise ValueError("its process id is impossible")
+        return pid, metrics_address(said)
+
+    return read_record(file, "an announcement", parse)
 
 
 def metrics_address(announced: Mapping[str, object]) -> str:
@@ -84,7 +114,7 @@ def lives(pid: int, written: float) -> bool:
 def is_supervised(directory: Path) -> bool:
     """Return whether a ``herd train`` uses the run directory; it writes the settings itself."""
     try:
-        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
     except OSError:
         return False
     try:
@@ -103,7 +133,7 @@ def begin_session(run_dir: Path) -> Callable[[], None]:
     """
     file, before = run_dir / SESSION, None
     with suppress(OSError):
-        before = file.read_bytes()
+        before = bytes(read_file(file, MAX_JSON_BYTES))
     _write(run_dir, "running", "")
     return file.unlink if before is None else partial(replace_file, file, [before])
 
@@ -120,14 +150,14 @@ def run_state(run_dir: Path, *, has_processes: bool) -> RunState:
     """Return the state of a run. ``has_processes``: whether any announced process is alive."""
     try:
         written = (run_dir / SESSION).stat().st_mtime
-        said = read_json(run_dir / SESSION)
-        state, message, pid = said["state"], str(said["message"]), int(said["pid"])
-        warnings = tuple(map(str, said.get("warnings", ())))
-    except (OSError, ValueError, KeyError, TypeError):
+        said = read_record(run_dir / SESSION, "the record of a session", _Session.model_validate)
+    except FileNotFoundError:
         return RunState("running") if has_processes else _left_by_hand(run_dir)
-    if has_processes or (state == "running" and lives(pid, written)):
+    except (FileError, OSError) as error:
+        return RunState("running" if has_processes else "killed", str(error))
+    if has_processes or (said.state == "running" and lives(said.pid, written)):
         return RunState("running")
-    return RunState(state, message, warnings) if state in _ENDS else RunState("killed", _VANISHED)
+    return RunState("killed", _VANISHED) if said.state == "running" else RunState(said.state, said.message, said.warnings)
 
 
 def _left_by_hand(run_dir: Path) -> RunState:

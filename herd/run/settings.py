@@ -13,7 +13,7 @@ import yaml
 
 from herd.config.loading import dump_settings
 from herd.config.loading.sources import MAX_BYTES, parse_yaml
-from herd.files import JournalError, append_line, read_file, replace_file
+from herd.files import FileError, append_line, read_file, replace_file
 from herd.run.paths import CONFIG, STARTS
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def keep_settings(directory: Path, settings: RunSettings) -> Callable[[], None]:
     }
     append_line(history, json.dumps(record))
     if history.stat().st_size > MAX_STARTS_BYTES:
-        lines = history.read_bytes().splitlines(keepends=True)
+        lines = bytes(read_file(history, 2 * MAX_STARTS_BYTES)).splitlines(keepends=True)
         replace_file(history, lines[:1] + lines[len(lines) // 2 :])
         num_bytes = history.stat().st_size  # a line too many is harmless
 
@@ -94,27 +94,27 @@ def read_config(file: Path) -> tuple[str, dict[str, Any]]:
     """Return the text of a run's config.yaml, and its settings without checking them, so that runs of other versions can be shown.
 
     Raises:
-        JournalError: the file cannot be read, is not UTF-8 text, not YAML, or not a mapping; one line.
+        FileError: the file cannot be read, is not UTF-8 text, not YAML, or not a mapping; one line.
 
     """
     try:
         text = read_file(file, MAX_BYTES).decode()
         found = parse_yaml(text)
     except OSError as error:
-        raise JournalError(f"{file}: cannot be read: {error.strerror or error}") from error
+        raise FileError(f"{file}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise JournalError(f"{file}: cannot be read: not UTF-8 text") from error
+        raise FileError(f"{file}: cannot be read: not UTF-8 text") from error
     except yaml.YAMLError as error:
-        raise JournalError(f"{file}: not valid YAML: {' '.join(str(error).split())[:200]}") from error
+        raise FileError(f"{file}: not valid YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(found, dict):
-        raise JournalError(f"{file}: holds no settings")
+        raise FileError(f"{file}: holds no settings")
     return text, found
 
 
 def _read(directory: Path) -> dict[str, Any]:
     try:
         return read_config(directory / CONFIG)[1]
-    except JournalError:
+    except FileError:
         return {}
 
 

@@ -61,15 +61,6 @@ def total(samples: Samples, name: str, **labels: str) -> float:
     return sum(value for (sample, pairs), value in samples.items() if sample == name and wanted <= set(pairs))
 
 
-def probe(url: str, timeout: float = 2.0) -> bool:
-    """Return whether ``url`` (``/healthz`` or ``/readyz``) answers 200; False if it does not answer."""
-    try:
-        status, _ = _get(url, timeout)
-    except ScrapeError:
-        return False
-    return status == http.client.OK
-
-
 def answer(url: str, timeout: float = 2.0) -> tuple[bool, str]:
     """Return whether ``url`` (``/healthz`` or ``/readyz``) answers 200, and its line. Raises ``ScrapeError`` if it does not answer."""
     status, body = _get(url, timeout)
@@ -77,12 +68,11 @@ def answer(url: str, timeout: float = 2.0) -> tuple[bool, str]:
 
 
 def page(url: str, timeout: float = 2.0) -> str | None:
-    """Return the contents of ``url`` if the status is 200, otherwise None."""
-    try:
-        status, body = _get(url, timeout)
-    except ScrapeError:
-        return None
-    return body.decode(errors="replace") if status == http.client.OK else None
+    """Return the line of ``url`` if it answers 200; None if it answers anything else, or does not answer."""
+    with suppress(ScrapeError):
+        is_ok, line = answer(url, timeout)
+        return line if is_ok else None
+    return None
 
 
 def _get(url: str, timeout: float) -> tuple[int, bytes]:

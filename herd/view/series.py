@@ -85,11 +85,11 @@ class ReturnHistory:
         return (*self._values, _mean(self._newest)) if self._newest else tuple(self._values)
 
 
-def sparkline(values: Sequence[float], width: int = SPARKLINE_WIDTH) -> str:
-    """Return a sparkline such as ``▁▁▂▄▇█`` of the means of ``width`` equal parts of ``values``; empty for fewer than two values."""
+def sparkline(values: Sequence[float]) -> str:
+    """Return a sparkline such as ``▁▁▂▄▇█`` of the means of equal parts of ``values``; empty for fewer than two values."""
     if len(values) < 2:
         return ""
-    width = min(width, len(values))
+    width = min(SPARKLINE_WIDTH, len(values))
     edges = [round(part * len(values) / width) for part in range(width + 1)]
     means = [_mean(values[start:end]) for start, end in itertools.pairwise(edges)]
     low, high = min(means), max(means)

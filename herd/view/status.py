@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from herd.files import read_json
+from herd.files import FileError
 from herd.run.checkpoints import CheckpointError, verified_contents
 from herd.run.journals import newest_point
 from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
-from herd.run.processes import lives, metrics_address, run_state
+from herd.run.processes import lives, read_announcement, run_state
 from herd.telemetry.scrape import ScrapeError, answer
 from herd.view.snapshot import snapshot_of, together
 
@@ -87,6 +87,8 @@ def read_status(run_dir: Path) -> RunStatus:
     """Read a run's files, ask its processes, and verify every byte of its newest checkpoints."""
     processes = {file.stem: _process(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
     run = run_state(run_dir, has_processes=any(process.pid is not None for process in processes.values()))
+    unreadable = (process.reason for process in processes.values() if process.state == "gone" and process.reason)
+    run = run._replace(warnings=(*run.warnings, *unreadable))
     directories = agent_directories(run_dir)
     if directories == [run_dir]:
         return _agent(run_dir, run.state, processes, message=run.message, warnings=run.warnings)
@@ -107,7 +109,10 @@ def read_status(run_dir: Path) -> RunStatus:
 def _agent(
     directory: Path, state: str, processes: dict[str, ProcessStatus], *, message: str = "", warnings: tuple[str, ...] = ()
 ) -> RunStatus:
-    point = newest_point(directory)
+    try:
+        point = newest_point(directory)
+    except FileError as error:
+        point, warnings = {}, (*warnings, str(error))
     now = snapshot_of([point]) if point else None
     checkpoint, problem = _newest_checkpoint(directory)
     return RunStatus(
@@ -140,9 +145,10 @@ def _newest_checkpoint(directory: Path) -> tuple[str | None, str | None]:
 def _process(announcement: Path) -> ProcessStatus:
     """Ask the process that wrote ``announcement``."""
     try:
-        said = read_json(announcement)
-        address, pid, written = metrics_address(said), int(said["pid"]), announcement.stat().st_mtime
-    except (OSError, ValueError, KeyError, TypeError):
+        (pid, address), written = read_announcement(announcement), announcement.stat().st_mtime
+    except FileError as error:
+        return ProcessStatus("gone", reason=str(error))
+    except OSError:
         return ProcessStatus("gone")
     if not lives(pid, written):
         return ProcessStatus("gone")

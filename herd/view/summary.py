@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from herd.files import JournalError
+from herd.files import FileError, read_record
 from herd.protocols.population.journal import Decided, Done, Lineages, journal_file, read_journal
 from herd.run.journals import best_inverse_temperatures, mapping_in, newest_point, number_in, read_evaluations, read_report
 from herd.run.paths import CHECKPOINTS, CURVE, LEARNING, REPORT, agent_directories
@@ -35,9 +35,9 @@ def draw_curve(run_dir: Path) -> str | None:
         plot_runs(agent_directories(run_dir), run_dir / CURVE, reference_scores=reference_scores)
     except ImportError as error:
         return f"needs {error.name}: pip install 'herd-rl[plot]'"
-    except JournalError as error:
+    except FileError as error:
         return str(error)
-    with suppress(JournalError):
+    with suppress(FileError):
         plot_runs(agent_directories(run_dir), run_dir / LEARNING, panels="learning")
     return None
 
@@ -50,14 +50,20 @@ def print_summary(console: Console, run_dir: Path, curve_problem: str | None) ->
     for agent in status.agents or (status,):
         if status.agents:
             rows.append((f"agent {agent.directory.name}", ""))
-        report_file, report = agent.directory / REPORT, read_report(agent.directory)
-        if not (report or agent.now or agent.checkpoint):
+        report_file = agent.directory / REPORT
+        written, figures = str(report_file), []
+        try:
+            figures = read_record(report_file, "a report", _figures)
+        except FileNotFoundError:
+            written = "none: the learner did not reach its end, or could not write it"
+        except FileError as error:
+            written = str(error)
+        if not (report_file.exists() or agent.now or agent.checkpoint):
             rows.append(("result", "none: the run ended before its first update was saved, so it has no report, curve or checkpoint"))
             continue
         has_result = True
-        written = str(report_file) if report_file.is_file() else "none: the learner did not reach its end, or could not write it"
         checkpoint = "none" if agent.checkpoint is None else str(agent.directory / CHECKPOINTS / agent.checkpoint)
-        rows += [*_figures(report), ("report", written), ("checkpoint", agent.checkpoint_problem or checkpoint)]
+        rows += [*figures, ("report", written), ("checkpoint", agent.checkpoint_problem or checkpoint)]
     if has_result:
         rows.append(("curve", str(run_dir / CURVE) if curve_problem is None else f"none: {curve_problem}"))
     if (run_dir / LEARNING).is_file():
@@ -122,7 +128,7 @@ def parts_of(run_dir: Path) -> list[Part]:
     for read in (_bandit, _population, _replay, _evaluations):
         try:
             part = read(run_dir)
-        except JournalError as error:
+        except FileError as error:
             part = Part("unreadable", (("problem", str(error)),))
         if part is not None:
             found.append(part)

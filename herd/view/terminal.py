@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from herd.config.errors import printable
-from herd.files import JournalError
+from herd.files import FileError
 from herd.run.journals import METRICS, stream_points
 from herd.view.series import sparkline
 from herd.view.snapshot import AgentsSnapshotMaker
@@ -91,7 +91,7 @@ def make_view(console: Console, title: str, stop: StopSettings, plans: Sequence[
 def earlier_points(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the points of an agent's earlier sessions, as far as they can be read."""
     if (directory / METRICS).is_file():
-        with suppress(JournalError):
+        with suppress(FileError):
             yield from stream_points(directory)
 
 
@@ -111,15 +111,14 @@ class RunConsole(Console):
 class PlainView:
     """Prints a line at intervals."""
 
-    def __init__(self, console: Console, interval_seconds: float = PLAIN_INTERVAL_SECONDS) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._interval_seconds = interval_seconds
         self._shown_at = -math.inf
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Print a line if one is due."""
         now = time.monotonic()
-        if now - self._shown_at >= self._interval_seconds:
+        if now - self._shown_at >= PLAIN_INTERVAL_SECONDS:
             self._shown_at = now
             self.note(one_line(snapshot))
 
@@ -350,7 +349,7 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{max(0.0, value):.0%}"
 
 
-def table_console(console: Console | None = None) -> Console:
-    """Return a console for tables: it prints where ``console`` does (default: standard output) and wraps lines only on a terminal."""
-    console = console or RunConsole()
-    return console if console.is_terminal else RunConsole(width=_FILE_COLUMNS, file=console.file)
+def table_console() -> Console:
+    """Return a console for tables, which wraps lines only on a terminal."""
+    console = RunConsole()
+    return console if console.is_terminal else RunConsole(width=_FILE_COLUMNS)

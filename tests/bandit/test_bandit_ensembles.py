@@ -14,6 +14,7 @@ from herd_bandit.task_bandit import CENTRAL, Groups, TaskBandit, TaskBandits, dr
 
 from herd.config.run import RunSettings
 from herd.config.services import BanditSettings
+from herd.files import sealed
 from herd.protocols.bandit.tiling import tiling_of, x_of
 from herd.rpc.serving import Received
 from tests.asking import CLIENT
@@ -119,7 +120,7 @@ def test_groups_beyond_the_maximum_are_reported_as_damage(tmp_path: Path) -> Non
     snapshot.save(tmp_path, run="run", tiling=TILING, groups=EACH, bandits=[played(EACH)], window=new_window())
     state = json.loads((tmp_path / "state.json").read_text())["state"]
     state["bandits"][0]["others"][0]["group"] = 8
-    (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state, separators=(",", ":"))))
+    (tmp_path / "state.json").write_text(sealed(json.dumps(state, separators=(",", ":"))))
     restored, damaged = snapshot.load(tmp_path, tiling=TILING, num_bandits=SETTINGS.bandits, groups=EACH)
     assert restored is None
     assert "above 8" in damaged[0]

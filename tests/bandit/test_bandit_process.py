@@ -16,7 +16,7 @@ from herd.config.run import RunSettings, SecuritySettings
 from herd.config.services import BanditSettings
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, StartingEpisode, Temperatures
 from herd.service.identity import Endpoint, Identity
-from herd.telemetry.scrape import probe, total
+from herd.telemetry.scrape import page, total
 from herd.transport.context import Context
 from tests.patience import patient
 from tests.server_process import AskingClient, ServerProcess, connecting, until
@@ -106,8 +106,8 @@ def test_the_process_answers_and_exports_metrics(server: Server, connect: Connec
     assert total(samples, "herd_bandit_restored_episodes") == 0
     assert total(samples, "herd_wire_request_bytes_total") > total(samples, "herd_wire_answer_bytes_total") > 100
     assert not [name for name, _ in samples if name.startswith("herd_weights")]
-    for page in ("healthz", "readyz"):
-        assert probe(f"http://127.0.0.1:{server.metrics_port}/{page}")
+    for name in ("healthz", "readyz"):
+        assert page(f"http://127.0.0.1:{server.metrics_port}/{name}")
     announced = json.loads((server.settings.directory / "processes" / "bandit-0.json").read_text())
     assert announced == {"pid": server.process.pid, "metrics_host": "127.0.0.1", "metrics_port": server.metrics_port}
 

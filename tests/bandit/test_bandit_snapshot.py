@@ -11,6 +11,7 @@ from herd_bandit.snapshot import ForeignSnapshotError, Restored, SnapshotError
 from herd_bandit.task_bandit import TaskBandits, new_bandits
 
 from herd.config.services import BanditSettings
+from herd.files import sealed
 from herd.protocols.bandit.tiling import tiling_of
 from tests.failing_disks import no_space_beyond
 
@@ -98,18 +99,18 @@ def test_a_state_with_valid_digest_but_wrong_form_is_damaged(tmp_path: Path) -> 
     save(tmp_path, played(3))
     state = json.loads((tmp_path / "state.json").read_text())["state"]
     state["bandits"][0]["votes"] = [1, 2, 3]
-    (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state)))
+    (tmp_path / "state.json").write_text(sealed(json.dumps(state)))
     restored, [line] = load(tmp_path)
     assert restored is None
     assert "tallies do not fit 39 tiles" in line
     state["clients"] = [{"name": "1", "request_id": 1, "slots": [1, 2], "episodes": [5]}]
     state["bandits"] = []
-    (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state)))
+    (tmp_path / "state.json").write_text(sealed(json.dumps(state)))
     restored, [line] = load(tmp_path)
     assert restored is None
     assert "is damaged" in line
     state["version"] = 2
-    (tmp_path / "state.json").write_text(snapshot.file_text(json.dumps(state)))
+    (tmp_path / "state.json").write_text(sealed(json.dumps(state)))
     restored, [line] = load(tmp_path)
     assert restored is None
     assert "version" in line

@@ -18,6 +18,7 @@ from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.config.run_contract import Origin
+from herd.run.checkpoints import write_checkpoint
 from herd.service.startup import parse_command_line
 
 FILES = {
@@ -59,10 +60,9 @@ def furnish(folder: Path) -> None:
         settings = RunSettings(run_dir=folder / name)
         (folder / name).mkdir()
         (folder / name / "config.yaml").write_text(dump_settings(settings))
-    (folder / "finished" / "checkpoints" / "000000000042").mkdir(parents=True)
     other = RunSettings(name="other")
     state = Origin.of(other, environment_spec(other.env)).as_json()
-    (folder / "finished" / "checkpoints" / "000000000042" / "state.json").write_text(json.dumps(state))
+    write_checkpoint(folder / "finished" / "checkpoints", 42, {"state.json": json.dumps(state).encode()}, keep=1)
     for agent in range(2):
         (folder / "population" / "agents" / str(agent)).mkdir(parents=True)
 

@@ -15,6 +15,7 @@ from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings, load_settings
 from herd.config.run import RunSettings
 from herd.config.run_contract import Origin
+from herd.run.checkpoints import write_checkpoint
 from herd.run.settings import keep_settings
 
 
@@ -23,12 +24,8 @@ def settings_of(run_dir: Path, *words: str) -> RunSettings:
 
 
 def leave_checkpoint(settings: RunSettings, updates: int, env_frames: int = 0) -> Path:
-    path = settings.directory / "checkpoints" / f"{updates:012d}"
-    path.mkdir(parents=True)
-    (path / "state.json").write_text(
-        json.dumps({**Origin.of(settings, environment_spec(settings.env)).as_json(), "statistics": {"env_frames": env_frames}})
-    )
-    return path
+    state = {**Origin.of(settings, environment_spec(settings.env)).as_json(), "statistics": {"env_frames": env_frames}}
+    return write_checkpoint(settings.directory / "checkpoints", updates, {"state.json": json.dumps(state).encode()}, keep=100)
 
 
 def test_runs_without_or_with_own_checkpoints_are_resumable(tmp_path: Path) -> None:

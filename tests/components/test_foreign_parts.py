@@ -152,7 +152,6 @@ print(json.dumps([load([]), chosen, load([Path({str(file)!r})]), load([], "--los
     reason = "TypeError: its settings are not a LossSettings"
     assert loss == f"loss.kind: loss foreign of foreign_loss:PART cannot be loaded: {reason} (command line)"
     assert checks["suite atari"][3] is True
-    assert "108 games" in checks["suite atari"][1]
     assert checks["suite catch of thief:SUITE"][2] == "suite catch of thief:SUITE is ignored: another one has this name"
 
 

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from helm.tools.fetch_tools import helm_program
-from herd.telemetry.scrape import ScrapeError, probe, scrape, total
+from herd.telemetry.scrape import ScrapeError, page, scrape, total
 from herd.topology import SERVICE_NAMES
 from tests.containers.podman import Podman, missing_programs
 from tests.containers.pods import PodPlan, plan_pods, with_hosts
@@ -63,7 +63,7 @@ def image(service: str) -> str:
     return f"localhost/herd-{service}:{TAG}"
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
+def until(condition: Callable[[], object], what: str, seconds: float) -> float:
     """Poll twice a second; returns how long it took, in seconds."""
     started = time.monotonic()
     while not condition():
@@ -149,7 +149,7 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
     for service in RUNNING:
         url = f"http://{addresses[service]}:9400/readyz"
         try:
-            until(partial(probe, url), f"{service} to be ready", READY_SECONDS)
+            until(partial(page, url), f"{service} to be ready", READY_SECONDS)
         except BaseException:
             print(podman.logs_of(service))
             raise
@@ -161,7 +161,7 @@ def containers(podman: Podman, images: dict[str, str], measured: dict[str, Any])
 
 @pytest.mark.parametrize("service", RUNNING)
 def test_a_container_is_confined_and_holds_only_what_it_needs(podman: Podman, containers: dict[str, str], service: str) -> None:
-    assert probe(f"http://{containers[service]}:9400/healthz")
+    assert page(f"http://{containers[service]}:9400/healthz")
     facts = json.loads(podman("exec", service, "python", "-c", FACTS))
     assert (facts["uid"], facts["gid"], int(facts["capabilities"], 16)) == ("10001", "10001", 0)
     assert facts["writable"] == ["/var/lib/herd", "/tmp"]
@@ -226,7 +226,7 @@ def test_pods_rendered_from_the_chart_train_together(
             file.write_text(yaml.safe_dump_all(with_hosts(plan, names)))
             podman("play", "kube", "--network", "herd-test", "--ip", by_pod[plan.name], str(file))
         for plan in plans:
-            until(partial(probe, f"http://{by_pod[plan.name]}:9400/readyz"), f"{plan.name} to be ready", READY_SECONDS)
+            until(partial(page, f"http://{by_pod[plan.name]}:9400/readyz"), f"{plan.name} to be ready", READY_SECONDS)
         learners = [f"http://{by_pod[plan.name]}:9400/metrics" for plan in plans if plan.component == "learner"]
         until(lambda: sum(map(frames, learners)) > 20_000, "20,000 frames to be trained on", TRAIN_SECONDS)
         before, started = sum(map(frames, learners)), time.monotonic()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,14 @@ from herd.config.run_contract import Origin
 from herd.run.tensors import save_checkpoint
 
 RunMaker = Callable[..., Path]
+CATCH: dict[str, Any] = {
+    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
+    "network": {"torso": "mlp"},
+}
+BREAKOUT: dict[str, Any] = {
+    "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
+    "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
+}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +13,7 @@ import torch
 from gymnasium import spaces
 
 import herd
+from herd.acting.temperatures import Temperatures
 from herd.components.suites import make_environments
 from herd.components.suites.api import Observation, Transition
 from herd.components.suites.gymnasium.examples import Dials
@@ -21,16 +21,8 @@ from herd.components.suites.reading import hash_instruction
 from herd.evaluation.play import start_play
 from herd.evaluation.trained_run import load_trained_run
 from tests.acting.mixed import Mixed
+from tests.evaluation.conftest import BREAKOUT, CATCH, RunMaker
 
-RunMaker = Callable[..., Path]
-BREAKOUT = {
-    "env": {"tasks": ["breakout"], "frame_height": 42, "frame_width": 42},
-    "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
-}
-CATCH = {
-    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
-    "network": {"torso": "mlp"},
-}
 STACK, HEIGHT, WIDTH = 3, 36, 40
 
 
@@ -168,7 +160,7 @@ def test_acting_in_herds_environments_equals_evaluation(make_run: RunMaker) -> N
     run = make_run(BREAKOUT)
     trained = load_trained_run(run)
     environments = make_environments(trained.settings.env, num_environments=2, first_slot=0, seed=9, num_threads=1)
-    play = start_play(trained, environments, seed=5, greedy=False)
+    play = start_play(trained, environments, seed=5, greedy=False, temperatures=Temperatures())
     policy = herd.load_policy(run / "checkpoints" / "000000000250", seed=5)
     mirrored = policy.make_environments(2, seed=9)
     row: Observation | Transition = mirrored.reset()

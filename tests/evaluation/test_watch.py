@@ -12,11 +12,8 @@ from herd.evaluation import watch
 from herd.evaluation.protocols import EvaluationError
 from herd.evaluation.trained_run import load_trained_run
 from herd.evaluation.watch import record_episode
+from tests.evaluation.conftest import CATCH
 
-CATCH = {
-    "env": {"suite": "catch", "tasks": ["catch"], "frame_height": 6, "frame_width": 5, "frame_stack": 1, "action_repeat": 1},
-    "network": {"torso": "mlp"},
-}
 GAMES = {
     "env": {
         "tasks": ["breakout", "pong"],
@@ -101,7 +98,7 @@ def test_the_screen_view_shows_the_game_of_the_policy(make_run: Callable[..., Pa
 @pytest.mark.processes
 def test_several_games_are_recorded_as_mp4_in_real_time(make_run: Callable[..., Path], tmp_path: Path) -> None:
     output = tmp_path / "pong.mp4"
-    recording = record_episode(make_run(GAMES), output, task="pong", games=2, caption=False)
+    recording = record_episode(make_run(GAMES), output, task="pong", games=2)
     assert (recording.task_name, len(recording.episode_returns), recording.complete) == ("pong", 2, True)
     assert recording.frames_per_second == 15.0
     assert recording.seconds == pytest.approx(recording.frames / 15)

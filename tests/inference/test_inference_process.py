@@ -21,7 +21,7 @@ from herd.protocols.inference.client import Answer, InferenceClient
 from herd.protocols.weights.client import WeightsPublisher
 from herd.run.tensors import encode_weights
 from herd.service.identity import Endpoint, Identity
-from herd.telemetry.scrape import probe
+from herd.telemetry.scrape import page
 from herd.transport.context import Context
 from tests.inference.serving import remote_policy
 from tests.inference.test_inference_equality import CASES, Both, peaked_agent
@@ -143,10 +143,10 @@ def test_requests_wait_until_weights_arrive(tmp_path: Path) -> None:
         group = Both(run.settings, run.agent, remote_policy(client), range(2))
         group.ask()
         until(lambda: client.poll() is None and server.total("herd_inference_pending_requests") == 1)
-        assert not probe(readiness)
+        assert not page(readiness)
         run.publish(1)
         group.step()
-        until(lambda: probe(readiness))
+        until(lambda: page(readiness))
 
 
 @pytest.mark.parametrize("fallback", ["wait", "local"])

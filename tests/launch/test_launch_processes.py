@@ -169,7 +169,7 @@ def test_a_killed_actor_and_a_killed_learner_are_replaced(supervised: Supervised
         # In the note, in the outcome, and twice in the log.
         (("learner-0:serve", "actor-0:exit=7"), 1, {"actor-0 failed twice in the same way": 1, "actor-0 says hello and exit=7": 4}),
         (("learner-0:serve", "actor-0+1:exit=7", "actor-1+1:exit=7"), 1, {"outcome: 1 actor-": 1, "without: actor-": 1}),
-        (("learner-0:exit=2", "actor-0:serve"), 2, {"outcome: 2 learner-0 says hello and exit=2": 1}),
+        (("learner-0:exit=2", "actor-0:serve"), 2, {"outcome: 2 learner-0 ended (exit code 2): learner-0 says hello and exit=2": 1}),
         (("learner-0:exit=75", "learner-1:stubborn"), 1, {"3 times in a row": 1}),
         (("learner-0:serve", "actor-0:missing"), 1, {"actor-0 cannot be started: No such file or directory": 3}),
     ],

@@ -57,7 +57,7 @@ def test_a_lineage_above_the_clock_is_kept(tmp_path: Path) -> None:
 def test_no_lineage_is_opened_that_parameter_servers_would_refuse(tmp_path: Path) -> None:
     """They would refuse every version of it, so that the actors would wait forever."""
     (tmp_path / LINEAGE_FILE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE}))
-    with pytest.raises(LineageError, match=r"lineage\.json: .*; remove it"):
+    with pytest.raises(LineageError, match=r"lineage\.json is not a lineage: .*; remove the file"):
         open_lineage(tmp_path)
     (tmp_path / LINEAGE_FILE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE - 1}))
     assert open_lineage(tmp_path) == MAX_FIRST_LINEAGE

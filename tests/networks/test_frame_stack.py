@@ -50,6 +50,7 @@ def test_restacked_unrolls_equal_the_actors_stacks(seed: int, batch: int, steps:
         history = np.stack([wire_history(f, r, first, stack) for f, r in zip(frames, game_reset, strict=True)])
         stacked = _restack(history, frames[:, rows], game_reset[:, rows])
         np.testing.assert_array_equal(stacked.numpy(), seen[:, rows].swapaxes(0, 1))
+        assert stacked.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
         with mock.patch("torch.compiler.is_compiling", return_value=True):
             compiled = _restack(history, frames[:, rows], game_reset[:, rows])
         assert torch.equal(compiled, stacked)
@@ -67,14 +68,6 @@ def test_a_reset_clears_the_history_even_if_it_was_sent(reset_row: int) -> None:
         for age in range(4):
             expected = frames[0, 3 + row - age, :, :, 0] if row - age >= first else np.zeros((3, 5))
             np.testing.assert_array_equal(stacked[row, 0, 3 - age].numpy(), expected)
-
-
-@pytest.mark.parametrize("stack", [3, 4])
-def test_stacks_are_stored_channels_last(stack: int) -> None:
-    frames, game_reset = _plays(4, 2, 6 + stack, 1, 0.2)
-    past = stack - 1
-    stacked = _restack(frames[:, :past], frames[:, past:], game_reset[:, past:])
-    assert stacked.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_planes_to_words_keeps_all_pixels() -> None:

@@ -25,8 +25,8 @@ VARIABLES = {"$namespace": "lab", "$release": "pong", "$agent": ".*", "$task": "
 READ_ELSEWHERE = {
     "herd_process_info",  # the dashboard's variables, and viewers
     *("herd_weights_lineage", "herd_paramserver_agent_lineage", "herd_actor_unacknowledged_unrolls"),  # herd status, fault tests
-    *("herd_learner_unrolls_received_total", "herd_learner_unrolls_consumed_total", "herd_learner_unrolls_dropped_total"),
-    *("herd_evaluator_episodes_total", "herd_bandit_tile_reports_total", "herd_paramserver_versions_total"),
+    *("herd_learner_unrolls_dropped_total", "herd_evaluator_episodes_total"),
+    *("herd_bandit_tile_reports_total", "herd_paramserver_versions_total"),
     *("herd_bandit_restored_episodes", "herd_bandit_snapshots_written_total"),
     *("herd_replay_restored_agent_steps", "herd_replay_snapshots_written_total", "herd_replay_samples_total"),
     *("herd_replay_episodes", "herd_replay_open_agent_steps"),  # benchmarks.replay

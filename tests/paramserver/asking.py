@@ -35,9 +35,7 @@ class Root:
     """A root's handler with its state."""
 
     def __init__(self, num_agents: int = 1, *, max_leases: int = 2, max_version_bytes: int = 1 << 30) -> None:
-        self.stores: tuple[WeightsStore[memoryview], ...] = tuple(
-            WeightsStore(max_version_bytes=max_version_bytes) for _ in range(num_agents)
-        )
+        self.stores: tuple[WeightsStore, ...] = tuple(WeightsStore(max_version_bytes=max_version_bytes) for _ in range(num_agents))
         self.store = self.stores[0]
         self.liveness = Liveness(num_agents, now=0.0)
         self.leases = PlaceLeases(self.liveness, now=0.0, lease_seconds=30.0, max_leases=max_leases)

@@ -15,9 +15,9 @@ from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import contract_digest
 from herd.protocols.weights.client import WeightsPublisher
-from herd.protocols.weights.messages import WEIGHTS, GetWeights, IndexLeased, LeaseIndex
+from herd.protocols.weights.messages import WEIGHTS, GetWeights, LeaseIndex
 from herd.rpc.codec import encode
-from herd.rpc.envelope import Message, Refused
+from herd.rpc.envelope import Message
 from herd.service.identity import Endpoint, Identity
 from herd.telemetry import Telemetry
 from herd.transport import Limits
@@ -114,9 +114,9 @@ class Asker:
         self.send(message)
         return self.receive()[0]
 
-    def lease(self, holder: str, index: int | None = None) -> tuple[Message, int]:
-        """Ask for an index, as clients do with a new request id each time, until it is answered; returns answer and number of requests."""
-        first, ask_at = self._request_id + 1, 0.0
+    def lease(self, holder: str, index: int | None = None) -> Message:
+        """Ask for an index, as clients do with a new request id each time, until it is answered."""
+        ask_at = 0.0
         answers: list[Message] = []
 
         def answered() -> bool:
@@ -131,9 +131,7 @@ class Asker:
             return bool(answers)
 
         self._tree.until(answered, "an answer about the index")
-        assert isinstance(answers[0], IndexLeased | Refused)
-        assert first <= answers[0].id <= self._request_id
-        return answers[0], self._request_id - first + 1
+        return answers[0]
 
     def get(self, have: tuple[int, int] | None = None, agent: int = 0) -> tuple[Message, bytes]:
         self.send(GetWeights(id=1, run=RUN, agent=agent, contract=CONTRACT, have=have))

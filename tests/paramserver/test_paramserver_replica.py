@@ -32,7 +32,7 @@ PARENT = "tcp://parent:7200"
 
 class Replica:
     def __init__(self) -> None:
-        self.store: WeightsStore[memoryview] = WeightsStore()
+        self.store = WeightsStore()
         self.handler = ReplicaHandler(stores=(self.store,), upstream=PARENT, max_relayed=2)
 
     def ask(self, message: Message, *payloads: bytes, peer: Peer = CLIENT, now: float = 0.0) -> Answer:
@@ -138,16 +138,16 @@ def frame(lineage: int, updates: int, payload: bytes = b"weights") -> WeightsFra
 
 
 @pytest.fixture
-def store() -> WeightsStore[memoryview]:
+def store() -> WeightsStore:
     return WeightsStore(max_version_bytes=100)
 
 
 @pytest.fixture
-def following(store: WeightsStore[memoryview]) -> Following:
+def following(store: WeightsStore) -> Following:
     return Following(store, PARENT, now=100.0)
 
 
-def test_only_newer_versions_are_taken_from_the_parent(following: Following, store: WeightsStore[memoryview]) -> None:
+def test_only_newer_versions_are_taken_from_the_parent(following: Following, store: WeightsStore) -> None:
     assert following.take(frame(1, 500), now=101.0) == Version(1, 500)
     with pytest.raises(InvalidSliceError):
         following.take(frame(1, 501, bytes(101)), now=101.0)

@@ -25,13 +25,13 @@ def _digest(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
 
 
-def _publish(store: WeightsStore[bytes], version: Version, index: int, count: int) -> Outcome:
+def _publish(store: WeightsStore, version: Version, index: int, count: int) -> Outcome:
     payload = _payload(version, index)
     return store.publish(version, index=index, count=count, digest=_digest(payload), payload=payload)
 
 
 def test_an_incomplete_version_does_not_block_complete_ones() -> None:
-    store: WeightsStore[bytes] = WeightsStore()
+    store = WeightsStore()
     _publish(store, Version(9, 9), 0, 2)
     assert _publish(store, Version(1, 1), 0, 1) is Outcome.VISIBLE
     assert _publish(store, Version(1, 2), 0, 1) is Outcome.VISIBLE
@@ -52,7 +52,7 @@ def test_an_incomplete_version_does_not_block_complete_ones() -> None:
 )
 @pytest.mark.parametrize("count", [1, 2])
 def test_versions_too_far_ahead_are_refused(held: Version | None, taken: Version, ahead: Version, count: int) -> None:
-    store: WeightsStore[bytes] = WeightsStore()
+    store = WeightsStore()
     if held is not None:
         _publish(store, held, 0, 1)
     before = (store.newest, store.num_bytes)
@@ -63,7 +63,7 @@ def test_versions_too_far_ahead_are_refused(held: Version | None, taken: Version
 
 
 def test_a_version_cannot_be_published_with_two_contents() -> None:
-    store: WeightsStore[bytes] = WeightsStore()
+    store = WeightsStore()
     _publish(store, Version(1, 1), 0, 1)
     with pytest.raises(InvalidSliceError, match="must open a new lineage") as caught:
         store.publish(Version(1, 1), index=0, count=1, digest=_digest(b"other"), payload=b"other")
@@ -73,7 +73,7 @@ def test_a_version_cannot_be_published_with_two_contents() -> None:
 
 
 def test_a_version_is_bounded_in_bytes() -> None:
-    store: WeightsStore[bytes] = WeightsStore(max_version_bytes=10)
+    store = WeightsStore(max_version_bytes=10)
     store.publish(Version(1, 1), index=0, count=2, digest=_digest(b"x" * 8), payload=b"x" * 8)
     with pytest.raises(InvalidSliceError) as caught:
         store.publish(Version(1, 1), index=1, count=2, digest=_digest(b"y" * 3), payload=b"y" * 3)

@@ -1,4 +1,4 @@
-"""Roots and replicas with real sockets over loopback; tests/system/test_faults_paramserver.py kills and stops real processes."""
+"""Roots and replicas with real sockets over loopback; tests/system/test_faults.py kills and stops real processes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_replicas_keep_their_weights_while_the_parent_is_replaced(tree: Tree) ->
 
 
 def leased(asker: Asker, holder: str, index: int | None = None) -> int:
-    answer, _ = asker.lease(holder, index)
+    answer = asker.lease(holder, index)
     assert isinstance(answer, IndexLeased)
     assert answer.lease_seconds == 30.0  # the root's setting
     return answer.place[1]

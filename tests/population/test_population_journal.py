@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from herd_population.journal import Journal
 
-from herd.files import JournalError
+from herd.files import FileError
 from herd.protocols.population.journal import Decided, Done, journal_file, read_journal
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from herd_population.controller import Event
 
-    from herd.files import JournalError
+    from herd.files import FileError
 from herd.protocols.population.journal import Settings
 
 RATE = "optimizer.learning_rate"
@@ -87,7 +87,7 @@ def test_the_memory_of_a_restart_does_not_grow_with_the_journal(tmp_path: Path) 
 def test_a_journal_of_another_run_is_refused_before_any_event_is_read(tmp_path: Path) -> None:
     write(tmp_path, 1)
     noted: list[Any] = []
-    with pytest.raises(JournalError, match="belongs to another run"):
+    with pytest.raises(FileError, match="belongs to another run"):
         Journal(tmp_path, run="breakout", members=MEMBERS, note=noted.append)
     assert noted == []
 
@@ -97,5 +97,5 @@ def test_a_damaged_line_is_an_error_with_its_number(tmp_path: Path, line: str) -
     write(tmp_path, 1)
     with journal_file(tmp_path).open("a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(JournalError, match="line 3, is not an event of a population"):
+    with pytest.raises(FileError, match="line 3, is not an event of a population"):
         journal_of(tmp_path)

@@ -215,7 +215,7 @@ def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_p
     assert "cannot be read" in Process(tmp_path).restored.lost[0]
     state = tmp_path / "replay" / "0" / "state.json"
     state.write_text(state.read_text()[:-9])
-    assert Process(tmp_path).restored.lost == [f"{state}: is damaged"]
+    assert Process(tmp_path).restored.lost == [f"{state}: is incomplete"]
 
 
 def test_a_last_snapshot_that_fails_leaves_the_open_episodes_of_the_one_before(

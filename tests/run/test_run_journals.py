@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.files import JournalError
+from herd.files import FileError
 from herd.run.journals import METRICS, add_point, frames_at, newest_point, read_points, stream_points
 
 
@@ -54,8 +54,8 @@ def test_an_incomplete_last_line_is_left_out(tmp_path: Path, torn: bytes) -> Non
 
 def test_the_newest_point_is_the_last_complete_line(tmp_path: Path) -> None:
     assert newest_point(tmp_path) == {}
-    (tmp_path / METRICS).write_text(json.dumps({"env_frames": 1}) + "\n" + json.dumps({"env_frames": 2}) + '\n{"env_fra')
-    assert newest_point(tmp_path) == {"env_frames": 2}
+    (tmp_path / METRICS).write_text(json.dumps(point(1.0)) + "\n" + json.dumps(point(2.0)) + '\n{"env_fra')
+    assert newest_point(tmp_path) == point(2.0)
 
 
 def test_frames_are_interpolated_between_points(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_frames_are_interpolated_between_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["[]", "{}", '{"env_frames": true, "wall_seconds": 1}', '{"env_frames": 1, "wall_seconds": NaN}', "{"])
 def test_a_line_that_is_no_point_is_an_error_with_its_number(tmp_path: Path, line: str) -> None:
     (tmp_path / METRICS).write_text(f"{json.dumps(point(1.0))}\n{line}\n")
-    with pytest.raises(JournalError, match="line 2, is not a point of a curve"):
+    with pytest.raises(FileError, match="line 2, is not a point of a curve"):
         read_points(tmp_path)
-    with pytest.raises(JournalError, match="line 2, is not a point of a curve"):
+    with pytest.raises(FileError, match="line 2, is not a point of a curve"):
         list(stream_points(tmp_path))

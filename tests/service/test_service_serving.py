@@ -13,7 +13,6 @@ import pytest
 from herd.config.run import RunSettings
 from herd.protocols.replay.messages import REPLAY, Inserted, SampleEpisode, StoredEpisodes
 from herd.rpc.codec import MalformedMessage, encode
-from herd.rpc.envelope import Message
 from herd.rpc.serving import Received, Reply, ServedRun
 from herd.service import inbox
 from herd.service.identity import Endpoint, Identity
@@ -91,45 +90,44 @@ def test_malformed_messages_and_errors_of_the_handler_are_counted(server: Servin
     assert total(samples, "herd_wire_connections") == 1
 
 
+class Waiting:
+    """Stands in for a socket with these messages, of which the last one comes again and again if it is endless."""
+
+    def __init__(self, *messages: Frame, is_endless: bool = False) -> None:
+        self.messages = list(messages)
+        self.is_endless = is_endless
+        self.sent: list[Frame] = []
+        self.trusted: list[Frame] = []
+        """Messages whose sender was introduced."""
+
+    def receive(self) -> tuple[Peer, list[memoryview]] | None:
+        if not self.messages:
+            return None
+        self.newest = self.messages[0] if self.is_endless else self.messages.pop(0)
+        return Peer(b"peer"), [memoryview(self.newest)]
+
+    def send(self, _peer: Peer, frames: Sequence[Frame]) -> None:
+        self.sent.append(frames[0])
+
+    def trust(self, _peer: Peer) -> None:
+        self.trusted.append(self.newest)
+
+
 def test_a_request_that_fails_in_the_handler_is_refused_and_the_next_one_answered() -> None:
-    class Waiting:
-        """A socket with two requests."""
-
-        def __init__(self) -> None:
-            self.requests = [SampleEpisode(id=number, run="run", contract="c") for number in (1, 2)]
-            self.sent: list[Message] = []
-
-        def receive(self) -> tuple[Peer, list[memoryview]] | None:
-            return (Peer(b"peer"), [memoryview(encode(self.requests.pop(0))[0])]) if self.requests else None
-
-        def send(self, _peer: Peer, frames: Sequence[Frame]) -> None:
-            self.sent.append(REPLAY.decode(frames[0]))
-
-        def trust(self, peer: Peer) -> None:
-            pass
-
     def answer(received: Received) -> Reply:
         if received.message.id == 1:
             raise ZeroDivisionError
         return Reply(Inserted(id=received.message.id, sequence=1, stored=StoredEpisodes(num_episodes=0, num_unrolls=0, num_steps=0)))
 
     telemetry = Telemetry("replay", "run")
-    router = Waiting()
+    router = Waiting(*(encode(SampleEpisode(id=number, run="run", contract="c"))[0] for number in (1, 2)))
     run = ServedRun("--replay", "run", "c", range(1))
-    RequestInbox(router, REPLAY, run, answer, ServerMeters(telemetry)).serve_waiting()  # type: ignore[arg-type]
-    assert [(message.type, message.id) for message in router.sent] == [("refused", 1), ("inserted", 2)]
+    RequestInbox(router, REPLAY, run, answer, ServerMeters(telemetry), clock=lambda: 0.0).serve_waiting()  # type: ignore[arg-type]
+    assert [(message.type, message.id) for message in map(REPLAY.decode, router.sent)] == [("refused", 1), ("inserted", 2)]
 
 
 def test_a_burst_is_limited_in_messages_and_time() -> None:
-    class Full:
-        """A socket that always has more messages."""
-
-        def receive(self) -> tuple[bytes, list[memoryview]]:
-            return b"peer", [memoryview(b"")]
-
-        def trust(self, peer: bytes) -> None:
-            pass
-
+    full = Waiting(b"", is_endless=True)
     now, taken = [0.0], [0]
 
     def handle(_peer: bytes, _frames: Sequence[memoryview]) -> None:
@@ -137,29 +135,13 @@ def test_a_burst_is_limited_in_messages_and_time() -> None:
         now[0] += 0.2
 
     meters = ServerMeters(Telemetry("paramserver", "run"))
-    Inbox(Full(), handle, meters, max_burst=2, clock=lambda: now[0]).serve_waiting()  # type: ignore[arg-type]
+    Inbox(full, handle, meters, max_burst=2, clock=lambda: now[0]).serve_waiting()  # type: ignore[arg-type]
     assert taken == [2]
-    Inbox(Full(), handle, meters, clock=lambda: now[0]).serve_waiting()  # type: ignore[arg-type]
+    Inbox(full, handle, meters, clock=lambda: now[0]).serve_waiting()  # type: ignore[arg-type]
     assert taken == [2 + 3]  # three times 0.2 s exceed half a second
 
 
 def test_only_accepted_messages_introduce_a_connection() -> None:
-    class Waiting:
-        """A socket with these messages."""
-
-        def __init__(self, *messages: bytes) -> None:
-            self.messages = list(messages)
-            self.trusted: list[bytes] = []
-
-        def receive(self) -> tuple[bytes, list[memoryview]] | None:
-            if not self.messages:
-                return None
-            newest = self.messages.pop(0)
-            return newest, [memoryview(newest)]
-
-        def trust(self, peer: bytes) -> None:
-            self.trusted.append(peer)
-
     def handle(_peer: bytes, frames: Sequence[memoryview]) -> bool | None:
         if frames[0] == b"malformed":
             raise MalformedMessage("what a stranger says", "header")

@@ -29,7 +29,7 @@ from herd_replay.store import EpisodeStore
 from herd.config.services import BanditSettings, PopulationSettings
 from herd.contract.spaces import discrete
 from herd.contract.unroll import UnrollLayout
-from herd.files import JournalError
+from herd.files import FileError
 from herd.protocols.bandit.messages import BANDIT
 from herd.protocols.population.journal import Decided, journal_file, read_journal
 from herd.protocols.population.messages import POPULATION
@@ -63,7 +63,7 @@ class ParameterServerProcess(Process):
         super().__init__(world, address.removeprefix("sim://"))
         self.address, self.parent = address, parent
         self.leases: PlaceLeases | None = None
-        self.stores: tuple[WeightsStore[memoryview], ...] = ()
+        self.stores: tuple[WeightsStore, ...] = ()
 
     def boot(self) -> None:
         num_agents, now = self.world.plan.num_agents, self.clock()
@@ -244,7 +244,7 @@ class PopulationProcess(Process):
         )
         try:
             self.journal = Journal(run_dir, run=RUN, members=FIRST_SETTINGS, note=self.controller.note)  # type: ignore[arg-type]
-        except JournalError as error:
+        except FileError as error:
             if "No space left" not in str(error):
                 raise
             raise EndedItself from error

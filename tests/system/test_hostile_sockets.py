@@ -21,3 +21,5 @@ def test_hostile_messages_change_nothing_but_counters(tmp_path: Path) -> None:
     assert sum(flood["messages"] for flood in result["floods"].values()) >= 10_000
     learner = result["floods"]["learner"]
     assert {"malformed header", "malformed array", "refused session", "refused duplicate", "rejected malformed"} <= set(learner["counted"])
+    for server, kind in (("replay", "a game"), ("population", "of another sweep"), ("inference", "the next row")):
+        assert result["floods"][server]["by_kind"][kind] >= 10

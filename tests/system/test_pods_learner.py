@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.telemetry.scrape import page, probe
+from herd.telemetry.scrape import page
 from herd.telemetry.telemetry import RUN_IS_OVER
 from tests.system.three_services import Services, address, left_in_order
 from tests.system.whole_runs import CATCH, Process, free_ports, read_points, read_report, until
@@ -24,7 +24,7 @@ def test_a_finished_learner_stays_until_it_is_signalled(tmp_path: Path) -> None:
         for _ in range(2):  # restarted, as after the end of a node, it finds nothing to do and stays too
             learner = services.start("learner", *STAYS, "--stop.env_frames", "5000")
             until(lambda: RUN_IS_OVER in (page(f"{url}/readyz") or ""), "the run to be over")
-            assert probe(f"{url}/healthz")
+            assert page(f"{url}/healthz")
             assert "herd_learner_run_is_over 1.0" in (page(f"{url}/metrics") or "")
             assert read_report(run_dir)["env_frames"] >= 5000
             assert learner.is_running()
@@ -70,10 +70,10 @@ def test_shards_answer_probes_while_waiting_and_end_together(tmp_path: Path, mon
     ):
         for start in range(2):
             with shards.start(1, "new") as second:
-                until(lambda: probe(f"{shards.metrics[1]}/healthz"), "the second shard to be alive")
-                assert not probe(f"{shards.metrics[1]}/readyz")
+                until(lambda: page(f"{shards.metrics[1]}/healthz"), "the second shard to be alive")
+                assert not page(f"{shards.metrics[1]}/readyz")
                 with shards.start(0, "new") as first:
-                    until(lambda: all(probe(f"{url}/readyz") for url in shards.metrics), "both shards to train")
+                    until(lambda: all(page(f"{url}/readyz") for url in shards.metrics), "both shards to train")
                     until(lambda: any(point["env_frames"] for point in read_points(tmp_path / "run-0")), "an update")
                     # An upgrade replaces one shard: the other must not mistake this for the end of the run, and keep running.
                     assert second.stop(signal.SIGTERM) == 0, second.output
@@ -89,8 +89,8 @@ def test_a_shard_waits_for_others_of_its_version_without_traces(tmp_path: Path, 
         assert "waiting for shard 0" in new.output
         with shards.start(0, "old") as old:
             until(lambda: "waiting for shards" in old.output, "the old one to wait")
-            assert all(probe(f"{url}/healthz") for url in shards.metrics)
-            assert not any(probe(f"{url}/readyz") for url in shards.metrics)
+            assert all(page(f"{url}/healthz") for url in shards.metrics)
+            assert not any(page(f"{url}/readyz") for url in shards.metrics)
             for process in (new, old):
                 assert process.stop(signal.SIGTERM) == 0, process.output
         assert [trace for trace in ("frame #", "Exception raised from", "[c10d]") if trace in new.output] == []

@@ -123,7 +123,7 @@ def newest_checkpoint_name(run_dir: Path) -> str | None:
     return max((path.name for path in (run_dir / "checkpoints").glob("[0-9]" * 12)), default=None)
 
 
-def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS) -> None:
+def until(condition: Callable[[], object], what: str, *, seconds: float = SECONDS) -> None:
     """Poll for conditions that have no event to wait for, such as another process's files and counters."""
     deadline = time.monotonic() + seconds
     while not condition():

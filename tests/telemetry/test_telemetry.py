@@ -17,7 +17,7 @@ from herd.telemetry import MetricsEndpointError, Telemetry, metrics
 from herd.telemetry import training as training_metrics
 from herd.telemetry.http_endpoint import HttpEndpoint
 from herd.telemetry.logs import configure_logging
-from herd.telemetry.scrape import ScrapeError, probe, scrape, total
+from herd.telemetry.scrape import ScrapeError, page, scrape, total
 from tests.clock import Clock
 
 
@@ -97,7 +97,7 @@ def test_invalid_requests_for_metrics_are_errors(learner):
     with pytest.raises(ValueError, match="takes the labels"):
         learner.counter(unroll_metrics.UNROLLS_DROPPED)
     with pytest.raises(ValueError, match="takes the labels"):
-        learner.counter(unroll_metrics.UNROLLS_RECEIVED, reason="stale")
+        learner.counter(unroll_metrics.UNROLLS_REPLAYED, reason="stale")
     with pytest.raises(ValueError, match="phase must be one of"):
         learner.counter(training_metrics.UPDATE_PHASE, phase="coffee")
     with pytest.raises(TypeError, match="is a Gauge"):
@@ -108,9 +108,9 @@ def test_a_metric_is_read_from_a_function_or_set_but_not_both(learner):
     learner.read(unroll_metrics.QUEUE_DEPTH, lambda: 1.0)
     with pytest.raises(ValueError, match="read from a function"):
         learner.gauge(unroll_metrics.QUEUE_DEPTH)
-    learner.counter(unroll_metrics.UNROLLS_RECEIVED)
+    learner.counter(unroll_metrics.UNROLLS_REPLAYED)
     with pytest.raises(ValueError, match="set directly"):
-        learner.read(unroll_metrics.UNROLLS_RECEIVED, lambda: 1.0)
+        learner.read(unroll_metrics.UNROLLS_REPLAYED, lambda: 1.0)
 
 
 def test_functions_of_metrics_are_called_at_each_scrape(learner):
@@ -157,7 +157,7 @@ def test_healthz_fails_when_the_heartbeat_is_too_old_and_recovers(learner, clock
     status, text = fetch(port, "/healthz")
     assert status == 503
     assert "silent for 31.0 s" in text
-    assert not probe(f"http://127.0.0.1:{port}/healthz")
+    assert not page(f"http://127.0.0.1:{port}/healthz")
     assert not learner.alive()
     learner.beat()
     assert fetch(port, "/healthz")[0] == 200
@@ -172,7 +172,7 @@ def test_readyz_follows_set_ready_and_gives_the_reason(learner):
     assert fetch(port, "/readyz") == (200, "ok\n")
     learner.set_ready(True, "old weights")
     assert fetch(port, "/readyz") == (200, "ok: old weights\n")
-    assert probe(f"http://127.0.0.1:{port}/readyz")
+    assert page(f"http://127.0.0.1:{port}/readyz")
 
 
 def test_unknown_pages_and_methods_are_refused(learner):

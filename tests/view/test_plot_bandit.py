@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from herd.cli.main import main
-from herd.files import JournalError
+from herd.files import FileError
 from herd.view.plots.bandit import heat_of, plot_bandit, read_bandit_history
 
 EDGES = [0.0, 1.0, 3.0, 10.0]
@@ -90,13 +90,13 @@ def test_only_records_of_the_newest_tiling_are_drawn(tmp_path: Path) -> None:
 
 def test_one_of_several_tasks_can_be_chosen(tmp_path: Path) -> None:
     run = make_run(tmp_path, record(1), record(2, task="ms_pacman"), record(3, task="ms_pacman", agent=1))
-    with pytest.raises(JournalError, match="has records of 2 tasks; choose one with --task: pong, ms_pacman"):
+    with pytest.raises(FileError, match="has records of 2 tasks; choose one with --task: pong, ms_pacman"):
         read_bandit_history(run)
     assert read_bandit_history(run, task="ms_pacman").episodes.tolist() == [2]
     assert read_bandit_history(run, agent=1).episodes.tolist() == [3]
-    with pytest.raises(JournalError, match="no records of qbert; it has records of pong, ms_pacman"):
+    with pytest.raises(FileError, match="no records of qbert; it has records of pong, ms_pacman"):
         read_bandit_history(run, task="qbert")
-    with pytest.raises(JournalError, match="no records of agent 7 yet"):
+    with pytest.raises(FileError, match="no records of agent 7 yet"):
         read_bandit_history(run, agent=7)
 
 
@@ -109,7 +109,7 @@ def test_one_of_several_tasks_can_be_chosen(tmp_path: Path) -> None:
     ],
 )
 def test_unreadable_records_are_refused_in_one_line(tmp_path: Path, lines: list[str], message: str) -> None:
-    with pytest.raises(JournalError, match=message) as caught:
+    with pytest.raises(FileError, match=message) as caught:
         read_bandit_history(make_run(tmp_path, *lines))
     assert "\n" not in str(caught.value)
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from matplotlib.figure import Figure
 
-from herd.files import JournalError
+from herd.files import FileError
 from herd.view.plots import panels
 from herd.view.plots.curves import plot_runs
 
@@ -159,10 +159,10 @@ def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
 def test_invalid_outputs_are_refused_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
     (tmp_path / "file").touch()
     run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
-    with pytest.raises(JournalError, match=message) as caught:
+    with pytest.raises(FileError, match=message) as caught:
         plot_runs([run], tmp_path / output, smooth=smooth)
     assert "\n" not in str(caught.value)
-    with pytest.raises(JournalError, match="no run directories"):
+    with pytest.raises(FileError, match="no run directories"):
         plot_runs([], tmp_path / "curve.png")
 
 
@@ -281,7 +281,7 @@ def test_an_incomplete_evaluation_is_skipped_and_a_damaged_one_named(tmp_path: P
     file.write_text(whole + '{"lineage": 1, "learner_up')
     assert len([row for row in drawn([run], tmp_path) if row["curve"] == "run: evaluation"]) == 1
     file.write_text("{}\n" + whole)
-    with pytest.raises(JournalError, match=r"evaluation\.jsonl, line 1, is not an evaluation"):
+    with pytest.raises(FileError, match=r"evaluation\.jsonl, line 1, is not an evaluation"):
         plot_runs([run], tmp_path / "curve.svg")
 
 
@@ -318,7 +318,7 @@ def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
     plot_runs([run], picture, panels="learning")
     assert all(words in picture.read_text() for words in ("KL of one update", "no value above 0"))
     young = make_run(tmp_path, "young", name="young", seed=1, score=1.0)
-    with pytest.raises(JournalError, match="the learner has made no update yet"):
+    with pytest.raises(FileError, match="the learner has made no update yet"):
         plot_runs([young], picture, panels="learning")
 
 

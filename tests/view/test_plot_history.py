@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from herd.files import JournalError
+from herd.files import FileError
 from herd.view.plots.history import read_run
 from herd.view.snapshot import snapshot_of
 
@@ -84,6 +84,6 @@ def test_unreadable_runs_are_refused_in_one_line(tmp_path: Path) -> None:
         (empty, "contains no points yet"),
         (tmp_path / "bare", "cannot read .*metrics.jsonl"),
     ):
-        with pytest.raises(JournalError, match=message) as caught:
+        with pytest.raises(FileError, match=message) as caught:
             read_run(directory)
         assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from herd.cli.main import main
-from herd.files import JournalError
+from herd.files import FileError
 from herd.view.plots.population import along, read_population
 
 RATE = "optimizer.learning_rate"
@@ -127,6 +127,6 @@ def test_the_command_draws_and_writes_numbers(run_dir: Path, capsys: pytest.Capt
 )
 def test_a_run_that_cannot_be_drawn_is_refused_in_one_line(run_dir: Path, harm: Any, said: str) -> None:
     harm(run_dir / "population" / "journal.jsonl")
-    with pytest.raises(JournalError, match=said) as refusal:
+    with pytest.raises(FileError, match=said) as refusal:
         read_population(run_dir)
     assert "\n" not in str(refusal.value)

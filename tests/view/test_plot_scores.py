@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from herd.files import JournalError
+from herd.files import FileError
 from herd.view.plots.scores import Bar, draw_scores
 
 
@@ -37,5 +37,5 @@ def test_scores_of_similar_size_use_a_linear_axis(tmp_path: Path) -> None:
 
 def test_an_unwritable_plot_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match="cannot write"):
+    with pytest.raises(FileError, match="cannot write"):
         draw_scores([Bar("pong", 1.0, None)], tmp_path / "file" / "scores.png", title="", lines={})

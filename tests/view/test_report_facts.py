@@ -9,7 +9,7 @@ import yaml
 
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
-from herd.files import JournalError
+from herd.files import FileError
 from herd.view.report.facts import changed_settings, read_facts
 
 
@@ -73,7 +73,7 @@ def test_facts_of_a_running_run_leave_unknown_values_out(tmp_path: Path) -> None
     assert (row.first_return, row.last_return, row.best_return, row.human_normalised) == ("-", "-", "-", "")
     assert (facts.learns_from, facts.machine, facts.warnings) == ("", [], ["no process is alive, and the learner left no report"])
     (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(JournalError, match="contains no points yet"):
+    with pytest.raises(FileError, match="contains no points yet"):
         read_facts(tmp_path)
 
 

@@ -14,7 +14,7 @@ from herd.cli.main import main
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.view.report.page import Game, write_page
-from tests.evaluation.test_watch import CATCH
+from tests.evaluation.conftest import CATCH
 
 
 class Reader(HTMLParser):

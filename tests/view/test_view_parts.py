@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from herd.files import sealed
 from herd.view.report.page import write_page
 from herd.view.summary import Part, parts_of, print_summary
 from tests.view.test_plot_bandit import make_run as make_bandit_run
@@ -41,7 +42,7 @@ def test_temperatures_replay_and_evaluations_have_a_section(tmp_path: Path) -> N
     assert parts_of(run_dir) == []  # no state, no report, no evaluation
     best = [{"agent": 0, "task": "pong", "best_inverse_temperatures": [1.0, 3.0]}]
     best += [{"agent": 0, "task": "young", "best_inverse_temperatures": None}]
-    (run_dir / "bandit" / "state.json").write_text(json.dumps({"state": {"bandits": best}}))
+    (run_dir / "bandit" / "state.json").write_text(sealed(json.dumps({"bandits": best})))
     (run_dir / "report.json").write_text(json.dumps({"replay": {"unrolls_stored": 4096, "share": 0.875, "by_kind": {}}}))
     evaluation = {"lineage": 1, "learner_updates": 1500, "tasks": {"pong": {"mean": 18.25, "standard_error": 0.5}}}
     (run_dir / "evaluation.jsonl").write_text(json.dumps(evaluation) + "\n")

@@ -192,7 +192,9 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
             }
         )
     )
-    (tmp_path / "metrics.jsonl").write_text('{"clipped_share": 0.95, "health": {"update_kl": 0.129, "layers": []}}\n')
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"env_frames": 1, "wall_seconds": 1, "clipped_share": 0.95, "health": {"update_kl": 0.129, "layers": []}}\n'
+    )
     print_summary(Console(file=output, width=60), tmp_path, None)
     text = output.getvalue()
     for part in (

@@ -10,7 +10,6 @@ import pytest
 from herd.protocols.population.client import PopulationClient
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport, Order
 from herd.rpc.codec import encode
-from herd.rpc.envelope import Refused
 
 
 class _Dealer:
@@ -106,20 +105,3 @@ def test_only_the_newest_answer_may_set_an_order(parts: tuple[PopulationClient, 
     client.poll()
     assert client.order is None
     assert client.is_heard
-
-
-def test_an_unanswered_report_is_repeated_with_the_newest_standing(parts: tuple[PopulationClient, _Dealer, list[float]]) -> None:
-    client, dealer, now = parts
-    client.standing = _standing(1)
-    client.poll()
-    client.standing = _standing(5)
-    now[0] += 20.0
-    client.poll()
-    assert [report.learner_updates for report in dealer.sent] == [1, 5]
-    assert dealer.sent[0].id != dealer.sent[1].id
-    dealer.answer(Refused(id=dealer.sent[-1].id, reason="another run"))
-    client.poll()
-    assert client.refused == "another run"
-    dealer.answer(MemberAnswer(id=dealer.sent[-1].id, order=None))
-    client.poll()
-    assert client.refused is None

@@ -1,4 +1,4 @@
-"""Client and publisher against a tiny parameter server, over loopback. One thread drives all of them."""
+"""Client and publisher against a root, over loopback. One thread drives all of them."""
 
 from __future__ import annotations
 
@@ -7,44 +7,38 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
+from herd_paramserver.store import Version as StoredVersion
 
 from herd.protocols.weights.client import PAUSE_SECONDS, Version, WeightsClient, WeightsFrame, WeightsPublisher
 from herd.protocols.weights.messages import (
     WEIGHTS,
     AgentEnded,
-    AgentEndNoted,
     GetWeights,
-    NotModified,
-    Published,
     PublishHeartbeat,
     PublishSlice,
-    SliceWanted,
-    StalePublish,
     Weights,
 )
 from herd.rpc.codec import encode, payload_digest
 from herd.rpc.envelope import Message, Refused
-from herd.transport import Frame, Limits, Peer
+from herd.transport import Limits, Peer
 from herd.transport.context import Context, Poller
+from tests.paramserver.asking import CONTRACT, RUN, Root
 
 DEADLINE_SECONDS = 20.0
 
 
 class Serving:
-    """Keeps one version, in as many slices as were put into ``held``."""
+    """A root behind a socket. It may fall silent, refuse, or name other digests than those of its slices."""
 
     def __init__(self) -> None:
-        self.held: tuple[Version, list[bytes]] | None = None
+        self.root = Root()
         self.published: list[Version] = []
         self.seen: list[Message] = []
-        self.digests: list[str] | None = None
+        self.digests: tuple[str, ...] | None = None
         self.refusal: str | None = None
         self.answers = True
-        self.start("tcp://127.0.0.1:*")
-
-    def start(self, endpoint: str) -> None:
         self.context = Context()
-        self.router = self.context.server(endpoint, Limits(max_frame_bytes=1 << 20))
+        self.router = self.context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1 << 20))
         self.endpoint = self.router.endpoint
         self.poller = Poller(self.router)
 
@@ -52,42 +46,32 @@ class Serving:
         self.router.close()
         self.context.destroy(linger=0)
 
+    def hold(self, version: Version, *slices: bytes) -> None:
+        """Keep this version, as if it had been published."""
+        for index, payload in enumerate(slices):
+            message = {"index": index, "count": len(slices), "digest": payload_digest(payload)}
+            self.root.store.publish(StoredVersion(*version), **message, payload=memoryview(payload))  # type: ignore[arg-type]
+
     def pump(self) -> None:
         self.poller.poll(0.005)
         while (received := self.router.receive()) is not None:
             peer, frames = received
-            message = WEIGHTS.decode(frames[0])
-            self.seen.append(message)
+            self.seen.append(WEIGHTS.decode(frames[0]))
             if self.answers:
-                reply, payloads = self.answer(message, frames[1:])
-                self.router.send(peer, [*encode(reply), *payloads])
+                self.answer(peer, frames)
 
-    def answer(self, message: Message, payload: list[memoryview]) -> tuple[Message, list[Frame]]:
-        request_id = message.id if isinstance(message, GetWeights) else 0
+    def answer(self, peer: Peer, frames: list[memoryview]) -> None:
         if self.refusal is not None:
-            return Refused(id=request_id, reason=self.refusal), []
-        match message:
-            case GetWeights(have=have):
-                if self.held is None or (have is not None and have >= self.held[0]):
-                    return NotModified(id=message.id, held=None if self.held is None else self.held[0]), []
-                (lineage, updates), slices = self.held
-                digests = tuple(self.digests or map(payload_digest, slices))
-                return Weights(id=message.id, lineage=lineage, updates=updates, digests=digests), list(slices)
-            case AgentEnded():
-                return AgentEndNoted(id=message.id), []
-            case PublishSlice() | PublishHeartbeat():
-                version = (message.lineage, message.updates)
-                taken = isinstance(message, PublishSlice) and self.held is not None and self.held[1] != [bytes(payload[0])]
-                if self.held is not None and (self.held[0] > version or (self.held[0] == version and taken)):
-                    return StalePublish(lineage=self.held[0][0], updates=self.held[0][1]), []
-                if isinstance(message, PublishSlice):
-                    assert payload_digest(payload[0]) == message.digest
-                    self.held = (version, [bytes(payload[0])])
-                    self.published.append(version)
-                elif self.held is None:
-                    return SliceWanted(lineage=message.lineage, updates=message.updates, index=message.index), []
-                return Published(lineage=message.lineage, updates=message.updates, index=message.index), []
-        raise AssertionError(message)
+            self.router.send(peer, encode(Refused(id=0, reason=self.refusal)))
+            return
+        reply = self.root.ask(frames, peer=peer)
+        if (new := reply.new_version) is not None:
+            self.published.append((new.lineage, new.updates))
+        message = reply.message
+        assert message is not None
+        if isinstance(message, Weights) and self.digests is not None:
+            message = message.model_copy(update={"digests": self.digests})
+        self.router.send(peer, [*encode(message), *reply.payloads])
 
 
 @pytest.fixture
@@ -99,14 +83,14 @@ def server() -> Iterator[Serving]:
 
 @pytest.fixture
 def client(server: Serving, context: Context) -> Iterator[WeightsClient]:
-    made = WeightsClient(context, server.endpoint, run_id="run", contract="contract", random=Random(0))
+    made = WeightsClient(context, server.endpoint, run_id=RUN, contract=CONTRACT, random=Random(0))
     yield made
     made.close()
 
 
 @pytest.fixture
 def publisher(server: Serving, context: Context) -> Iterator[WeightsPublisher]:
-    made = WeightsPublisher(context, server.endpoint, run_id="run", contract="contract", random=Random(0))
+    made = WeightsPublisher(context, server.endpoint, run_id=RUN, contract=CONTRACT, random=Random(0))
     yield made
     made.close()
 
@@ -134,7 +118,7 @@ def pull(client: WeightsClient, server: Serving, have: Version | None) -> Weight
 
 
 def test_newer_weights_are_received_in_slices(server: Serving, client: WeightsClient) -> None:
-    server.held = ((1, 5), [b"left", bytes(200_000)])
+    server.hold((1, 5), b"left", bytes(200_000))
     frame = pull(client, server, None)
     assert frame is not None
     assert frame.version == client.held == (1, 5)
@@ -143,7 +127,7 @@ def test_newer_weights_are_received_in_slices(server: Serving, client: WeightsCl
 
 
 def test_a_second_request_waits_for_the_first(server: Serving, client: WeightsClient) -> None:
-    server.held = ((1, 5), [b"w"])
+    server.hold((1, 5), b"w")
     client.request(None)
     assert client.pending
     client.request((9, 9))
@@ -154,12 +138,12 @@ def test_a_second_request_waits_for_the_first(server: Serving, client: WeightsCl
 
 
 def test_damaged_weights_are_dropped_and_requested_again(server: Serving, client: WeightsClient) -> None:
-    server.held = ((1, 5), [b"w"])
-    server.digests = ["0" * 64]
+    server.hold((1, 5), b"w")
+    server.digests = ("0" * 64,)
     client.request(None)
     until(lambda: client.num_malformed == 1, server, client.poll)
     assert client.pending
-    server.digests = [payload_digest(b"w"), payload_digest(b"w")]  # one frame is missing
+    server.digests = (payload_digest(b"w"),) * 2  # one frame is missing
     until(lambda: client.num_malformed == 2, server, client.poll)
     server.digests = None
     frame = pull(client, server, None)
@@ -186,17 +170,17 @@ def test_rest_seconds_lasts_until_the_next_request_is_due(server: Serving, conte
     now = [100.0]
     with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=1)) as router:
         nowhere = router.endpoint
-    client = WeightsClient(context, nowhere, run_id="run", contract="contract", clock=lambda: now[0])
+    client = WeightsClient(context, nowhere, run_id=RUN, contract=CONTRACT, clock=lambda: now[0])
     client.request(None)
     assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)
     client.close()
-    client = WeightsClient(context, server.endpoint, run_id="run", contract="contract", clock=lambda: now[0])
+    client = WeightsClient(context, server.endpoint, run_id=RUN, contract=CONTRACT, clock=lambda: now[0])
 
     def ask() -> None:
         now[0] += client.rest_seconds
         client.request((1, 5))
 
-    server.held = ((1, 5), [b"w"])
+    server.hold((1, 5), b"w")
     until(lambda: bool(server.seen), server, ask)
     assert client.rest_seconds > 0.1  # an answer wakes the loop
     until(lambda: not client.pending, server, client.poll)
@@ -204,7 +188,7 @@ def test_rest_seconds_lasts_until_the_next_request_is_due(server: Serving, conte
     assert client.rest_seconds == pytest.approx(PAUSE_SECONDS)  # nothing newer: the next request is not due before this pause
     now[0] += client.rest_seconds
     assert client.rest_seconds == 0.0
-    server.held = ((1, 6), [b"w"])
+    server.hold((1, 6), b"w")
     assert pull(client, server, (1, 5)) is not None
     assert client.rest_seconds == 0.0  # newer weights may have arrived meanwhile
     client.close()
@@ -217,7 +201,8 @@ def test_only_the_latest_weights_are_published(server: Serving, publisher: Weigh
     for updates in range(1, 50):
         publisher.publish(1, updates, 0, 1, b"%d" % updates)
     until(lambda: len(server.seen) >= 2, server)
-    server.held, server.answers = ((1, 1), [b"1"]), True
+    server.hold((1, 1), b"1")
+    server.answers = True
     until(lambda: publisher.confirmed, server, publisher.poll)
     assert server.published == [(1, 0), (1, 49)]  # version 1 was received but not taken; the 47 versions between were never sent
     assert len([message for message in server.seen if isinstance(message, PublishSlice)]) == 3
@@ -225,7 +210,7 @@ def test_only_the_latest_weights_are_published(server: Serving, publisher: Weigh
 
 @pytest.mark.parametrize("held", [(3, 5), (4, 0), (3, 4)])  # the last case has other weights under the same version
 def test_a_publisher_of_old_weights_is_told_the_newer_lineage(server: Serving, publisher: WeightsPublisher, held: Version) -> None:
-    server.held = (held, [b"newer"])
+    server.hold(held, b"newer")
     publisher.publish(3, 4, 0, 1, b"old")
     until(lambda: publisher.newer_lineage is not None, server, publisher.poll)
     assert publisher.newer_lineage == held[0]

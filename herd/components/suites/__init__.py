@@ -69,18 +69,6 @@ class SuiteSettings(PartSettings):
         return 0.0
 
 
-def _says_nothing(env: Any) -> Sequence[str]:  # noqa: ARG001
-    return ()
-
-
-def _lacks_nothing(settings: Any) -> None:  # noqa: ARG001
-    return None
-
-
-def _of_a_console(_settings: object, _task: str) -> float:
-    return 60.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite(Part[SuiteSettings]):
     """A family of environments. Optional features have a default that means that the suite does not have them."""
@@ -95,24 +83,22 @@ class Suite(Part[SuiteSettings]):
     """Import names of the packages that playing needs in addition to Herd's own."""
     install: str = ""
     """The command that installs ``packages``."""
-    lacks: Callable[[Any], str | None] = _lacks_nothing
+    lacks: Callable[[Any], str | None] = lambda _settings: None
     """Returns one line about missing data, such as a data set, that these settings need; the line names the setting."""
     check: str = ""
     """``module:function`` that checks a task, for suites that play code of the user's (`herd.components.suites.checking.Check`)."""
-    inspect: Callable[[], tuple[bool, str]] | None = None
-    """For ``herd doctor``: returns whether the contents of ``packages`` are complete, and a phrase about what was found."""
     presets: Path | None = None
     """A folder of run files (YAML) that set published evaluation protocols; ``herd train pong SUITE-NAME`` adds one to an experiment."""
     reference_scores: Callable[[], Mapping[str, ReferenceScores]] = dict
     """Reference scores of its tasks, by name."""
-    protocol: Callable[[Mapping[str, Any]], Sequence[str]] = _says_nothing
+    protocol: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _env: ()
     """Returns phrases for a report of scores about the settings (as JSON) that affect comparability."""
-    frames_per_second: Callable[[Any, str], float] = _of_a_console
+    frames_per_second: Callable[[Any, str], float] = lambda _settings, _task: 60.0
     """Returns the env frames per second of a video, for settings and a task."""
     on_screen: Callable[[Any], SuiteSettings] | None = None
     """Returns settings for the same games, step by step and with the same random numbers, as people see them: frames [H, W, 3], not
     stacked. None: the network sees the same picture as people."""
-    action_names: Callable[[Any], Sequence[str] | None] = _lacks_nothing
+    action_names: Callable[[Any], Sequence[str] | None] = lambda _settings: None
     """Returns the names of the actions, by number, for settings with which the tasks decide what an action means; None if they do not, or
     if that is unknown. A policy plays only tasks with the names that it was trained with."""
     reader: Callable[[Any, str], Reader] | None = None

@@ -128,7 +128,7 @@ def read_journal(path: Path) -> Iterator[Began | Decided | Done | Failed | Retur
     """Yield all events in order, with one in memory at a time; none if there is no journal.
 
     Raises:
-        JournalError: the journal cannot be read, or a line is damaged.
+        FileError: the journal cannot be read, or a line is damaged.
 
     """
     if path.exists():

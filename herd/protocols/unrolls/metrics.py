@@ -47,8 +47,6 @@ FRAMES_DROPPED = _learner.counter(
 FRAMES_IN_FLIGHT = _learner.gauge(
     "herd_learner_env_frames_in_flight", "env_frames", "Env frames that were reported and are neither trained on nor dropped yet."
 )
-UNROLLS_RECEIVED = _learner.counter("herd_learner_unrolls_received_total", "unrolls", "Unrolls accepted into the queue.")
-UNROLLS_CONSUMED = _learner.counter("herd_learner_unrolls_consumed_total", "unrolls", "Fresh unrolls trained on.")
 UNROLLS_REPLAYED = _learner.counter("herd_learner_unrolls_replayed_total", "unrolls", "Replayed unrolls trained on.")
 UNROLLS_DROPPED = _learner.counter(
     "herd_learner_unrolls_dropped_total", "unrolls", "Unrolls never trained on, by reason.", labels=("reason",), values=DROP_REASONS

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from herd.components.suites.scores import interquartile_mean
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -106,22 +108,22 @@ def interquartile_mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> C
         if whole.any():
             known.append((x[whole], scores[whole]))
     if len(known) <= 1:
-        return single_curve(known[0][0], _interquartile_mean(known[0][1])) if known else None
+        return single_curve(known[0][0], interquartile_mean(known[0][1])) if known else None
     grid = _common_grid([x for x, _ in known], _COARSE_GRID_POINTS)
     if grid is None:
         return None
     # [R, G, K]
     scores = np.stack([np.stack([np.interp(grid, x, own[:, task]) for task in range(own.shape[1])], axis=-1) for x, own in known])
     count, num_points, num_tasks = scores.shape
-    mean = _interquartile_mean(scores.transpose(1, 0, 2).reshape(num_points, -1))
+    mean = interquartile_mean(scores.transpose(1, 0, 2).reshape(num_points, -1))
     if count < FEWEST_RUNS_TO_RESAMPLE:
-        each = np.concatenate([_interquartile_mean(scores), mean[None]])
+        each = np.concatenate([interquartile_mean(scores), mean[None]])
         return Curve(grid, mean, each.min(axis=0), each.max(axis=0), num_runs=count)
     generator = np.random.default_rng(0)
     tasks = np.arange(num_tasks)
     resampled = np.stack(
         [
-            _interquartile_mean(
+            interquartile_mean(
                 scores[generator.integers(count, size=(count, num_tasks)), :, tasks].transpose(2, 0, 1).reshape(num_points, -1)
             )
             for _ in range(_COARSE_RESAMPLES)
@@ -136,10 +138,3 @@ def _common_grid(axes: Sequence[FloatArray], num_points: int) -> FloatArray | No
     if start > end:
         return None
     return np.linspace(start, end, num_points) if end > start else np.array([start])
-
-
-def _interquartile_mean(values: FloatArray) -> FloatArray:
-    """Return the mean over the last axis without its lowest and its highest quarter, rounded down: [..., N] -> [...]."""
-    ordered = np.sort(values, axis=-1)
-    cut = ordered.shape[-1] // 4
-    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))

@@ -209,7 +209,7 @@ def evaluation_curves(run: RunHistory, axis: XAxis) -> dict[str, Curve]:
     Versions are identified by learner updates. Their place on the axis is interpolated from the run's learning curve.
 
     Raises:
-        JournalError: see `read_evaluations`.
+        FileError: see `read_evaluations`.
 
     """
     points = read_evaluations(run.directory)

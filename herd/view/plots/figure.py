@@ -7,7 +7,7 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from herd.files import JournalError
+from herd.files import FileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 BLUE, VERMILION, GREEN, _PURPLE, ORANGE = COLOURS[:5]
 
 
-class PlotError(JournalError):
+class PlotError(FileError):
     """A run cannot be plotted, or the picture cannot be written; one line."""
 
 

@@ -71,7 +71,7 @@ class RunHistory:
 
 
 def read_run(directory: Path) -> RunHistory:
-    """Read one run directory; raises ``JournalError``."""
+    """Read one run directory; raises ``FileError``."""
     if not directory.is_dir():
         raise PlotError(f"no such run directory: {directory}")
     config = read_config(file)[1] if (file := config_file(directory)).exists() else {}  # raw: runs with older settings can be drawn

@@ -6,7 +6,7 @@ The numbers come from each member's points, and the copies between members from 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from herd.view.plots.averaging import FloatArray
 
 _OTHERS = "0.65"
+_NORMALISED = "human_normalised_mean_capped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def read_population(run_dir: Path) -> PopulationHistory:
     """Read a run, which may be running.
 
     Raises:
-        JournalError: the run is not a population, or its files cannot be read; one line.
+        FileError: the run is not a population, or its files cannot be read; one line.
     """
     events = list(read_journal(journal_file(run_dir)))
     began = next(iter(events), None)
@@ -187,14 +188,10 @@ def read_population(run_dir: Path) -> PopulationHistory:
         raise PlotError(
             f"{run_dir}: not a population (population.strategy pbt): it contains no {journal_file(run_dir).relative_to(run_dir)}"
         )
-    members = [_member(run_dir / AGENTS / str(agent), agent) for agent in range(len(began.members))]
-    normalised = any(np.isfinite(member.score).any() for member, _ in members)
-    chosen = [
-        member if normalised else MemberHistory(member.number, member.env_frames, returns, member.fitness, member.settings)
-        for member, returns in members
-    ]
-    score_name = "human-normalised score, capped" if normalised else "mean return"
-    return PopulationHistory(chosen, Lineages(events), score_name)
+    curves = [read_points(run_dir / AGENTS / str(agent)) for agent in range(len(began.members))]
+    normalised = any(number_in(point, _NORMALISED) is not None for points in curves for point in points)
+    score, score_name = (_NORMALISED, "human-normalised score, capped") if normalised else ("episode_return_mean_100", "mean return")
+    return PopulationHistory([_member(number, points, score) for number, points in enumerate(curves)], Lineages(events), score_name)
 
 
 def along(members: Sequence[MemberHistory], segments: Sequence[Segment], values: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -208,17 +205,14 @@ def along(members: Sequence[MemberHistory], segments: Sequence[Segment], values:
     return np.concatenate(ages), np.concatenate(found)
 
 
-def _member(directory: Path, number: int) -> tuple[MemberHistory, FloatArray]:
-    """Return a member with its human-normalised score, and its mean returns."""
-    points = read_points(directory)
+def _member(number: int, points: list[dict[str, Any]], score: str) -> MemberHistory:
     own = [mapping_in(point, "population") for point in points]
     chosen = [mapping_in(each, "settings") for each in own]
     keys = dict.fromkeys(key for each in chosen for key in each if number_in(each, key) is not None)
-    member = MemberHistory(
+    return MemberHistory(
         number=number,
         env_frames=column(points, "env_frames"),
-        score=column(points, "human_normalised_mean_capped"),
+        score=column(points, score),
         fitness=column(own, "fitness"),
         settings={key: column(chosen, key) for key in keys},
     )
-    return member, column(points, "episode_return_mean_100")

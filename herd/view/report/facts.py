@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
-from herd.files import MAX_JSON_BYTES, parse_json, read_file
+from herd.files import FileError, mapping, read_lines
 from herd.run.journals import mapping_in, number_in, read_points, read_report
 from herd.run.paths import STARTS, agent_directories, config_file, whole_run
 from herd.run.settings import read_config
@@ -89,7 +89,7 @@ class RunFacts:
     config: str
     """The text of config.yaml."""
     starts: Sequence[Start]
-    """Starts in order of time; empty for a run of a version without this history."""
+    """Starts in order of time."""
     machine: Sequence[tuple[str, str]]
     agents: Sequence[Path]
     """Directories of the agents that have points, best first by the newest return."""
@@ -99,7 +99,7 @@ def read_facts(run_dir: Path) -> RunFacts:
     """Read a run.
 
     Raises:
-        JournalError: an agent has no learning curve yet, or it or config.yaml cannot be read.
+        FileError: an agent has no learning curve yet, or it or config.yaml cannot be read.
 
     """
     text, config = read_config(config_file(run_dir))
@@ -107,7 +107,9 @@ def read_facts(run_dir: Path) -> RunFacts:
     agents = agent_directories(run_dir)
     curves = [read_points(agent) for agent in agents]
     now = [snapshot_of(points) for points in curves]
-    reports = [read_report(agent) for agent in agents]
+    problems = [problem for each in (status, *status.agents) if (problem := each.checkpoint_problem) is not None]
+    reports = [_report(agent, problems) for agent in agents]
+    starts = _starts(whole_run(run_dir) / STARTS, problems)
     labels = [agent.name if len(agents) > 1 else "" for agent in agents]
     messages = [status.message] if status.message else []
     return RunFacts(
@@ -115,11 +117,11 @@ def read_facts(run_dir: Path) -> RunFacts:
         state=status.state,
         learns_from=next((str(report["learns_from"]) for report in reports if "learns_from" in report), ""),
         figures=_figures(now, reports),
-        warnings=[*messages, *status.warnings],
+        warnings=[*messages, *status.warnings, *problems],
         tasks=[row for label, own, report in zip(labels, now, reports, strict=True) for row in _task_rows(label, own, report)],
         changed=changed_settings(config),
         config=text,
-        starts=_starts(whole_run(run_dir) / STARTS),
+        starts=starts,
         machine=_machine(next((report for report in reports if report), {})),
         agents=sorted(agents, key=lambda agent: -_standing(now[agents.index(agent)])),
     )
@@ -147,8 +149,8 @@ def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
 
 def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
     """Return the reward shaping of runs of this suite that do not set it; None if the suite is not installed here."""
-    algorithm = _mapping(with_reward_shaping({"env": config.get("env", {})})).get("algorithm")
-    return None if algorithm is None else str(algorithm["reward_shaping"])
+    shaped = with_reward_shaping({"env": config.get("env", {})})
+    return str(shaped["algorithm"]["reward_shaping"]) if isinstance(shaped, dict) and "algorithm" in shaped else None
 
 
 def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
@@ -156,9 +158,9 @@ def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
     if not key.variants:
         return True
     variants = section_variants()[key.section]
-    section: Any = config
+    section = config
     for name in key.section.split("."):
-        section = _mapping(_mapping(section).get(name))
+        section = mapping_in(section, name)
     return section.get(variants.discriminator, variants.default) in key.variants
 
 
@@ -215,27 +217,25 @@ def _task_rows(label: str, now: RunSnapshot, report: Mapping[str, Any]) -> list[
     return rows
 
 
-def _starts(file: Path) -> list[Start]:
-    """Return the starts. A line that cannot be read is skipped: it is being written, or its writer was killed."""
-    try:
-        lines = read_file(file, MAX_JSON_BYTES).decode(errors="replace").splitlines()
-    except OSError:
-        return []
-    starts = []
-    for line in lines:
+def _starts(file: Path, problems: list[str]) -> list[Start]:
+    """Return the starts up to the first line that cannot be read, which is added to ``problems``."""
+    starts: list[Start] = []
+    if file.exists():
         try:
-            record = _mapping(parse_json(line))
-        except ValueError:
-            continue
-        changes = [(key, pair) for key, pair in _mapping(record.get("changed")).items() if isinstance(pair, list) and len(pair) == 2]
-        changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in changes]
-        starts.append(Start(str(record.get("started") or "-"), str(record.get("version") or "-"), changed))
+            starts.extend(read_lines(file, "a start of a run", _start))
+        except FileError as error:
+            problems.append(str(error))
     return starts
 
 
+def _start(record: Any) -> Start:
+    changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in mapping(record["changed"]).items()]
+    return Start(str(record["started"] or "-"), str(record["version"] or "-"), changed)
+
+
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the learner's machine from its report; empty for reports of older versions."""
-    machine = _mapping(report.get("machine"))
+    """Return the learner's machine from its report."""
+    machine = mapping_in(report, "machine")
     shown = []
     for name, value in machine.items():
         if value is None or name in {"bfloat16_is_faster", "load_average_1_minute"}:
@@ -251,8 +251,12 @@ def _standing(now: RunSnapshot) -> float:
     return now.human_normalised if now.human_normalised is not None else returned if returned is not None else float("-inf")
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _report(agent: Path, problems: list[str]) -> Mapping[str, Any]:
+    try:
+        return read_report(agent)
+    except FileError as error:
+        problems.append(str(error))
+        return {}
 
 
 def _text(value: object) -> str:

@@ -60,7 +60,7 @@ def write_page(
         reference_scores: suite and task name -> (random, human) score or None.
 
     Raises:
-        JournalError: the run has no points yet, or they cannot be read.
+        FileError: the run has no points yet, or they cannot be read.
         OSError: the page cannot be written, or config.yaml cannot be read.
 
     """
@@ -93,7 +93,7 @@ def write_page(
 
 def _pictures(run_dir: Path, part: Part) -> list[tuple[str, str]]:
     """Draw a part: name and base64 of each picture; a bandit has one for each of the first tasks of each agent."""
-    from herd.files import JournalError  # noqa: PLC0415  as above
+    from herd.files import FileError  # noqa: PLC0415  as above
     from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  as above
     from herd.view.plots.population import plot_population  # noqa: PLC0415  as above
 
@@ -106,18 +106,18 @@ def _pictures(run_dir: Path, part: Part) -> list[tuple[str, str]]:
     pictures = []
     with TemporaryDirectory() as folder:
         for name, draw in drawings.items():
-            with suppress(JournalError):  # nothing to draw yet
+            with suppress(FileError):  # nothing to draw yet
                 draw(Path(folder) / "picture.png")
                 pictures.append((name, base64.b64encode((Path(folder) / "picture.png").read_bytes()).decode("ascii")))
     return pictures
 
 
 def _learning(agents: list[Path]) -> list[Chart]:
-    from herd.files import JournalError  # noqa: PLC0415  loads numpy
+    from herd.files import FileError  # noqa: PLC0415  loads numpy
 
     try:
         charts, _ = charts_of(agents, "learning")
-    except JournalError:  # no update has been made
+    except FileError:  # no update has been made
         return []
     return charts
 
@@ -165,7 +165,7 @@ def charts_of(
     """Draw every panel of a run's agents, and return the legend of their colours.
 
     Raises:
-        JournalError: there is nothing to draw yet.
+        FileError: there is nothing to draw yet.
 
     """
     import matplotlib as mpl  # noqa: PLC0415  half a second; only drawing pays for it
@@ -241,7 +241,7 @@ class Game:
     caption: str
 
 
-def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
+def play_game(agent: Path) -> Game:
     """Play with the newest checkpoint of an agent's directory.
 
     Raises:
@@ -254,6 +254,6 @@ def play_game(agent: Path, *, max_seconds: float = LONGEST_SECONDS) -> Game:
 
     with TemporaryDirectory() as folder:
         file = Path(folder) / "game.gif"
-        recording = record_episode(agent, file, min_seconds=SHORTEST_SECONDS, max_seconds=max_seconds)
+        recording = record_episode(agent, file, min_seconds=SHORTEST_SECONDS, max_seconds=LONGEST_SECONDS)
         ended = recording.result if recording.episode_returns else f"the first {recording.seconds:.0f} seconds of a game"
         return Game(file.read_bytes(), f"{recording.task_name}: {ended}")

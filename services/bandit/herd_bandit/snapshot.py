@@ -6,9 +6,7 @@ they always match.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from herd.files import MAX_JSON_BYTES, make_folder, read_file, replace_file
+from herd.files import FileError, make_folder, read_sealed, replace_file, sealed
 from herd.protocols.bandit.tiling import Tiling, inverse_temperature_of
 from herd.rpc.envelope import Count, Identifier
 from herd_bandit.bandits_vote import BanditsVote, Mode, ensemble_of
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 DIRECTORY = "bandit"
 STATE = "state.json"
 PREVIOUS = "state.previous.json"
-_FILE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
 
 
 class _Model(BaseModel):
@@ -160,7 +157,7 @@ def save(
         SnapshotError: the disk is full or there is no permission; existing snapshots are unchanged.
 
     """
-    content = file_text(state_text(run=run, tiling=tiling, groups=groups, bandits=bandits, window=window))
+    content = sealed(state_text(run=run, tiling=tiling, groups=groups, bandits=bandits, window=window))
     newest, previous = directory / STATE, directory / PREVIOUS
     try:
         make_folder(directory)
@@ -174,11 +171,6 @@ def save(
         raise SnapshotError(f"{newest}: cannot be written: {error.strerror or error}; the previous state is kept") from error
 
 
-def file_text(state: str) -> str:
-    """Return the contents of the file: a state's JSON with its digest."""
-    return f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n'
-
-
 def load(directory: Path, *, tiling: Tiling, num_bandits: int, groups: Groups = CENTRAL) -> tuple[Restored | None, list[str]]:
     """Return the newest intact snapshot, or None, and a line for each damaged snapshot that was skipped.
 
@@ -186,32 +178,22 @@ def load(directory: Path, *, tiling: Tiling, num_bandits: int, groups: Groups = 
         ForeignSnapshotError: an intact snapshot has other tiles, another number of bandits, or ensembles of other environments.
 
     """
-    damaged = []
+    damaged: list[str] = []
     for path in (directory / STATE, directory / PREVIOUS):
         try:
-            content = read_file(path, MAX_JSON_BYTES)
+            return _restored(path, read_sealed(path), tiling=tiling, num_bandits=num_bandits, groups=groups), damaged
         except FileNotFoundError:
             continue
-        except OSError as error:
-            damaged.append(f"{path}: cannot be read: {error.strerror or error}")
-            continue
-        try:
-            return _restored(path, content, tiling=tiling, num_bandits=num_bandits, groups=groups), damaged
         except ForeignSnapshotError:
             raise
-        except SnapshotError as error:
+        except (FileError, SnapshotError) as error:
             damaged.append(str(error))
     return None, damaged
 
 
-def _restored(path: Path, content: bytearray, *, tiling: Tiling, num_bandits: int, groups: Groups) -> Restored:
-    found = _FILE.fullmatch(content)
-    if found is None:
-        raise SnapshotError(f"{path}: is incomplete")
-    if hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
-        raise SnapshotError(f"{path}: is damaged: its contents do not match their digest")
+def _restored(path: Path, content: bytes, *, tiling: Tiling, num_bandits: int, groups: Groups) -> Restored:
     try:
-        state = SavedState.model_validate_json(found[2])
+        state = SavedState.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise SnapshotError(f"{path}: is not a bandit's state: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

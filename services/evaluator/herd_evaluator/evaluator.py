@@ -12,7 +12,7 @@ from herd.agent import agent_of
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
-from herd.files import read_json
+from herd.files import FileError, read_record
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import planned_agent_directories
 from herd.run.tensors import decode_weights
@@ -147,11 +147,18 @@ class Evaluator:
 
 
 def _lineage(directory: Path) -> int:
-    """Return the lineage of the newest checkpoint in ``directory``, as its learner recorded it; 0 if there is no record."""
+    """Return the lineage of the newest checkpoint in ``directory``, as its learner recorded it; 0 if there is no record.
+
+    Raises:
+        BadInputError: the record is damaged.
+
+    """
     try:
-        return int(read_json(directory / "lineage.json")["lineage"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_record(directory / "lineage.json", "a lineage", lambda said: int(said["lineage"]))
+    except FileNotFoundError:
         return 0
+    except FileError as error:
+        raise BadInputError(str(error)) from error
 
 
 def _as_played(settings: RunSettings) -> RunSettings:

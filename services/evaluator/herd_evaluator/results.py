@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from herd.files import JournalError, append_line
+from herd.files import FileError, append_line
 from herd.run.journals import EVALUATIONS, frames_at, read_evaluations
 from herd.telemetry import metrics
 from herd.telemetry import training as names
@@ -65,10 +65,11 @@ class PointsFile:
 
     @property
     def newest_version(self) -> Version | None:
-        """Return the newest evaluated version; None before the first, or if the file cannot be read."""
+        """Return the newest evaluated version; None before the first, or if the file cannot be read, which the log tells."""
         try:
             points = read_evaluations(self._path.parent)
-        except JournalError:
+        except FileError as error:
+            warn_limited("read evaluations", "cannot tell which version was evaluated last", reason=str(error))
             return None
         return None if not points else (points[-1].lineage, points[-1].learner_updates)
 

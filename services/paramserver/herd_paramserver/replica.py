@@ -91,7 +91,7 @@ class Following:
     the parent's next greater version; a new lineage is greater than all before it. ``now`` is any monotonic clock in seconds.
     """
 
-    def __init__(self, store: WeightsStore[memoryview], upstream: str, *, now: float) -> None:
+    def __init__(self, store: WeightsStore, upstream: str, *, now: float) -> None:
         self._store = store
         self._upstream = upstream
         self._heard_at = now

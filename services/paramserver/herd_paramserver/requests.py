@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from herd_paramserver.leases import Liveness, PlaceLeases
     from herd_paramserver.store import WeightsStore
 
-Stores = tuple["WeightsStore[memoryview]", ...]
+Stores = tuple["WeightsStore", ...]
 """Stores of all agents of the run, in order of their numbers."""
 
 

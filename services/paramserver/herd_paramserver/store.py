@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from herd.protocols.weights.messages import MAX_FIRST_LINEAGE, MAX_SLICES
+
+if TYPE_CHECKING:
+    from herd.transport import Frame
 
 # Largest size of a version over all slices: 268 M float32 parameters, ten times those of the deep network at width 4.
 MAX_VERSION_BYTES = 2**30
@@ -31,16 +34,6 @@ class Version(NamedTuple):
 
     lineage: int
     updates: int
-
-
-class Payload(Protocol):
-    """A bytes-like object that is immutable while the store holds it."""
-
-    def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-
-
-P = TypeVar("P", bound=Payload)
 
 
 class Outcome(Enum):
@@ -68,14 +61,14 @@ class InvalidSliceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Weights(Generic[P]):
+class Weights:
     """One complete version."""
 
     version: Version
     digests: tuple[str, ...]
     """Hex SHA-256 by slice index."""
-    payloads: tuple[P, ...]
-    """Payloads by slice index; the same objects for every client."""
+    payloads: tuple[Frame, ...]
+    """Payloads by slice index, which must not change; the same objects for every client."""
 
     @property
     def num_bytes(self) -> int:
@@ -84,25 +77,25 @@ class Weights(Generic[P]):
 
 
 @dataclass(slots=True)
-class _Assembly(Generic[P]):
+class _Assembly:
     """An incomplete version."""
 
     version: Version
     count: int
     num_bytes: int = 0
-    slices: dict[int, tuple[str, P]] = field(default_factory=dict)
+    slices: dict[int, tuple[str, Frame]] = field(default_factory=dict)
 
 
-class WeightsStore(Generic[P]):
+class WeightsStore:
     """Keeps the newest complete version and assembles a newer one."""
 
     def __init__(self, *, max_version_bytes: int = MAX_VERSION_BYTES) -> None:
         self._max_version_bytes = max_version_bytes
-        self._visible: Weights[P] | None = None
-        self._assembly: _Assembly[P] | None = None
+        self._visible: Weights | None = None
+        self._assembly: _Assembly | None = None
 
     @property
-    def visible(self) -> Weights[P] | None:
+    def visible(self) -> Weights | None:
         """The weights that are served; None until a first version is complete."""
         return self._visible
 
@@ -122,7 +115,7 @@ class WeightsStore(Generic[P]):
         visible = self._visible.num_bytes if self._visible is not None else 0
         return visible + (self._assembly.num_bytes if self._assembly is not None else 0)
 
-    def newer_than(self, have: Version | None) -> Weights[P] | None:
+    def newer_than(self, have: Version | None) -> Weights | None:
         """Return the visible version if it is newer than ``have``, otherwise None.
 
         The result is also None for a client that is *ahead*: this server restarted, and its publisher has not published again yet.
@@ -131,7 +124,7 @@ class WeightsStore(Generic[P]):
             return None
         return self._visible
 
-    def publish(self, version: Version, *, index: int, count: int, digest: str, payload: P) -> Outcome:
+    def publish(self, version: Version, *, index: int, count: int, digest: str, payload: Frame) -> Outcome:
         """Store one slice. A repeated slice has no effect, so a publisher may always send again.
 
         Raises:
@@ -165,7 +158,7 @@ class WeightsStore(Generic[P]):
             raise InvalidSliceError("digest", f"slice {index} of version {tuple(version)} does not match its digest")
         return self._hold(assembly, index=index, digest=digest, payload=payload)
 
-    def adopt(self, weights: Weights[P]) -> bool:
+    def adopt(self, weights: Weights) -> bool:
         """Store a complete version with verified digests. Returns False, without a change, unless it is newer than the visible one.
 
         Raises:
@@ -203,7 +196,7 @@ class WeightsStore(Generic[P]):
             return version.updates > held.updates + UPDATES_LEAD
         return version.lineage > max(COUNTED_LINEAGES, held.lineage + LINEAGE_LEAD) or version.updates > UPDATES_LEAD
 
-    def _hold(self, assembly: _Assembly[P], *, index: int, digest: str, payload: P) -> Outcome:
+    def _hold(self, assembly: _Assembly, *, index: int, digest: str, payload: Frame) -> Outcome:
         assembly.slices[index] = (digest, payload)
         assembly.num_bytes += len(payload)
         if len(assembly.slices) < assembly.count:
@@ -216,7 +209,7 @@ class WeightsStore(Generic[P]):
         return Outcome.VISIBLE
 
     @staticmethod
-    def _repeat(visible: Weights[P], version: Version, *, index: int, count: int, digest: str) -> Outcome:
+    def _repeat(visible: Weights, version: Version, *, index: int, count: int, digest: str) -> Outcome:
         if version < visible.version:
             return Outcome.STALE
         if count != len(visible.digests):

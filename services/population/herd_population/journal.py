@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from herd.files import JournalError, append_line, flush_directory, make_folder
+from herd.files import FileError, append_line, flush_directory, make_folder
 from herd.protocols.population.journal import Began, journal_file, read_journal
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Journal:
         The events are not kept: a journal grows as long as the run, and memory must not.
 
         Raises:
-            JournalError: it is damaged, belongs to another population, or cannot be written; one line.
+            FileError: it is damaged, belongs to another population, or cannot be written; one line.
         """
         self._path = journal_file(run_dir)
         self.num_events = 0
@@ -33,7 +33,7 @@ class Journal:
         began = Began(run=run, members=members)
         for event in read_journal(self._path):
             if self.num_events == 0 and event != began:
-                raise JournalError(f"{self._path}: belongs to another run or sweep: resume with its original settings, or start a new run")
+                raise FileError(f"{self._path}: belongs to another run or sweep: resume with its original settings, or start a new run")
             note(event)
             self.num_events += 1
         try:
@@ -44,7 +44,7 @@ class Journal:
             # Also if it exists: the process that created it may have been killed before this.
             flush_directory(self._path.parent)
         except OSError as error:
-            raise JournalError(f"{self._path}: cannot be written: {error.strerror or error}") from error
+            raise FileError(f"{self._path}: cannot be written: {error.strerror or error}") from error
 
     def append(self, event: Event) -> None:
         """Add an event.

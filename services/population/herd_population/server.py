@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from herd.config.sweep import swept_values
-from herd.files import JournalError
+from herd.files import FileError
 from herd.protocols.population import metrics as names
 from herd.protocols.population.journal import Decided, Failed
 from herd.protocols.population.messages import POPULATION, MemberAnswer, MemberReport
@@ -127,7 +127,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         )
         try:
             journal = Journal(settings.directory, run=settings.name, members=first, note=controller.note)
-        except JournalError as error:
+        except FileError as error:
             raise BadInputError(str(error)) from error
         router = open_router(process.context, identity, max_frame_bytes=MAX_HEADER_BYTES, unread_bytes_each=UNREAD_BYTES_EACH)
         with router:

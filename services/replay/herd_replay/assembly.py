@@ -84,11 +84,6 @@ class Assembler:
         return len(self._open)
 
     @property
-    def num_slots(self) -> int:
-        """Number of remembered environments."""
-        return len(self._slots)
-
-    @property
     def total_bytes(self) -> int:
         """Memory of open episodes and environments."""
         return self.num_bytes + len(self._slots) * SLOT_BYTES

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from herd.files import MAX_JSON_BYTES, TEMPORARY, make_folder, open_file, read_file, replace_file
+from herd.files import TEMPORARY, FileError, make_folder, open_file, read_file, read_sealed, replace_file, sealed
 from herd.protocols.replay.records import RECORD_ALIGNMENT, check_pieces, read_records, record_of, replica_of
 from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Count, Identifier
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 DIRECTORY = "replay"
 STATE = "state.json"
-_STATE = re.compile(rb'\{"sha256":"([0-9a-f]{64})","state":(.*)\}\n', re.DOTALL)
 _BLOCKS = re.compile(r"(block-\d+-\d+|open-[0-9a-f]{16})\.bin(\.tmp)?")
 EMPTY_EPISODES_BYTES = 64 << 20
 """Size of open episodes without a piece in their file: two for each environment. Pieces take fewer bytes there than in memory."""
@@ -160,7 +159,7 @@ class SnapshotFolder:
             if captured.open is not None:
                 digest = self._save_open(captured.open)
             state = SavedState(**self._identity, blocks=blocks, open=digest, writers=captured.writers).model_dump_json()
-            replace_file(self.directory / STATE, f'{{"sha256":"{hashlib.sha256(state.encode()).hexdigest()}","state":{state}}}\n')
+            replace_file(self.directory / STATE, sealed(state))
         except OSError as error:
             raise SnapshotError(f"{error.filename or self.directory}: cannot be written: {error.strerror or error}") from error
         self._written = {block.name: block for block in blocks}
@@ -221,18 +220,12 @@ class SnapshotFolder:
     def _state(self, lost: list[str]) -> SavedState | None:
         path = self.directory / STATE
         try:
-            content = read_file(path, MAX_JSON_BYTES)
+            state = SavedState.model_validate_json(read_sealed(path))
         except FileNotFoundError:
             return None
-        except OSError as error:
-            lost.append(f"{path}: cannot be read: {error.strerror or error}")
+        except FileError as error:
+            lost.append(str(error))
             return None
-        found = _STATE.fullmatch(content)
-        if found is None or hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
-            lost.append(f"{path}: is damaged")
-            return None
-        try:
-            state = SavedState.model_validate_json(found[2])
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             lost.append(f"{path}: is not a replay state: {'.'.join(map(str, first['loc']))}: {first['msg']}")

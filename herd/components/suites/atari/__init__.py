@@ -107,13 +107,6 @@ def _plain_name(task: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
 
 
-def _inspect() -> tuple[bool, str]:
-    """Return the games of the package ale-py, which contains them."""
-    found = find_spec("ale_py")
-    roms = len(list((Path(found.origin).parent / "roms").glob("*.bin"))) if found is not None and found.origin is not None else 0
-    return roms > 0, f"{roms} games"
-
-
 def _protocol(env: Mapping[str, Any]) -> Sequence[str]:
     starts = f"1..{env['noop_max']} no-op frames" if env["noop_max"] else "no no-ops"
     return starts, f"sticky {env['sticky_action_probability']:g}", f"cap {env['max_episode_frames']:,} frames"
@@ -140,7 +133,6 @@ PART = Suite(
     spec=_spec,
     packages=("ale_py", "gymnasium"),
     install="pip install 'herd-rl[actor]'",
-    inspect=_inspect,
     presets=Path(__file__).parent / "presets",
     reference_scores=atari_scores,
     protocol=_protocol,

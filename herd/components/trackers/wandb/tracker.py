@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from herd.components.trackers.api import STEP, scalars
+from herd.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,8 @@ _LOGIN = "user"
 """The entry that `wandb login` writes next to the key, whatever the server's name."""
 _ID_FILE = "id"
 """File in RUN/wandb with the id of the run, so that a resumed run continues its own curves."""
+_MAX_ID_BYTES = 1024
+"""Size limit of this file; an id has a few letters."""
 
 
 class WandbRun:
@@ -73,7 +76,7 @@ def _run_id(run_dir: Path) -> str:
     folder.mkdir(exist_ok=True)
     file = folder / _ID_FILE
     try:
-        if known := file.read_text(encoding="ascii").strip():
+        if known := read_file(file, _MAX_ID_BYTES).decode("ascii").strip():
             return known
     except FileNotFoundError:
         pass

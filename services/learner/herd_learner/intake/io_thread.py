@@ -52,7 +52,6 @@ class IntakeMeters(ServerMeters):
 
     def __init__(self, telemetry: Telemetry, ledger: Ledger, queue: UnrollQueue) -> None:
         super().__init__(telemetry)
-        self._received = telemetry.counter(names.UNROLLS_RECEIVED)
         telemetry.read(names.FRAMES_GENERATED, lambda: float(ledger.generated_since_start()))
         telemetry.read(names.FRAMES_IN_FLIGHT, lambda: float(ledger.totals().in_flight))
         for reason in names.DROP_REASONS:
@@ -66,10 +65,8 @@ class IntakeMeters(ServerMeters):
         self._telemetry.read(names.CONNECTED_ACTORS, lambda: float(credit.num_peers))
 
     def received(self, num_unrolls: int, dropped_as: str | None) -> None:
-        """Record that the unrolls of one message entered the queue, or were dropped."""
-        if dropped_as is None:
-            self._received.inc(num_unrolls)
-        else:
+        """Count the unrolls of one message, if they were dropped instead of queued."""
+        if dropped_as is not None:
             self.dropped(num_unrolls, dropped_as)
 
     def dropped(self, num_unrolls: int, reason: str) -> None:

@@ -10,7 +10,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from herd.files import read_json, replace_file
+from herd.files import FileError, read_record, replace_file
 from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
 
 if TYPE_CHECKING:
@@ -70,13 +70,11 @@ def keep_lineage(run_dir: Path, lineage: int) -> None:
 def _read(run_dir: Path) -> int | None:
     path = run_dir / LINEAGE_FILE
     try:
-        return checked_lineage(read_json(path)["lineage"])
+        return read_record(path, "a lineage", lambda said: checked_lineage(said["lineage"]))
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise LineageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise LineageError(f"{path}: is not a lineage; remove it, and the learner continues after the lineage of its checkpoint") from error
+    except FileError as error:
+        raise LineageError(f"{error}; remove the file, and the learner continues after the lineage of its checkpoint") from error
 
 
 def checked_lineage(lineage: object) -> int:

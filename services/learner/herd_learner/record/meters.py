@@ -39,7 +39,6 @@ class Meters:
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
         self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
         self._is_over = gauge(names.RUN_IS_OVER)
-        self._consumed = counter(unroll_metrics.UNROLLS_CONSUMED)
         self._lag = telemetry.histogram(unroll_metrics.POLICY_LAG)
         self._updates = counter(names.LEARNER_UPDATES)
         self._skipped = counter(names.UPDATES_SKIPPED)
@@ -92,7 +91,6 @@ class Meters:
         self._env_frames.inc(unroll.num_frames)
         self._frames_consumed += unroll.num_frames
         self._task_frames[unroll.task_id].inc(unroll.num_frames)
-        self._consumed.inc()
         self._lag.observe(policy_lag)
 
     def watch_replay(self, shared: SharedReplay) -> None:
