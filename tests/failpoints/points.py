@@ -7,7 +7,7 @@ from typing import Literal
 
 When = Literal["first", "start", "run", "end", "after"]
 """first: at the first start of a run. start: at every start. run: again and again. end: when the process is asked to stop. after: in the
-process that follows."""
+process that follows, or when something rare happens."""
 
 CREATE = ("before create", "half written", "before fsync", "after fsync")
 RENAME = ("before rename", "after rename")
@@ -83,6 +83,14 @@ _REACHED: dict[tuple[str, When], tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("member_report", SEND),
     ),
     ("learner", "end"): (("report.json", REPLACE),),
+    ("learner", "after"): (
+        ("checkpoints/N.replaced", (*RENAME, *REMOVE)),
+        ("checkpoints/N.replaced.removing", (*RENAME, *REMOVE)),
+        (WRITING, REMOVE),
+    ),
+    ("actor", "start"): ANNOUNCEMENT,
+    ("actor", "after"): (actors", ("before mkdir",)), ("bandit/actors/N-N.json", REPLACE)),
+    ("inference", "start"): ANNOUNCEMENT,
     ("paramserver", "start"): ANNOUNCEMENT,
     ("paramserver", "run"): (("published", SEND),),
     # What a learner and ``herd train`` write, also rarely (tests.failpoints.writer).
