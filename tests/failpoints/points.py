@@ -89,7 +89,7 @@ _REACHED: dict[tuple[str, When], tuple[tuple[str, tuple[str, ...]], ...]] = {
         (WRITING, REMOVE),
     ),
     ("actor", "start"): ANNOUNCEMENT,
-    ("actor", "after"): (actors", ("before mkdir",)), ("bandit/actors/N-N.json", REPLACE)),
+    ("actor", "after"): (("bandit/actors", ("before mkdir",)), ("bandit/actors/N-N.json", REPLACE)),
     ("inference", "start"): ANNOUNCEMENT,
     ("paramserver", "start"): ANNOUNCEMENT,
     ("paramserver", "run"): (("published", SEND),),
