@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Self, TypeVar
 
@@ -31,14 +31,17 @@ ANYWHERE = Identity()
 class ServerProcess:
     """Runs ``python -m herd_<service>`` with ``settings``; ready when it listens. As a context manager, it kills the process at the end."""
 
-    def __init__(self, service: str, settings: RunSettings, identity: Identity = ANYWHERE) -> None:
+    def __init__(self, service: str, settings: RunSettings, identity: Identity = ANYWHERE, *, through: Sequence[str] = ()) -> None:
+        """``through``: a module and its arguments that start the service's module, and get its arguments."""
         self.settings = settings
         self.contract = contract_digest(settings, environment_spec(settings.env))
         settings.directory.mkdir(parents=True, exist_ok=True)
         config = settings.directory / "config.yaml"
         config.write_text(dump_settings(settings))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"herd_{service}", "--config", str(config), *identity.words()], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", *through, f"herd_{service}", "--config", str(config), *identity.words()],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stderr is not None
         self.before: list[str] = []
@@ -48,6 +51,7 @@ class ServerProcess:
                 break
             self.before.append(line)
         else:
+            self.__exit__()
             raise AssertionError("".join(self.before))
         self.port = int(found(r"endpoint=tcp://127\.0\.0\.1:(\d+)", line))
         self.metrics_port = int(found(r"metrics_port=(\d+)", line))

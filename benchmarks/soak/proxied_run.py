@@ -39,8 +39,12 @@ class RunEndedError(RuntimeError):
 class ProxiedRun:
     """A supervised run in ``folder``. Use it as a context manager in the main thread: the run ends with it."""
 
-    def __init__(self, folder: Path, words: Sequence[str], network: Network | None = None) -> None:
+    def __init__(
+        self, folder: Path, words: Sequence[str], network: Network | None = None, *, module: str = "benchmarks.soak.supervised"
+    ) -> None:
         """Start it. ``words`` are files and settings as for ``herd train``; with ``network``, servers listen on that network.
+
+        ``module``: the program to run, with the arguments of ``benchmarks.soak.supervised``.
 
         Raises:
             RunEndedError: the settings are invalid.
@@ -52,7 +56,7 @@ class ProxiedRun:
         folder.mkdir(parents=True, exist_ok=True)
         self._output = folder / "run.out"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HERD_")} | {"PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "benchmarks.soak.supervised", str(folder), *words, "--run_dir", str(self.run_dir)]
+        command = [sys.executable, "-m", module, str(folder), *words, "--run_dir", str(self.run_dir)]
         # In its own process group, so that Ctrl-C reaches only this process, which ends the run cleanly.
         self._child = Child(command, environment, self._output)
         self.proxies: dict[str, Proxy] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -14,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from herd_replay import snapshot
 from herd_replay.exchange import Replica
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotError, SnapshotFolder
 
+from herd.files import replace_file
 from herd.protocols.compression import compress
 from herd.protocols.replay.messages import Inserted, InsertPieces, Sampled, SampleEpisode
 from herd.protocols.replay.pieces import PieceLayout
@@ -215,6 +218,27 @@ def test_damaged_snapshot_files_lose_only_their_contents(process: Process, tmp_p
     assert Process(tmp_path).restored.lost == [f"{state}: is incomplete"]
 
 
+def test_a_last_snapshot_that_fails_leaves_the_open_episodes_of_the_one_before(
+    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.insert(UNROLLS[:2], 1)
+    process.save(is_last=True)
+    again = Process(tmp_path)
+    restored = again.restored
+    again.insert(UNROLLS[2:], 2)
+
+    def replace(path: Path, content: Any) -> None:
+        if path.name == snapshot.STATE:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        replace_file(path, content)
+
+    monkeypatch.setattr(snapshot, "replace_file", replace)
+    with pytest.raises(SnapshotError, match="No space left"):
+        again.save(is_last=True)
+    assert restored.open_steps > 0
+    assert Process(tmp_path).restored == restored
+
+
 def forge_snapshot(directory: Path, file: str, change: Callable[[bytearray], None], **of_state: Any) -> None:
     """Change a file of the snapshot in ``directory``, and fields of its state or of its only block, and write the right digests."""
     folder = directory / "replay" / "0"
@@ -224,8 +248,9 @@ def forge_snapshot(directory: Path, file: str, change: Callable[[bytearray], Non
     path.write_bytes(content)
     state = json.loads((folder / "state.json").read_bytes())["state"]
     digest = hashlib.sha256(content).hexdigest()
-    if file == "open.bin":
+    if file == "open-*":
         state["open"] = digest
+        path.rename(path.with_name(snapshot.open_name(digest)))
     else:
         state["blocks"][0] |= {"sha256": digest} | {name: value for name, value in of_state.items() if name != "blocks"}
         state["blocks"] *= of_state.get("blocks", 1)
@@ -234,9 +259,9 @@ def forge_snapshot(directory: Path, file: str, change: Callable[[bytearray], Non
 
 
 @pytest.mark.parametrize(("name", "value"), FORGED)
-@pytest.mark.parametrize("file", ["block-*", "open.bin"])
+@pytest.mark.parametrize("file", ["block-*", "open-*"])
 def test_a_forged_record_with_the_right_digest_is_skipped_with_one_line(tmp_path: Path, file: str, name: str, value: int) -> None:
-    if (name, value) == ("agent", 1) or (file == "open.bin" and name == "num_steps"):
+    if (name, value) == ("agent", 1) or (file == "open-*" and name == "num_steps"):
         return  # possible there
     process = Process(tmp_path)
     first, *_ = pieces_of(UNROLLS)

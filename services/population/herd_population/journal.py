@@ -36,14 +36,15 @@ class Journal:
                 raise FileError(f"{self._path}: belongs to another run or sweep: resume with its original settings, or start a new run")
             note(event)
             self.num_events += 1
-        if self.num_events == 0:
-            try:
+        try:
+            if self.num_events == 0:
                 make_folder(self._path.parent)
                 self.append(began)
-                flush_directory(self._path.parent)
-            except OSError as error:
-                raise FileError(f"{self._path}: cannot be written: {error.strerror or error}") from error
-            self.num_events = 1
+                self.num_events = 1
+            # Also if it exists: the process that created it may have been killed before this.
+            flush_directory(self._path.parent)
+        except OSError as error:
+            raise FileError(f"{self._path}: cannot be written: {error.strerror or error}") from error
 
     def append(self, event: Event) -> None:
         """Add an event.

@@ -1,7 +1,8 @@
 """Complete episodes on disk: RUN/replay/<index>/ has the blocks of memory as files, and state.json, which lists the valid ones.
 
 A block's file is written once and never changed; its name contains the block's number and its used length. So a snapshot writes only new
-data. It is atomic, because state.json is written last, and until then the previous state.json refers to files that still exist.
+data. Open episodes are in a file that is named after its digest. A snapshot is atomic, because state.json is written last, and until then
+the previous state.json refers to files that still exist.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Count, Identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from herd.protocols.replay.pieces import PieceLayout
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
 
 DIRECTORY = "replay"
 STATE = "state.json"
-OPEN = "open.bin"
-_BLOCKS = re.compile(r"(block-\d+-\d+\.bin|open\.bin)(\.tmp)?")
+_BLOCKS = re.compile(r"(block-\d+-\d+|open-[0-9a-f]{16})\.bin(\.tmp)?")
 EMPTY_EPISODES_BYTES = 64 << 20
-"""Size of open episodes without a piece in open.bin: two for each environment. Pieces take fewer bytes there than in memory."""
+"""Size of open episodes without a piece in their file: two for each environment. Pieces take fewer bytes there than in memory."""
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 
 
@@ -80,7 +80,7 @@ class SavedState(_Model):
     blocks: tuple[SavedBlock, ...]
     """The oldest first."""
     open: Digest | None
-    """Digest of open.bin, which contains episodes that were open when the process ended. None in a snapshot of a running process."""
+    """Digest of the file of episodes that were open when the process ended (`open_name`). None in a snapshot of a running process."""
     writers: tuple[tuple[Identifier, Count], ...]
     """Each writer, and its last message that is contained in the blocks."""
 
@@ -104,7 +104,7 @@ class Captured:
     """The data of a snapshot: captured between two messages, and written later."""
 
     blocks: tuple[Block, ...]
-    open: Iterator[Episode] | None
+    open: Callable[[], Iterable[Episode]] | None
     """Open episodes, read as they are written, so that they take no memory: the assembler must not change until then."""
     writers: tuple[tuple[str, int], ...]
 
@@ -118,6 +118,11 @@ class Restored(NamedTuple):
     """Agent steps of episodes that are still open."""
 
 
+def open_name(digest: str) -> str:
+    """Return the name of the file of open episodes. The file of the snapshot before must exist until this one is complete."""
+    return f"open-{digest[:16]}.bin"
+
+
 def capture(store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None], *, is_last: bool) -> Captured:
     """Capture the present state. ``is_last``: include open episodes, because the process ends."""
     oldest = next(store.episodes(), None)
@@ -126,7 +131,7 @@ def capture(store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None]
         for number, segment in store.log.segments.items()
         if oldest is not None and number >= oldest.segment
     ]
-    return Captured(tuple(blocks), assembler.open_episodes() if is_last else None, tuple(writers.all()))
+    return Captured(tuple(blocks), assembler.open_episodes if is_last else None, tuple(writers.all()))
 
 
 class SnapshotFolder:
@@ -158,7 +163,7 @@ class SnapshotFolder:
         except OSError as error:
             raise SnapshotError(f"{error.filename or self.directory}: cannot be written: {error.strerror or error}") from error
         self._written = {block.name: block for block in blocks}
-        self._clean({*self._written, *([OPEN] if digest is not None else [])})
+        self._clean({*self._written, *([open_name(digest)] if digest is not None else [])})
 
     def load(self, store: EpisodeStore, assembler: Assembler, writers: AtMostOnce[None]) -> Restored:
         """Load the newest snapshot into empty objects.
@@ -189,23 +194,21 @@ class SnapshotFolder:
             self._written[name] = known  # even if a later file fails, it need not be written again
         return known.model_copy(update={"first": block.first})
 
-    def _save_open(self, episodes: Iterator[Episode]) -> str:
-        """Write open.bin; returns its digest. Leaves out episodes whose pieces contradict each other, which can never be complete."""
+    def _save_open(self, episodes: Callable[[], Iterable[Episode]]) -> str:
+        """Write the open episodes; returns the digest. Reads them twice, because it is in the name of their file."""
         digest = hashlib.sha256()
-
-        def counted() -> Iterator[Frame]:
-            for episode in episodes:
-                heads = [
-                    (piece.first_step, piece.num_steps, piece.num_rows, len(piece.packed), *piece.versions) for piece in episode.pieces
-                ]
-                with suppress(MalformedMessage):
-                    check_pieces(heads, episode.num_steps, self._layout)
-                    for part in record_of(episode):
-                        digest.update(part)
-                        yield part
-
-        replace_file(self.directory / OPEN, counted())
+        for part in self._records_of(episodes()):
+            digest.update(part)
+        replace_file(self.directory / open_name(digest.hexdigest()), self._records_of(episodes()))
         return digest.hexdigest()
+
+    def _records_of(self, episodes: Iterable[Episode]) -> Iterator[Frame]:
+        """Yield the parts of the episodes' records, without episodes whose pieces contradict each other: they can never be complete."""
+        for episode in episodes:
+            heads = [(piece.first_step, piece.num_steps, piece.num_rows, len(piece.packed), *piece.versions) for piece in episode.pieces]
+            with suppress(MalformedMessage):
+                check_pieces(heads, episode.num_steps, self._layout)
+                yield from record_of(episode)
 
     def _clean(self, needed: set[str]) -> None:
         """Remove files of older snapshots, and incomplete files of a killed process."""
@@ -270,7 +273,7 @@ class SnapshotFolder:
             assembler.finished(key)
 
     def _load_open(self, digest: str, store: EpisodeStore, assembler: Assembler, lost: list[str]) -> None:
-        path = self.directory / OPEN
+        path = self.directory / open_name(digest)
         try:
             with open_file(path, assembler.max_bytes + EMPTY_EPISODES_BYTES) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:
