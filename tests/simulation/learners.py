@@ -387,7 +387,14 @@ class Learner:
         shard.publisher.publish(*version, shard.rank, count, f"{self.agent} {version} {digest} {shard.rank}/{count}".encode())
 
     def _open_lineage(self, at_least: int) -> int:
-        return open_lineage(self.run_dir, at_least, on_failure=lambda _: None, now=lambda: self.world.now)
+        failures: list[OSError] = []
+        lineage = open_lineage(self.run_dir, at_least, on_failure=failures.append, now=lambda: self.world.now)
+        unwritten = self.world.unwritten_lineages
+        if failures:
+            unwritten[self.agent] = lineage
+        elif lineage > unwritten.get(self.agent, 0):
+            unwritten.pop(self.agent, None)
+        return lineage
 
     def _save(self, donor: Model | None = None, after: Membership | None = None) -> bool:
         self._serial += 1
@@ -411,6 +418,7 @@ class Learner:
         self.promised = serial
         with suppress(OSError):
             keep_lineage(self.run_dir, self.lineage)
+            self.world.unwritten_lineages.pop(self.agent, None)
         self.member.checkpoint = (self.updates, len(self.consumed))
         return True
 

@@ -95,6 +95,13 @@ class ParameterServerProcess(Process):
         if self.leases is not None:
             self.world.sometimes("an actor was moved to another place", self.leases.num_moved > 0)
 
+    def end(self) -> None:
+        # docs/simulation.md, "What is left out": nobody else can tell a new learner which lineage clients have from the one before.
+        if self.parent is None and self.world.unwritten_lineages:
+            self.world.sometimes("the root was spared")
+        else:
+            super().end()
+
     def ended(self) -> None:
         self.stores, self.leases = (), None
 

@@ -167,6 +167,8 @@ class World:
     running: Process | None = None
     checks: list[Callable[[Process], None]] = field(default_factory=list)
     """Called after each step of a process."""
+    unwritten_lineages: dict[int, int] = field(default_factory=dict)
+    """By agent, the newest lineage from the clock of a learner that started on a full disk, until a greater one is on disk."""
 
     def __post_init__(self) -> None:
         self.random = Random(self.plan.seed)
