@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +56,7 @@ class Run:
 
         """
         path = self.directory / METRICS
-        if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+        if not os.path.lexists(path) or (path.is_file() and path.stat().st_size == 0):
             return []
         try:
             return read_points(self.directory)

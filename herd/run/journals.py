@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -213,7 +214,7 @@ def read_evaluations(directory: Path) -> list[EvaluationPoint]:
 
     """
     path = directory / EVALUATIONS
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     # Superseded: the run was restored from an older checkpoint, or this version was evaluated again.
     return without_superseded(read_lines(path, "an evaluation", _evaluation), lambda old, new: old.learner_updates >= new.learner_updates)

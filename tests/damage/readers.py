@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import re
+import resource
 import signal
 import sys
 import tempfile
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 
 HANG_SECONDS = 300
 """An intact run is read in less than two seconds, and in a minute on a machine that is far too busy."""
+MOST_MEMORY_BYTES = 8 << 30
+"""Torch and matplotlib take less than two."""
 REFUSALS = (
     *(SettingsError, CommandError, BadInputError, RunError, FileError, CheckpointError, LineageError),
     *(ForeignBandits, ForeignSnapshotError),
@@ -103,6 +106,17 @@ def _alarm() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _memory_limit() -> Iterator[None]:
+    """A reader that takes a sparse file into memory gets a MemoryError, before the machine is out of memory."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY_BYTES, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+@contextlib.contextmanager
 def _captured() -> Iterator[tuple[io.StringIO, io.StringIO]]:
     """Capture both streams; warnings of the log go to the second, as in a command."""
     out, err = io.StringIO(), io.StringIO()
@@ -129,6 +143,7 @@ def read(reader: str, run_dir: Path, *, draws: bool = False) -> Said:
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alarm())
+        stack.enter_context(_memory_limit())
         out, err = stack.enter_context(_captured())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         if not draws:

@@ -42,7 +42,7 @@ ROWS: dict[str, Row] = {
     "bandit/actors/*.json": Row(()),
     "population/journal.jsonl": Row(("population", "plot --population", "report", "train")),
     "replay/0/*": Row(("replay",), is_digested=True),
-    "keys/*": Row(("keys",)),
+    "keys/*": Row(("keys", "train")),
     "logs/*.log": Row(()),
     "*.png": Row(()),
     ".lock": Row(()),

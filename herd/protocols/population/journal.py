@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -131,7 +132,7 @@ def read_journal(path: Path) -> Iterator[Began | Decided | Done | Failed | Retur
         FileError: the journal cannot be read, or a line is damaged.
 
     """
-    if path.exists():
+    if os.path.lexists(path):
         yield from read_lines(path, "an event of a population", _event)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +221,7 @@ def _task_rows(label: str, now: RunSnapshot, report: Mapping[str, Any]) -> list[
 def _starts(file: Path, problems: list[str]) -> list[Start]:
     """Return the starts up to the first line that cannot be read, which is added to ``problems``."""
     starts: list[Start] = []
-    if file.exists():
+    if os.path.lexists(file):
         try:
             starts.extend(read_lines(file, "a start of a run", _start))
         except FileError as error:

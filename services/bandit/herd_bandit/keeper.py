@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from herd.files import append_line, parse_json
+from herd.files import MAX_JSON_BYTES, append_line, open_file, parse_json
 from herd.protocols.bandit.tiling import tiling_of
 from herd.telemetry.logs import warn_limited
 from herd_bandit import snapshot
@@ -94,7 +94,8 @@ class History:
         """Remove every second record. This takes about a second for 64 MB, and happens rarely."""
         thinned = self._path.with_suffix(".writing")
         seen: Counter[tuple[int, str]] = Counter()
-        with self._path.open(encoding="utf-8") as old, thinned.open("w", encoding="utf-8") as new:
+        # Never a file that this class cannot have written: its one line could be larger than the memory.
+        with open_file(self._path, MAX_JSON_BYTES) as old, thinned.open("wb") as new:
             for line in old:
                 try:
                     record = parse_json(line)
