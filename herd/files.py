@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 
 MAX_JOURNAL_BYTES = 16 << 30
 """Size limit of a file with one JSON value per line. Readers hold one line at a time."""
+MAX_LINE_BYTES = 16 << 20
+"""Size limit of one of its lines. A sparse file can be one line that is larger than the memory."""
 TEMPORARY = ".tmp"
 """Suffix of files that are being written; readers ignore them."""
 _LOOK_BACK_BYTES = 1 << 16
@@ -179,7 +181,10 @@ def read_lines(path: Path, what: str, parse: Callable[[Any], _T]) -> Iterator[_T
     """
     try:
         with open_file(path, MAX_JOURNAL_BYTES) as file:
-            for number, line in enumerate(file, start=1):
+            lines = iter(lambda: file.readline(MAX_LINE_BYTES), b"")
+            for number, line in enumerate(lines, start=1):
+                if len(line) == MAX_LINE_BYTES:
+                    raise FileError(f"{path}, line {number}, is not {what}: longer than {MAX_LINE_BYTES} bytes")
                 if not line.endswith(b"\n"):
                     return
                 try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from herd import files
-from herd.files import append_line, make_folder, parse_json, read_file, read_json, replace_file
+from herd.files import FileError, append_line, make_folder, parse_json, read_file, read_json, read_lines, replace_file
 from herd.run.checkpoints import CheckpointError, TornCheckpointError, newest_checkpoint
 from herd.run.tensors import load_checkpoint
 from tests.failing_disks import fill, no_space_beyond, read_only, small_disk
@@ -66,6 +66,17 @@ def test_a_huge_sparse_file_is_refused_without_reading(tmp_path: Path) -> None:
         read_json(path)
     with pytest.raises(TornCheckpointError, match=r"manifest\.json: cannot be read: Larger than"):
         load_checkpoint(tmp_path)
+
+
+def test_a_journal_that_is_one_endless_line_is_refused_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "starts.jsonl"
+    with path.open("wb") as file:
+        file.write(b'{"a": 1}\n')
+        file.truncate(1 << 33)
+    lines = read_lines(path, "a start", dict)
+    assert next(lines) == {"a": 1}
+    with pytest.raises(FileError, match="line 2, is not a start: longer than"):
+        next(lines)
 
 
 def test_a_checkpoint_of_pipes_is_refused_without_waiting(tmp_path: Path) -> None:
