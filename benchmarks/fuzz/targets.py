@@ -221,7 +221,7 @@ def fuzz_snapshot(data: bytes) -> None:
             (folder.directory / f"block-{int(fields['blocks'][0]['number'])}-{len(block)}.bin").write_bytes(block)
             fields["blocks"][0]["used"] = len(block)
             state = json.dumps(fields).encode()
-        (folder.directory / "open.bin").write_bytes(opened)
+        (folder.directory / f"open-{hashlib.sha256(opened).hexdigest()[:16]}.bin").write_bytes(opened)
         (folder.directory / "state.json").write_bytes(b'{"sha256":"%s","state":%s}\n' % (hashlib.sha256(state).hexdigest().encode(), state))
         replay = Replay(PIECES)
         with suppress(ForeignSnapshotError):
@@ -407,8 +407,8 @@ def snapshot_seeds() -> list[bytes]:
             folder = SnapshotFolder(Path(directory), run=RUN, contract=CONTRACT, replica=Replica(0, 1), layout=PIECES)
             folder.save(capture(replay.store, replay.assembler, replay.writers, is_last=True))
             state = msgpack.packb(json.loads((folder.directory / "state.json").read_bytes())["state"])
-            (block,) = folder.directory.glob("block-*")
-            seeds.append(join([state, block.read_bytes(), (folder.directory / "open.bin").read_bytes()]))
+            (block,), (opened,) = folder.directory.glob("block-*"), folder.directory.glob("open-*")
+            seeds.append(join([state, block.read_bytes(), opened.read_bytes()]))
     return seeds
 
 

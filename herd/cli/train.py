@@ -15,7 +15,7 @@ from herd.cli.preflight import check_before_start
 from herd.cli.run_paths import check_resumable, finished
 from herd.components.settings import TRUE_WORDS
 from herd.config.encryption_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
-from herd.config.experiments import shipped_experiments
+from herd.config.experiments import shipped_experiments, suite_presets
 from herd.config.loading import load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import read_arguments, split_arguments
@@ -130,7 +130,9 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
         from herd.evaluation.protocols import PROTOCOLS  # noqa: PLC0415  few runs have one
 
         if (objection := PROTOCOLS[settings.evaluation.protocol].objection(settings.env)) is not None:
-            raise CommandError(f"evaluation.protocol: {objection}")
+            preset = f"{settings.env.suite}-{settings.evaluation.protocol}"
+            remedy = f" (the preset {preset}, given after the run file, sets it)" if preset in suite_presets() else ""
+            raise CommandError(f"evaluation.protocol: {objection}{remedy}")
     return settings
 
 

@@ -229,8 +229,9 @@ class EvaluationSettings(Section):
     episodes: PositiveInt = 10
     """Number of games of each task in an evaluation."""
     protocol: Literal["dopamine", "impala-atari", "impala-dmlab", "machado", "saber"] | None = None
-    """Protocol of the run's scores (docs/evaluation.md). It sets the environments of the evaluator and, unless the same file says
-    otherwise, those of training. The number of games stays ``episodes``. Null: evaluated as trained."""
+    """Protocol of the run's scores (docs/evaluation.md), which sets the environments of the evaluator. ``dopamine``, ``machado`` and
+    ``saber`` also set those of training, unless a run file says otherwise. The number of games stays ``episodes``. Null: evaluated as
+    trained."""
     final: bool = False
     """``herd train`` evaluates the last checkpoint before it exits, if the run reached its stop condition."""
 

@@ -54,6 +54,7 @@ class Child:
         try:
             # Non-blocking, so that a pipe without a reader is an error. It has no effect on regular files.
             descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+            os.set_blocking(descriptor, True)  # the child inherits it
             return open(descriptor, "ab")
         except OSError as error:  # a failing disk must not stop the run
             self.log_problem = error.strerror or str(error)

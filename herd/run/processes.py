@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import psutil
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from herd.config.addresses import LOOPBACK, local_host, with_port
 from herd.files import MAX_JSON_BYTES, FileError, read_file, read_record, replace_file
@@ -49,11 +49,9 @@ class RunState(NamedTuple):
 class _Session(BaseModel):
     """RUN/session.json."""
 
-    model_config = ConfigDict(extra="forbid")
-
     state: Literal["running", "finished", "stopped", "crashed", "killed"]
     message: str
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     pid: Annotated[int, Field(strict=True, gt=0, lt=1 << 31)]
     at: str
 

@@ -13,7 +13,7 @@ import yaml
 
 from herd.config.loading import dump_settings
 from herd.config.loading.sources import MAX_BYTES, parse_yaml
-from herd.files import FileError, append_line, read_file, replace_file
+from herd.files import MAX_JSON_BYTES, FileError, append_line, read_file, replace_file
 from herd.run.paths import CONFIG, STARTS
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def keep_settings(directory: Path, settings: RunSettings) -> Callable[[], None]:
     }
     append_line(history, json.dumps(record))
     if history.stat().st_size > MAX_STARTS_BYTES:
-        lines = bytes(read_file(history, 2 * MAX_STARTS_BYTES)).splitlines(keepends=True)
+        lines = bytes(read_file(history, MAX_JSON_BYTES)).splitlines(keepends=True)
         replace_file(history, lines[:1] + lines[len(lines) // 2 :])
         num_bytes = history.stat().st_size  # a line too many is harmless
 

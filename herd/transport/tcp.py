@@ -257,10 +257,9 @@ class Router(_Socket):
         """Queue a message for ``peer``; False if it is unknown or its queue is full."""
         route = self._routes.route_to(peer)
         if not self._send([route, *frames]):
-            if self._socket.closed:
-                return False
             # libzmq may not know yet that the peer has read: it looks about once a millisecond, and when it is asked for events.
-            self._socket.getsockopt(zmq.EVENTS)
+            with contextlib.suppress(zmq.ZMQError):  # the socket is closed, or its context has ended
+                self._socket.getsockopt(zmq.EVENTS)
             if not self._send([route, *frames]):
                 return False
         self.bytes_out -= len(route)  # the route is not sent

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from herd.cli.main import main
 from herd.components.suites.atari import AtariSettings
-from herd.config.loading import load_settings
+from herd.config.experiments import suite_presets
+from herd.config.loading import dump_settings, load_settings
 from herd.evaluation.protocols import PROTOCOLS
 
 SHIPPED = Path(__file__).parents[2] / "herd" / "experiments"
@@ -41,11 +43,10 @@ def test_a_preset_overrides_the_suite_settings_of_an_experiment() -> None:
     assert load_settings([Path("breakout"), Path("atari-machado"), Path("atari-impala")], ["--env.action_set", "minimal"], {}) == plain
 
 
-def test_a_protocol_sets_how_a_run_trains_unless_the_same_source_says_otherwise(tmp_path: Path) -> None:
-    by_preset = load_settings([Path("atari-deep"), Path("atari-dopamine")], [], {})
+def test_a_protocol_sets_how_a_run_trains_unless_a_source_says_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--evaluation.protocol", "dopamine"]
-    by_protocol = load_settings([Path("atari-deep")], words, {})
-    assert by_protocol.env == by_preset.env
+    by_protocol = load_settings([Path("atari-fast")], words, {})
+    assert by_protocol.env == load_settings([Path("atari-fast"), Path("atari-dopamine")], [], {}).env
     assert by_protocol.evaluation.protocol == "dopamine"
     file = tmp_path / "mine.yaml"
     file.write_text("evaluation: {protocol: dopamine}\nenv: {suite: atari, noop_max: 30}\n")
@@ -53,15 +54,27 @@ def test_a_protocol_sets_how_a_run_trains_unless_the_same_source_says_otherwise(
     assert isinstance(env, AtariSettings)
     assert (env.noop_max, env.sticky_action_probability, env.life_loss_ends_episode) == (30, 0.25, False)
     assert load_settings([Path("catch")], words, {}).env == load_settings([Path("catch")], [], {}).env
+    resolved = tmp_path / "config.yaml"  # of a run that was trained without the protocol
+    resolved.write_text(dump_settings(load_settings([Path("atari-fast")], [], {})))
+    assert load_settings([resolved], words, {}).env == load_settings([Path("atari-fast")], [], {}).env
+    assert main(["train", "atari-deep", *words]) == 2
+    assert "the run has 0.0" in (said := capsys.readouterr().err)
+    assert "atari-dopamine, given after the run file" in said
 
 
 @pytest.mark.parametrize("preset", ["dopamine", "machado", "saber"])
 def test_a_preset_trains_as_its_protocol_asks(preset: str) -> None:
-    env = load_settings([Path("atari-shallow")], ["--evaluation.protocol", preset], {}).env
+    env = load_settings([Path("atari-shallow"), Path(f"atari-{preset}")], [], {}).env
     protocol = PROTOCOLS[preset]
     assert protocol.objection(env) is None
     assert protocol.differences(env) == ()
     assert {name: getattr(env, name) for name in protocol.played} == dict(protocol.played)
+
+
+def test_a_preset_leaves_nothing_of_another() -> None:
+    keys = [set(yaml.safe_load(file.read_text())["env"]) for file in suite_presets().values()]
+    closed = {"action_repeat", "sticky_action_probability", "noop_max", "fire_on_reset", "life_loss_ends_episode"}
+    assert set.intersection(*keys) >= {*closed, "max_episode_frames", "max_frames_without_reward"}
 
 
 def test_a_file_takes_precedence_over_a_shipped_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.damage.readers import READERS, Said, read
+from tests.damage.readers import READERS, HungError, Said, read
 from tests.damage.table import ROWS, damage, judged, kinds_of, name_of, row_of
 from tests.system.whole_runs import herd
 
@@ -71,7 +71,7 @@ def _try(intact: Path, file: Path, kind: str, reader: str, seed: str, expected: 
         if not damage(damaged, kind, seed):
             return "unchanged"
         return judged(row, damaged, kind, reader, read(reader, copy, draws=draws), expected)
-    except BaseException as error:
+    except (Exception, HungError) as error:
         raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
 
 

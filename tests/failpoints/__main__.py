@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     report |= {"seed": arguments.seed, "hardware": describe_hardware()}
     arguments.output.write_text(json.dumps(report, indent=1) + "\n")
     print(as_text(report))
-    return int(bool(report["broken"] or report["not_in_table"]))
+    return int(bool(report["broken"] or report["not_in_table"] or not report["kills"]))
 
 
 def _campaign(folder: Path, seconds: float, random: Random, words: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Every edge of durability that the processes of a run reach. Recorded runs must reach exactly these (`test_failpoints_*.py`)."""
+"""Every edge of durability that the processes of a run reach. `test_failpoints_*.py` compares those of bandit, replay, population and of
+the files' writer with what is recorded; a campaign names those of the others that are missing here."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from herd.algorithms.popart import PopArtStatistics, scale_of
 from herd.components.value_scaling.api import Statistics, UnrollTargets, unroll_targets
 from herd.components.value_scaling.popart import PopArtSettings
 from herd.components.value_scaling.popart.scaling import PopArt
-from tests.training.small_runs import RUN, STEP, buffer_of, run_of, trainer_of, unrolls_of
+from tests.training.small_runs import RUN, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of
 
 TASKS = {**RUN["env"], "tasks": ["catch", "catch_instructed"]}
 RATE = 0.1
@@ -122,3 +122,17 @@ def test_an_unroll_trains_only_the_head_of_its_task(kind: str) -> None:
     moved = (trainer.agent.value_head.weight.detach() - before).abs().amax(dim=1)
     assert moved[0] == 0.0
     assert moved[1] > 0.0
+
+
+def test_a_skipped_update_does_not_change_the_statistics() -> None:
+    run = run_of(env=TASKS, value_scaling={"kind": "popart", "rate": RATE})
+    trainer = trainer_of(run)
+    trainer(batch_of(run), STEP)
+    before = trainer.parts["value_statistics"].tensors()
+    assert before["shift"].abs().min() > 0.0
+    poisoned = unrolls_of(run, 1)
+    poisoned["initial_core_state"][0], poisoned["core_reset"][0, 0] = math.nan, False
+    assert not trainer(buffer_of(run, poisoned), STEP).is_finite
+    assert {name: tensor.tolist() for name, tensor in trainer.parts["value_statistics"].tensors().items()} == {
+        name: tensor.tolist() for name, tensor in before.items()
+    }

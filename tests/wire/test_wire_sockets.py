@@ -4,6 +4,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import pytest
 
@@ -11,6 +13,7 @@ from herd.transport import AddressInUse, Client, Limits, Peer, Server
 from herd.transport.context import Context, Poller, Waker
 
 DEADLINE_SECONDS = 20.0
+_T = TypeVar("_T")
 
 
 def bind(context: Context, endpoint: str = "tcp://127.0.0.1:*", *, max_frame_bytes: int = 1 << 20, high_water_mark: int = 16) -> Server:
@@ -141,15 +144,20 @@ def test_a_waker_wakes_a_poller_from_another_thread(context: Context) -> None:
     waker.wake()  # there is no poller to wake
 
 
+def eventually(step: Callable[[], _T | None]) -> _T:
+    """Return the first result of ``step`` that is true."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (result := step()):
+        assert time.monotonic() < deadline, "nothing came"
+    return result
+
+
 def test_a_client_that_reads_each_answer_gets_every_one(context: Context) -> None:
     """libzmq counts what was read about once a millisecond, so that the queue of a quick client seemed full after two to four answers."""
     with bind(context, high_water_mark=2) as router, dial(context, router.endpoint) as dealer:
         for number in range(2000):
             request = [b"%d" % number]
-            while not dealer.send(request):
-                pass
-            while (received := router.receive()) is None:
-                pass
+            eventually(partial(dealer.send, request))
+            received = eventually(router.receive)
             assert router.send(received[0], [b"answer", *received[1]]), number
-            while dealer.receive() is None:
-                pass
+            eventually(dealer.receive)

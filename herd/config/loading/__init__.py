@@ -70,7 +70,8 @@ def load_settings(
     merged: Source = {}
     for source in sources:
         _check_names(source)
-        _merge(merged, _with_protocol(source, merged))
+        _merge(merged, source)
+    _add_protocol(merged)
     nested: dict[str, Any] = {}
     for path, (value, _) in merged.items():
         section = nested
@@ -120,16 +121,17 @@ def _merge(merged: Source, source: Source) -> None:
         merged[path] = given._replace(value=weaker | given.value) if both else given
 
 
-def _with_protocol(source: Source, weaker: Source) -> Source:
-    """Add what ``evaluation.protocol`` of this source means for training: a preset of the suite. The source's own values are stronger."""
-    if (protocol := source.get(("evaluation", "protocol"))) is None:
-        return source
-    chosen = (each[path].value for each in (source, weaker) for path in (("env", "suite"), ("env",)) if path in each)
-    preset = suite_presets().get(f"{next(chosen, section_variants()['env'].default)}-{protocol.value}")
-    if preset is None:
-        return source
-    values = read_yaml_file(preset)
-    return {path: Given(value, f"evaluation.protocol {protocol.value}") for path, (value, _) in values.items()} | source
+def _add_protocol(merged: Source) -> None:
+    """Add the settings with which ``evaluation.protocol`` trains, a preset of the suite, where no source gives them.
+
+    The settings of a run that goes on are all in its config.yaml, so a protocol that is chosen later does not change its games.
+    """
+    protocol, suite = (merged.get(path) for path in (("evaluation", "protocol"), ("env", "suite")))
+    name = section_variants()["env"].default if suite is None else suite.value
+    if protocol is None or (preset := suite_presets().get(f"{name}-{protocol.value}")) is None:
+        return
+    for path, (value, _) in read_yaml_file(preset).items():
+        merged.setdefault(path, Given(value, f"evaluation.protocol {protocol.value}"))
 
 
 def _check_parts(sources: Sequence[Source]) -> None:

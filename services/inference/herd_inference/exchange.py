@@ -68,7 +68,8 @@ class ActingHandler:
         if session is not None and session.agent == message.agent and session.num_environments == message.num_environments:
             if message.id < session.last_id:
                 return Decision(outcome="late")
-            if message.id == session.last_id:
+            # The same row may come with its state, from a client that has asked another replica meanwhile. It then needs the state back.
+            if message.id == session.last_id and message.wants_state == session.wants_state:
                 # No answer while it is acted on.
                 return Decision(session.answer.message, session.answer.payloads, outcome="repeated")
             if message.has_state or (session.waiting is None and message.id == session.last_id + 1):
@@ -78,7 +79,10 @@ class ActingHandler:
         return self._queue(self._sessions.open(peer, message.agent, message.num_environments), message, rows, now)
 
     def answer(self, request: Request, arrays: Mapping[str, Array], version: tuple[int, int]) -> Reply:
-        """Return the answer with ``arrays``, `ActingLayout.answer_fields` [E, ...]. It is kept until the next request."""
+        """Return the answer, which is kept until the next request.
+
+        ``arrays``: [E, ...] by name, `ActingLayout.answer_fields`, with the recurrent state if any request of the batch wants it.
+        """
         lineage, updates = version
         message = Acted(id=request.request_id, lineage=lineage, updates=updates)
         fields = self._layout.answer_fields(has_state=request.wants_state)
@@ -88,6 +92,6 @@ class ActingHandler:
 
     def _queue(self, session: Session, message: Act, rows: ActingRows, now: float) -> Decision:
         request = Request(session, message.id, rows, message.has_state, message.wants_state, now)
-        session.last_id, session.waiting, session.answer = message.id, request, Reply()
+        session.last_id, session.wants_state, session.waiting, session.answer = message.id, message.wants_state, request, Reply()
         self._batches.add(request)
         return Decision()

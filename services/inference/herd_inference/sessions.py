@@ -35,6 +35,8 @@ class Session:
     places: Span
     last_id: int = 0
     """Number of the newest accepted request."""
+    wants_state: bool = False
+    """Whether that request wants the recurrent states in its answer."""
     waiting: Request | None = None
     """That request, until it is answered."""
     answer: Reply = field(default_factory=Reply)

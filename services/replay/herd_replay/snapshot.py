@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "replay"
 STATE = "state.json"
-_BLOCKS = re.compile(r"(block-\d+-\d+|open-[0-9a-f]{16})\.bin(\.tmp)?")
+_BLOCKS = re.compile(r"(block-\d+-\d+|open(-[0-9a-f]{16})?)\.bin(\.tmp)?")
 EMPTY_EPISODES_BYTES = 64 << 20
 """Size of open episodes without a piece in their file: two for each environment. Pieces take fewer bytes there than in memory."""
 Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
