@@ -37,6 +37,8 @@ SNAPSHOT_SECONDS = 0.02
 class Served(Protocol):
     """A service and its client."""
 
+    num_checked = 0
+    """How many answers were compared with what was promised."""
     service: str
     settings: RunSettings
     slow: RunSettings
@@ -162,6 +164,7 @@ class BanditGames(Served):
             self._after[self._newest] = (games + 1, total + game.episode_return)
         if self._client.dealer.send(encode(self._asked)) and self._client.dealer.wait(1.0) and self._client.dealer.receive():
             self._asked = None
+            self.num_checked += 1
 
     def _next(self) -> ExchangeTemperatures:
         assert self._client is not None
@@ -214,6 +217,7 @@ class ReplayGames(Served):
         self._learner.client.request(3, whole_episodes=True)
         for sample in self._learner.client.poll(0.05):
             check(unrolls_in(sample), lambda _, slot: self._rows[slot], self._learner.layout)
+            self.num_checked += 1
 
 
 class Members(Served):
@@ -252,6 +256,7 @@ class Members(Served):
         answer = self._member.conversation.decode(frames[0])
         assert isinstance(answer, MemberAnswer)
         if answer.order is not None:
+            self.num_checked += 1
             self._received[answer.order.number] = float(str(answer.order.settings[0].value))
             Member.applied = Applied(number=answer.order.number, env_frames=report.env_frames, learner_updates=report.learner_updates)
             Member.rate = self._received[answer.order.number]
@@ -293,3 +298,4 @@ def kill_everywhere(folder: Path, served: Served, *, is_all: bool) -> None:
         until(is_complete)
         assert server.end(signal.SIGTERM) == 0
     assert killed.recorded() == table, "the table is not what processes reach"
+    assert served.num_checked > 0

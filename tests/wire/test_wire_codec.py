@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
@@ -19,8 +19,8 @@ from herd.protocols.bandit.messages import BANDIT, MAX_GAMES, ExchangeTemperatur
 from herd.protocols.unrolls.arrays import pack_arrays, receive_arrays
 from herd.protocols.unrolls.messages import MAX_EPISODES, UNROLLS, Compression, Credit, EpisodeReport, Unrolls
 from herd.protocols.weights.messages import MAX_SLICES, WEIGHTS, Weights
-from herd.rpc.codec import MalformedMessage, OtherProtocol, encode, payload_digest, printable
-from herd.rpc.envelope import MAX_HEADER_BYTES
+from herd.rpc.codec import MAX_REASON_CHARACTERS, MalformedMessage, OtherProtocol, encode, payload_digest, printable
+from herd.rpc.envelope import MAX_HEADER_BYTES, PROTOCOL_VERSION
 from herd.transport import Frame
 
 LAYOUT = UnrollLayout(4, 3, (40, 20, 1), discrete(3), 3, state_size=10, vector_size=6, instruction_length=2, num_tasks=4, num_words=50)
@@ -419,3 +419,54 @@ def test_allocated_arrays_have_the_announced_sizes() -> None:
     assert sum(array.nbytes for array in arrays.values()) == 7 * ATARI.bytes_per_unroll
     assert max(array.nbytes for array in arrays.values()) == ATARI.max_frame_bytes(7) == 7 * 21 * 84 * 84
     assert all(array.dtype.str in DTYPES and not np.any(array) for array in arrays.values())
+
+
+def assert_decodes_or_is_malformed(header: bytes) -> None:
+    try:
+        message = UNROLLS.decode(header)
+    except MalformedMessage as malformed:
+        reason, label = malformed.reason, malformed.label
+    else:
+        again = encode(message)[0]
+        assert encode(UNROLLS.decode(again))[0] == again
+        return
+    assert reason.isprintable()
+    assert reason.isascii()
+    assert len(reason) <= MAX_REASON_CHARACTERS
+    assert label in ("header", "size", "protocol", "unexpected")
+
+
+KEYS = st.one_of(
+    st.sampled_from(["type", "sequence", "arrays", "episodes", "have", "digests", "run", "id", "version"]),
+    st.text(max_size=8),
+    st.binary(max_size=4),
+    st.integers(),
+    st.none(),
+)
+ANYTHING = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**64 - 1),
+        st.floats(),
+        st.text(max_size=20),
+        st.binary(max_size=5),
+        st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=4)),
+        st.builds(msgpack.Timestamp, st.integers(0, 2**34 - 1)),
+    ),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(header=st.dictionaries(KEYS, ANYTHING, max_size=6), kind=st.sampled_from(["goodbye", "hello", "unrolls", "credit_request"]))
+@example(header={b"type": "goodbye"}, kind="goodbye")
+@example(header={None: 1}, kind="goodbye")
+def test_every_map_decodes_or_is_malformed(header: dict[object, object], kind: str) -> None:
+    for candidate in (header, {**header, "type": kind, "version": PROTOCOL_VERSION}):
+        try:
+            packed = msgpack.packb(candidate)
+        except (OverflowError, ValueError):  # the value needs more than 64 bits
+            return
+        assert_decodes_or_is_malformed(packed)
