@@ -110,7 +110,7 @@ def test_status_has_a_line_for_each_member(tmp_path: Path, monkeypatch: pytest.M
         own.mkdir(parents=True)
         settings = {"optimizer.learning_rate": 0.000123456, "loss.q_estimate": "value"}
         member = {"number": 3, "copied": 0, "fitness": fitness, "settings": settings}
-        (own / "metrics.jsonl").write_text(json.dumps({"env_frames": 100, "population": member}) + "\n")
+        (own / "metrics.jsonl").write_text(json.dumps({"env_frames": 100, "wall_seconds": 1.0, "population": member}) + "\n")
     assert main(["status", str(run_dir)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed if "100" in line.split()] == ["agents/0", "agents/1"]
@@ -127,7 +127,15 @@ def test_status_shows_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.Monke
     (run_dir / "processes").mkdir()
     (run_dir / "processes" / "learner-0.json").write_text(json.dumps({"pid": 2**22 + 1, "metrics_port": 1}))
     (run_dir / "metrics.jsonl").write_text(
-        json.dumps({"env_frames": 61_440, "tasks": {"pong": {"episodes": 3, "episode_return_mean_100": 1.5}}, "clipped_share": 1.0}) + "\n"
+        json.dumps(
+            {
+                "env_frames": 61_440,
+                "wall_seconds": 1.0,
+                "tasks": {"pong": {"episodes": 3, "episode_return_mean_100": 1.5}},
+                "clipped_share": 1.0,
+            }
+        )
+        + "\n"
     )
     assert main(["status", str(run_dir), "--json"]) == 0
     (status,) = json.loads(capsys.readouterr().out)
@@ -154,7 +162,7 @@ def test_status_shows_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.Monke
     assert "000000000042 damaged" in table
     assert f"{run_dir}: no process is alive, and the learner left no report" in table
     assert "61 k" in table
-    point = {"env_frames": 80_000, "tasks": {"pong": {}, "boxing": {}}, "human_normalised_mean_capped": 0.234}
+    point = {"env_frames": 80_000, "wall_seconds": 2.0, "tasks": {"pong": {}, "boxing": {}}, "human_normalised_mean_capped": 0.234}
     with (run_dir / "metrics.jsonl").open("a") as points:
         points.write(json.dumps(point) + "\n")
     assert main(["status", str(run_dir)]) == 0
@@ -169,7 +177,11 @@ def test_status_shows_several_agents(tmp_path: Path, capsys: pytest.CaptureFixtu
     for agent in range(2):
         directory = run_dir / "agents" / str(agent)
         (directory / "checkpoints" / f"{agent:012}").mkdir(parents=True)
-        point = {"env_frames": 10_000 + agent, "tasks": {"pong": {"episodes": 1, "episode_return_mean_100": agent - 0.5}}}
+        point = {
+            "env_frames": 10_000 + agent,
+            "wall_seconds": 1.0,
+            "tasks": {"pong": {"episodes": 1, "episode_return_mean_100": agent - 0.5}},
+        }
         (directory / "metrics.jsonl").write_text(json.dumps(point) + "\n")
     assert main(["status", str(run_dir), "--json"]) == 0
     (status,) = json.loads(capsys.readouterr().out)
