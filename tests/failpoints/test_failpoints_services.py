@@ -37,7 +37,7 @@ SNAPSHOT_SECONDS = 0.02
 class Served(Protocol):
     """A service and its client."""
 
-    num_checked = 0
+    num_checked: int = 0
     """How many answers were compared with what was promised."""
     service: str
     settings: RunSettings
