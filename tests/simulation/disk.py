@@ -219,6 +219,9 @@ class SimPath(PurePosixPath):
     def exists(self) -> bool:
         return str(self) in self.disk.names
 
+    def is_symlink(self) -> bool:
+        return False
+
     def is_dir(self) -> bool:
         return self.exists() and self.disk.names[str(self)] is None
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.actors import Actor
 from tests.simulation.learners import CAPACITY, Shard
-from tests.simulation.servers import ACTION_REPEAT, LEASE_SECONDS, ParameterServerProcess, ReplayProcess
+from tests.simulation.servers import LEASE_SECONDS, ParameterServerProcess, ReplayProcess
 from tests.simulation.world import Process, Violation
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Invariants:
         if shard.replay.pending_bytes > 4000:
             raise Violation(f"{shard.name} keeps {shard.replay.pending_bytes} bytes for replay")
         num_frames = sum(other.ledger.totals().consumed for other in learner.shards)
-        if not len(learner.consumed) <= num_frames <= len(learner.consumed) * 2 * ACTION_REPEAT:
-            raise Violation(f"{num_frames} frames of {len(learner.consumed)} unrolls were consumed")
+        if num_frames != learner.num_frames:
+            raise Violation(f"the ledger has {num_frames} consumed frames, and {learner.num_frames} were trained on")
         if learner.num_starts == 1 and learner.num_lost():
             raise Violation(f"{learner.num_lost()} frames were lost by a learner that never ended")
         member, model = learner.member.membership, learner.model

@@ -283,7 +283,7 @@ class Learner:
         self.member.window.add(0, episode_return)
 
     def _restore(self) -> None:
-        self.model, self.games, self.consumed, self.updates = Model(), [], [], 0
+        self.model, self.games, self.consumed, self.updates, self.num_frames = Model(), [], [], 0, 0
         window = FitnessWindow(["game"], {}, num_games=2)
         first: Settings = {**FIRST_SETTINGS[self.agent]}
         self.member = Member(Membership(settings=first), window, fitness="episode_return")
@@ -295,6 +295,7 @@ class Learner:
             serial, snapshot, least = state["serial"], LedgerSnapshot.from_json(state["ledger"]), state["lineage"] + 1
             self.model, self.updates = model, state["updates"]
             self.games, self.consumed = state["games"], [tuple(mark) for mark in state["consumed"]]
+            self.num_frames = state["num_frames"]
             self.member.restore(state["population"], learner_updates=self.updates, env_frames=len(self.consumed))
             self.settings = self.member.membership.settings
         if serial < self.promised:
@@ -373,6 +374,7 @@ class Learner:
                 if mark in self.consumed:
                     raise Violation(f"agent {self.agent} trained on {mark} twice")
                 self.consumed.append(mark)
+                self.num_frames += unroll.num_frames
                 self.model.trained.append((self.agent, *mark))
             shard.ledger.consume(frames_by_task(unrolls))
             shard.consumed(len(unrolls))
@@ -407,6 +409,7 @@ class Learner:
             "ledger": self.snapshot().as_json(),
             "games": self.games,
             "consumed": self.consumed,
+            "num_frames": self.num_frames,
             "population": self.member.as_json(after),
         }
         files = {"state.json": json.dumps(state).encode(), "model.json": json.dumps(vars(model)).encode()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -132,7 +131,7 @@ def read_journal(path: Path) -> Iterator[Began | Decided | Done | Failed | Retur
         FileError: the journal cannot be read, or a line is damaged.
 
     """
-    if os.path.lexists(path):
+    if path.exists() or path.is_symlink():  # a link that leads nowhere is damage
         yield from read_lines(path, "an event of a population", _event)
 
 
