@@ -18,7 +18,8 @@ def test_without_a_supervisor_actors_lease_indices_and_end_and_settings_are_save
         actors = [services.start("actor", name=f"actor{number}") for number in range(2)]
         services.start("paramserver")  # after the actors, which wait for it
         until(lambda: {pid_of(run_dir, f"actor-{index}") for index in range(2)} == {actor.pid for actor in actors}, "two leases")
-        services.start("learner", "--stop.env_frames", "30000")
+        # So many frames that each actor, which may wait some seconds before it tries to connect again, plays a part of them.
+        services.start("learner", "--stop.env_frames", "150000")
         assert services.processes["learner"].wait() == 0, services.output()
         for actor in actors:
             assert actor.wait() == 0, services.output()
@@ -26,11 +27,11 @@ def test_without_a_supervisor_actors_lease_indices_and_end_and_settings_are_save
         state = load_checkpoint(run_dir / "checkpoints" / f"{read_report(run_dir)['learner_updates']:012d}").state
         assert sorted(account[0] for account in state["ledger"]["accounts"]) == [0, 1]  # both have sent unrolls
         settings = load_settings([run_dir / "config.yaml"], [], {})
-        assert (settings.env.suite, settings.stop.env_frames, settings.run_dir) == ("catch", 30_000, run_dir)
+        assert (settings.env.suite, settings.stop.env_frames, settings.run_dir) == ("catch", 150_000, run_dir)
 
-        services.start("learner", "--stop.env_frames", "29999", "--resume", "true")
+        services.start("learner", "--stop.env_frames", "149999", "--resume", "true")
         assert services.processes["learner"].wait() == 0, services.output()
-        assert "stop.env_frames 30000 -> 29999" in services.processes["learner"].output
+        assert "stop.env_frames 150000 -> 149999" in services.processes["learner"].output
     starts = [json.loads(line) for line in (run_dir / "starts.jsonl").read_text().splitlines()]
-    assert [start["changed"] for start in starts] == [{}, {"stop.env_frames": [30000, 29999]}]
+    assert [start["changed"] for start in starts] == [{}, {"stop.env_frames": [150000, 149999]}]
     assert main(["plot", str(run_dir)]) == 0
