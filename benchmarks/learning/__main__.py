@@ -162,9 +162,16 @@ def _write(
     )
     options.output.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-    stem.with_suffix(".md").write_text(markdown(report))
-    draw(results, stem.with_suffix(".png"), title=f"{options.suite}: {options.label}")
+    show(report, options.output)
     (options.output / "README.md").write_text(tried(options.output))
+
+
+def show(report: Mapping[str, Any], folder: Path) -> None:
+    """Write the tables and the picture of a report beside its data."""
+    stem = folder / f"{report['suite']}-{report['label']}"
+    stem.with_suffix(".md").write_text(markdown(report))
+    runs = [run_result_from_json(run) for run in report["runs"]]
+    draw(runs, stem.with_suffix(".png"), title=f"{report['suite']}: {report['label']}")
 
 
 def _without_folders(words: Sequence[str]) -> list[str]:

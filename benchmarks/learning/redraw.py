@@ -14,9 +14,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.learning.__main__ import RESULTS
-from benchmarks.learning.picture import draw
-from benchmarks.learning.results import markdown, run_result_from_json, tried
+from benchmarks.learning.__main__ import RESULTS, show
+from benchmarks.learning.results import tried
 from benchmarks.learning.suites import others_curves
 
 if TYPE_CHECKING:
@@ -30,10 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = parser.parse_args(argv).output
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     for report in reports:
-        stem = folder / f"{report['suite']}-{report['label']}"
-        stem.with_suffix(".md").write_text(markdown(report))
-        runs = [run_result_from_json(run) for run in report["runs"]]
-        draw(runs, stem.with_suffix(".png"), title=f"{report['suite']}: {report['label']}")
+        show(report, folder)
     (folder / "README.md").write_text(tried(folder))
     # Without a time in its header, equal data make an equal file.
     (folder / "scores.json.gz").write_bytes(gzip.compress(json.dumps(scores(reports)).encode(), mtime=0))
