@@ -137,6 +137,19 @@ def test_an_answer_has_the_state_only_if_it_was_asked_for() -> None:
         assert (rows.core_state is not None) == wants_state
 
 
+def test_a_row_that_is_repeated_with_its_state_is_answered_with_the_state() -> None:
+    """Its client asked another replica in between, which wanted the state; the kept answer would never fit what it now expects."""
+    service = Service()
+    service.take(request(1, has_state=True))
+    service.act()
+    service.take(request(2, wants_state=False))
+    service.act()
+    assert service.take(request(2, has_state=True, wants_state=True)).outcome == "new"
+    service.act()
+    answer = service.take(request(2, has_state=True, wants_state=True))
+    assert read_answer(answer.payloads, 2, LAYOUT, has_state=True).core_state is not None
+
+
 def test_an_unanswered_row_is_replaced_only_by_one_with_state() -> None:
     service = Service()
     service.take(request(1, has_state=True))
