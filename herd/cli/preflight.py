@@ -32,6 +32,7 @@ _EXTRAS = {
     "onnx": "export",
     "onnxruntime": "export",
     "onnxscript": "export",
+    "optuna": "optuna",
 }
 
 
