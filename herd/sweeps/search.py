@@ -160,7 +160,7 @@ class Study:
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(complete) < _LEAST_TRIALS or len({each.value for each in complete}) == 1:
             return {}
-        return get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator())
+        return dict(get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator()))
 
     def _num_counted(self) -> int:
         return sum(_counts(each) for each in self._study.get_trials(deepcopy=False))
@@ -228,7 +228,7 @@ class Study:
             return False
         each.step = step
         each.asked.report(value, step)
-        return each.asked.should_prune()
+        return bool(each.asked.should_prune())
 
 
 def objective(directory: Path) -> float | None:

@@ -187,7 +187,8 @@ def optuna() -> Any:
 
 
 def study_of(folder: Path = Path("runs/catch-sweep")) -> dict[str, Any]:
-    return json.loads((folder / "sweep.json").read_text())
+    found: dict[str, Any] = json.loads((folder / "sweep.json").read_text())
+    return found
 
 
 @pytest.mark.usefixtures("optuna")
@@ -234,7 +235,7 @@ def test_settings_of_a_killed_process_are_tried_again(machine: Machine) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search.Study, "_has_ended", killed)
-        patch.setattr(search.WholeRun, "stop", lambda run: run._output.close())  # a process that dies lets go of its locks
+        patch.setattr(WholeRun, "stop", lambda run: run._output.close())  # a process that dies lets go of its locks
         assert main([*SEARCH, "--trials", "3", "--parallel", "3"]) == 1
     assert not list(Path("runs/catch-sweep").glob("trial-????"))
     Path("runs/catch-sweep/trial-0001.partial").rename("runs/catch-sweep/trial-0001")  # it was killed between the end and its record
