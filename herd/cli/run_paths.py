@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 
 
 def existing_run(directory: Path) -> Path:
-    """Check that ``directory`` holds a run; returns it. For a run file, returns the newest run of its name.
+    """Check that ``directory`` holds a run; returns it. A pack is unpacked; of a run file, the newest run of its name is returned.
 
     Raises:
         CommandError: the directory does not exist or contains no run, or the run file has not been trained.
         SettingsError: the run file cannot be read.
 
     """
+    if is_pack(directory):
+        from herd.evaluation.pack import unpack  # noqa: PLC0415  not needed for directories
+
+        return unpack(directory)
     if directory.is_file():
         return _newest_run_of(directory)
     if not directory.is_dir():
@@ -33,6 +38,16 @@ def existing_run(directory: Path) -> Path:
     if not config_file(directory).is_file():
         raise CommandError(f"{directory}: not a run: it contains no {CONFIG}")
     return directory
+
+
+def is_pack(path: Path) -> bool:
+    """Whether ``path`` is a file of ``herd pack``, or another zip archive."""
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
+def place_for_results(given: Path, run_dir: Path, name: str) -> Path:
+    """Return where a result goes by default: into the run, or for a pack next to it, with its name in front."""
+    return given.with_name(f"{given.stem}-{name}") if is_pack(given) else run_dir / name
 
 
 def _newest_run_of(file: Path) -> Path:
