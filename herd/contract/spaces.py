@@ -121,8 +121,8 @@ class EnvSpec:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EnvSpec:
         """Return the spaces that `as_json` described."""
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        actions = {name: tuple(value) if isinstance(value, list) else value for name, value in values["actions"].items()}
+        plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        actions: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values["actions"].items()}
         return cls(**{**plain, "actions": ActionSpace(**actions)})
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -96,7 +97,7 @@ HARMLESS = {
     "folder": ("import os; os.chdir('/')", os.getcwd),
     "words": ("import sys; sys.argv += ['--mine']", lambda: list(sys.argv)),
     "stdout": ("import sys; sys.stdout = None", lambda: sys.stdout),
-    "logging": ("import logging; logging.basicConfig(level=1, force=True)", lambda: (logging.root.level, list(logging.root.handlers))),
+    "logging": ("import logging; logging.basicConfig(level=1, force=True)", lambda: (logging.root.level, logging.root.handlers[:])),
     "device": ("import torch; torch.set_default_device('meta')", torch.get_default_device),
     "dtype": ("import torch; torch.set_default_dtype(torch.float64)", torch.get_default_dtype),
     "gradients": ("import torch; torch.set_grad_enabled(False)", torch.is_grad_enabled),
