@@ -34,6 +34,7 @@ _EXTRAS = {
     "onnx": "export",
     "onnxruntime": "export",
     "onnxscript": "export",
+    "optuna": "optuna",
 }
 
 

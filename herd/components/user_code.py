@@ -1,4 +1,4 @@
-"""A user's own code, named as ``module:name``: an environment, a torso or a loss in a file of the user's.
+"""A user's own code, named as ``module:name``: an environment, a torso, a loss or a hook in a file of the user's.
 
 It runs in the processes that need it and nowhere else. Who only wants to know something about it, such as the spaces of an environment,
 calls it in a process of its own (`call_apart`), because it may do anything to its process. Where it runs beside Herd, `Contained` undoes
