@@ -534,6 +534,13 @@ text = lambda: Odd(reward="1.0")
 turned = lambda: Odd(np.zeros((8, 6, 3), np.uint8), space=spaces.Box(0, 255, (6, 8, 3), np.uint8))
 numbers = lambda: Odd([[0] * 8] * 6, space=spaces.Box(0, 255, (6, 8), np.uint8))
 flat = lambda: Odd({"x": np.ones(2, np.float32)}, space=spaces.Dict(x=spaces.Box(0, 1, (1,))))
+bright = lambda: Odd(np.full((8, 9, 3), 200, np.float32), space=spaces.Box(0, 1, (8, 9, 3), np.float32))
+overflow = lambda: Odd(np.full((8, 6), 300), space=spaces.Box(0, 255, (8, 6), np.uint8))
+below = lambda: Odd({"card": -1, "x": np.ones(1, np.float32)}, space=spaces.Dict(card=spaces.Discrete(4), x=spaces.Box(0, 1, (1,))))
+beyond = lambda: Odd(np.array([1, 3]), space=spaces.MultiDiscrete([2, 3]))
+bits = lambda: Odd(np.array([0, 2], np.int8), space=spaces.MultiBinary(2))
+words = lambda: Odd(np.array(["1.0", "2.0"]))
+complex_ = lambda: Odd(np.array([1j, 1.0]))
 lost = lambda: Odd({"x": np.ones(1, np.float32)}, space=spaces.Dict(x=spaces.Box(0, 1, (1,)), y=spaces.Box(0, 1, (1,))))
 old_reset = lambda: Odd(reset=np.ones(2, np.float32))
 old_step = lambda: Odd(step=(np.ones(2, np.float32), 1.0, False, {}))
@@ -728,6 +735,13 @@ def _plain(action: Any) -> Any:
         ("two", "returned the reward array([1., 2.]), not a number: return their weighted sum"),
         ("text", "returned the reward '1.0', not a number"),
         ("turned", "its observation is an array of uint8 (8, 6, 3), but its observation_space declares Box(0, 255, (6, 8, 3), uint8)"),
+        ("bright", "its observation has values in 200..200, but its observation_space declares Box(0.0, 1.0, (8, 9, 3), float32)"),
+        ("overflow", "its observation has values in 300..300, but its observation_space declares Box(0, 255, (8, 6), uint8)"),
+        ("below", "entry card of its observation is a int: -1, but its observation_space declares Discrete(4)"),
+        ("beyond", "its observation is an array of int64 (2,): [1 3], but its observation_space declares MultiDiscrete([2 3])"),
+        ("bits", "its observation is an array of int8 (2,): [0 2], but its observation_space declares MultiBinary(2)"),
+        ("words", "its observation is an array of <U3 (2,), but its observation_space declares Box(0.0, 1.0, (2,), float32)"),
+        ("complex_", "its observation is an array of complex128 (2,), but its observation_space declares Box(0.0, 1.0, (2,), float32)"),
         ("lost", "its observation is a dict and has no entry y"),
         ("flat", "entry x of its observation is an array of float32 (2,), but its observation_space declares Box(0.0, 1.0"),
         ("old_reset", "reset() returned an array of float32 (2,), not (observation, info); is it written for gym below 0.26?"),
