@@ -54,7 +54,7 @@ def require(*packages: str) -> None:
 def check_before_start(settings: RunSettings, *, plays_tasks: bool = True, asked: Callable[[], bool] = lambda: False) -> list[str]:
     """Run all checks; returns warnings to print at the start.
 
-    ``plays_tasks``: whether a user's own environments are tried out, and own torsos, losses and hooks checked, in another process. In a debugger
+    ``plays_tasks``: whether own environments are tried out, and own torsos, losses and hooks checked, in another process. In a debugger
     nothing is tried out, and everything is in this process, because the user's breakpoints would stop the trial instead of the training.
     ``asked``: whether to end early.
 
