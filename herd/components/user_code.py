@@ -1,4 +1,4 @@
-"""A user's own code, named as ``module:name``: an environment, a torso or a loss in a file of the user's.
+"""A user's own code, named as ``module:name``: an environment, a torso, a loss or a hook in a file of the user's.
 
 In every process of a run, the folder in which the command was run comes first on Python's module path.
 """
@@ -46,7 +46,7 @@ def load_user_code(name: str, setting: str) -> Any:
     return found
 
 
-def failure(error: Exception) -> str:
+def failure(error: BaseException) -> str:
     """Describe in one line what a user's code raised, and where: ``TypeError: ... (mine.py, line 3)``."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(place.filename).name}, line {place.lineno})"
