@@ -21,7 +21,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 from contextlib import suppress
 from mmap import mmap
 from tempfile import TemporaryDirectory
@@ -33,6 +32,7 @@ from herd.components.suites import PROCESS_STEP_SECONDS
 from herd.components.suites.api import BrokenEnvironmentError, FrameStacks, Games, Observation, Transition, checked_actions
 from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
 from herd.components.suites.solo import PREPARE, RESET, Order, Player, described, rows_type
+from herd.components.user_code import FAILURES, PYTHON
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -219,7 +219,7 @@ class Seat:
     """Where one environment is played: in this process."""
 
     failed = "it failed"
-    error: Exception | None = None
+    error: BaseException | None = None
     """What the environment raised."""
 
     def __init__(self, player: Player, *, raise_errors: bool) -> None:
@@ -230,7 +230,7 @@ class Seat:
         """Give a command of `Player`, without waiting for the result."""
         try:
             self._player.carry_out(command)
-        except Exception as error:
+        except FAILURES as error:
             if self._raise_errors:
                 raise
             self.error = error
@@ -267,7 +267,7 @@ class ProcessSeat(Seat):
         self._problem = ""
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "herd.components.suites.worker", json.dumps(order | {"control": theirs.fileno()})],
+                [*PYTHON, "-m", "herd.components.suites.worker", json.dumps(order | {"control": theirs.fileno()})],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(order["memory"], theirs.fileno()),
                 # The game may be a child process of this one; together they form a group that can be killed.

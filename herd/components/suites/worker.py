@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from herd.components.suites.solo import Order, Player, described, rows_type
+from herd.components.user_code import FAILURES
 
 
 def main(order: dict[str, Any]) -> int:
@@ -39,7 +40,7 @@ def main(order: dict[str, Any]) -> int:
                     player.carry_out(command[0])
                     with suppress(ConnectionError):  # the parent did not wait for the answer
                         control.send(command)
-        except Exception as error:
+        except FAILURES as error:
             rows["complaints"][0, order["index"]] = described(error).encode()
             return 1
     return 0
