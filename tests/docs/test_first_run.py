@@ -25,5 +25,6 @@ def test_the_commands_of_the_first_page_run(tmp_path: Path) -> None:
         done = herd(*words, *shorter, folder=tmp_path)
         assert done.returncode == 0, f"{words}: {done.stderr}{done.stdout}"
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"catch", "catch-explore", "pong", "mine"}
-    assert {"curve.png", "learning.png", "report.html", "config.yaml", "report.json", "logs"} <= {path.name for path in (tmp_path / "runs" / "catch").iterdir()}
+    left = {path.name for path in (tmp_path / "runs" / "catch").iterdir()}
+    assert {"curve.png", "learning.png", "report.html", "config.yaml", "report.json", "logs"} <= left
     assert (tmp_path / "curves.png").exists()
