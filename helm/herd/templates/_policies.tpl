@@ -24,9 +24,11 @@ spec:
       {{- with $root.Values.networkPolicy.metricsFrom }}
       from:
         {{- toYaml . | nindent 8 }}
+        {{- range list "test" "run-end" }}
         - podSelector:
             matchLabels:
-              {{- include "herd.selectorLabels" (list $root "test") | nindent 14 }}
+              {{- include "herd.selectorLabels" (list $root .) | nindent 14 }}
+        {{- end }}
       {{- end }}
   {{- with index . 3 }}
   egress:
