@@ -33,7 +33,10 @@ def test_it_exists_only_for_a_run_with_an_end(words: tuple[str, ...], is_there: 
         ((), {"--remove=deployments/herd-actor", "--keep-learners"}),
         (KEPT, {"--remove=deployments/herd-actor"}),
         ((*KEPT, "learner.persistence.retention.whenDeleted=Delete"), {"--remove=deployments/herd-actor", "--keep-learners"}),
-        ((*KEPT, 'runEnd.keep=["learner"]'), {"--remove=deployments/herd-actor", "--keep-learners", "--remove=statefulsets/herd-paramserver"}),
+        (
+            (*KEPT, 'runEnd.keep=["learner"]'),
+            {"--remove=deployments/herd-actor", "--keep-learners", "--remove=statefulsets/herd-paramserver"},
+        ),
         ((*KEPT, 'actor.groups={"a": {}, "b": {}}'), {"--remove=deployments/herd-actor-a", "--remove=deployments/herd-actor-b"}),
     ],
 )
@@ -56,8 +59,7 @@ def test_each_agent_is_asked_at_all_its_shards() -> None:
     job = find(render(*with_values(ENDS, "experiment.agents=2", "learner.shards=2")), "CronJob", "herd-run-end")
     (container,) = at(job, "spec jobTemplate spec template spec containers")
     assert [word for word in container["args"] if word.startswith("--learner=")] == [
-        f"--learner=herd-learner-{agent}="
-        + ",".join(f"http://herd-learner-{agent}-{rank}.herd-learner:9400" for rank in range(2))
+        f"--learner=herd-learner-{agent}=" + ",".join(f"http://herd-learner-{agent}-{rank}.herd-learner:9400" for rank in range(2))
         for agent in range(2)
     ]
 

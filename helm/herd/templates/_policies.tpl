@@ -24,7 +24,7 @@ spec:
       {{- with $root.Values.networkPolicy.metricsFrom }}
       from:
         {{- toYaml . | nindent 8 }}
-        {{- range list "test" "run-end" }}
+        {{- range include "herd.has.runEnd" $root | empty | not | ternary (list "test" "run-end") (list "test") }}
         - podSelector:
             matchLabels:
               {{- include "herd.selectorLabels" (list $root .) | nindent 14 }}
