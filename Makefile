@@ -22,7 +22,7 @@ help:  ## Show this list.
 
 install: $(VENV)/.installed  ## Install everything that training needs into .venv.
 
-dev: $(VENV)/.dev  ## Install what the tests need as well.
+dev: $(VENV)/.dev  ## Install what the tests need as well, and the hook that checks each commit.
 
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
@@ -115,4 +115,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install --quiet --editable ".[dev]" --constraint constraints.txt
+	-git rev-parse --git-dir > /dev/null 2>&1 && $(BIN)/pre-commit install
 	@touch $@ $(VENV)/.installed

@@ -30,12 +30,14 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``herd``; returns the exit code: 0 done, 2 bad input (one line on stderr), 1 anything else."""
-    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _main(words)
+        code = _main(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         print("herd: interrupted", file=sys.stderr)
-        return 1
+        code = 1
+    if argv is None and "herd.components.user_code" in sys.modules:  # this process ends
+        sys.modules["herd.components.user_code"].leave(None, code)
+    return code
 
 
 def _main(words: list[str]) -> int:

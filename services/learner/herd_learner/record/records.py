@@ -42,13 +42,13 @@ class RunFiles:
     """Failures are counted, and logged once a minute. Later writes are tried as usual."""
 
     def __init__(self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None) -> None:
-        """``on_failure`` gets the name of each file that could not be written; ``trackers`` also get every point."""
+        """``on_failure`` gets the name of each file that could not be written; ``trackers`` also get every point and checkpoint."""
         self._run_dir = run_dir
         self._on_failure = on_failure
         self._trackers = trackers
 
     def close(self) -> None:
-        """Let viewers finish, which is bounded to some seconds. May be called again."""
+        """Let trackers finish, which is bounded to some seconds. May be called again."""
         if self._trackers is not None:
             self._trackers.close()
 
@@ -60,6 +60,11 @@ class RunFiles:
             add_point(self._run_dir, point)
         except OSError as error:
             self.failed(METRICS, error)
+
+    def checkpoint_written(self, directory: Path) -> None:
+        """Tell the trackers of a checkpoint."""
+        if self._trackers is not None:
+            self._trackers.add_checkpoint(directory)
 
     def write_report(self, report: Mapping[str, Any]) -> bool:
         """Replace the report; False if it could not be written."""
@@ -190,11 +195,15 @@ class Records:
         if self._member is not None:
             self._member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
         self._meters.checkpoint_written(self._statistics.learner_updates)
+        self._files.checkpoint_written(path)
         self._log.info("checkpoint", path=str(path))
         return True
 
-    def write_report(self, session_seconds: float, training_seconds: float) -> bool:
-        """Replace report.json; return False if that failed. ``training_seconds`` count from the session's first batch."""
+    def write_report(self, session_seconds: float, training_seconds: float, *, stop_reason: str = "") -> bool:
+        """Replace report.json; return False if that failed.
+
+        ``training_seconds`` count from the session's first batch; ``stop_reason``: of a tracker that has stopped the run.
+        """
         ledger = self._global_ledger()
         if not self._group.is_first:
             return True
@@ -202,6 +211,8 @@ class Records:
         device = next(self._trainer.agent.parameters()).device
         report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
         report["learns_from"] = learner_inputs(self._settings, environment_spec(self._settings.env))
+        if stop_reason:
+            report["stopped"] = stop_reason
         if self._batches.shared is not None:
             report["replay"]["discarded_episodes"] = self._batches.shared.num_discarded_episodes
         if values := self._settings.own_values:
