@@ -60,7 +60,7 @@ bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the who
 gpu: $(VENV)/.dev  ## Test and measure on this machine's GPU; a quarter of an hour; an interrupted run goes on where it was.
 	$(BIN)/python -m benchmarks.gpu
 
-doctor: $(VENV)/.installed  ## Check whether this machine has what training needs.
+doctor: $(VENV)/.installed  ## Check that this machine is ready to train.
 	$(BIN)/herd doctor
 
 docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
