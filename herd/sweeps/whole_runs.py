@@ -6,10 +6,10 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from herd.components.user_code import PYTHON
 from herd.launch.child import before_exec
 from herd.launch.program import stop_training
 
@@ -63,7 +63,7 @@ class WholeRun:
         print(f"herd sweep (process {os.getpid()})", file=self._output, flush=True)
         if self.partial.is_dir():
             shutil.rmtree(self.partial)
-        command = [sys.executable, "-m", "herd.cli.main", "train", "--run_dir", str(self.partial), *trial.words]
+        command = [*PYTHON, "-m", "herd.cli.main", "train", "--run_dir", str(self.partial), *trial.words]
         self._process = _started(command, self._output)
 
     def exit_code(self) -> int | None:
