@@ -24,6 +24,7 @@ from herd.components.suites import SUITES, SuiteSettings, with_reward_shaping
 from herd.components.torsos import TORSOS
 from herd.components.trackers import logging_section
 from herd.components.value_scaling import VALUE_SCALINGS
+from herd.config.addresses import STORAGE_ADDRESS
 from herd.config.services import (
     ActorSettings,
     BanditSettings,
@@ -213,7 +214,10 @@ class RunSettings(Section):
     run_dir: Path | None = None
     """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False
-    """Continue from the newest checkpoint in ``run_dir``."""
+    """Continue from the newest checkpoint in ``run_dir`` or in ``copy_to``."""
+    copy_to: Annotated[str, Field(pattern=STORAGE_ADDRESS)] | None = None
+    """Address in object storage, such as ``s3://bucket/runs/pong``, that gets a copy of settings, curve, report and checkpoints, so that
+    the run outlives its disk (docs/curves.md). Needs herd-rl[storage]. Null: no copy."""
     agents: Annotated[int, Field(ge=1, le=MAX_AGENTS)] = 1
     """Number of agents that learn in this run. Each has its own learner; all share parameter servers, bandit and actors. Agents are
     numbered from 0."""

@@ -31,14 +31,13 @@ from herd.run.checkpoints import (
     verified_contents,
 )
 from herd.run.journals import BANDIT_STATES, EVALUATIONS, METRICS
-from herd.run.paths import AGENTS, CHECKPOINTS, CONFIG, CURVE, LEARNING, REPORT, STARTS, checkpoint_folders
+from herd.run.paths import AGENTS, CHECKPOINTS, CONFIG, CURVE, LEARNING, LINEAGE, REPORT, STARTS, checkpoint_folders
 from herd.run.processes import SESSION
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-ADDRESS = r"^[a-z][a-z0-9+.-]*://\S+$"
 AGENT_FILES = (METRICS, EVALUATIONS, REPORT, CURVE, LEARNING)
 """Files of an agent, besides its checkpoints."""
 START_FILES = (CONFIG, STARTS)
@@ -57,17 +56,12 @@ _WHOLE = re.compile(rf"(\d{{12}})/{re.escape(MANIFEST)}")
 _OPTIONS: dict[str, dict[str, Any]] = {
     "file": {"auto_mkdir": True},
     # A server that does not answer is given up after seconds rather than minutes, because a learner that starts waits for it.
-    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 2}}},
+    "s3": {"skip_instance_cache": True, "config_kwargs": {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 2}}},
 }
 
 
 class StorageError(FileError):
     """The storage cannot be reached or used, or does not contain what it should; one line that begins with the address."""
-
-
-def is_address(text: str) -> bool:
-    """Return whether a word is an address in object storage rather than a path."""
-    return re.match(ADDRESS, text) is not None
 
 
 class Storage:
@@ -231,8 +225,10 @@ class RunCopy:
     newest checkpoint is the one that is copied.
     """
 
-    def __init__(self, make: Callable[[], Copier], on_copied: Callable[[int | None], None], on_failure: Callable[[], None]) -> None:
-        """``make`` is called in the thread; ``on_copied`` gets the results of `Copier.update`, and ``on_failure`` counts failed passes."""
+    def __init__(
+        self, make: Callable[[], Callable[[], int | None]], on_copied: Callable[[int | None], None], on_failure: Callable[[], None]
+    ) -> None:
+        """``make`` returns a pass like `Copier.update`. All three are called in the thread; ``on_failure`` for each failed pass."""
         self._make = make
         self._on_copied = on_copied
         self._on_failure = on_failure
@@ -262,15 +258,15 @@ class RunCopy:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        copier: Copier | None = None
+        update: Callable[[], int | None] | None = None
         pause = FIRST_PAUSE_SECONDS
         while True:
             self._wanted.wait()
             self._wanted.clear()
             is_last = self._closing.is_set()
             try:
-                copier = copier or self._make()
-                self._on_copied(copier.update())
+                update = update or self._make()
+                self._on_copied(update())
                 pause = FIRST_PAUSE_SECONDS
             except StorageError as error:
                 self._on_failure()
@@ -329,6 +325,8 @@ def restore(storage: Storage, directory: Path, files: Sequence[str], *, folder: 
         _fetch(storage, folder, {name: sizes[name] for name in extra if name in sizes and not (directory / name).exists()}, directory)
         fetched = _fetch_newest(storage, folder, below, directory)
         if fetched is not None:
+            # The lost disk may have published under later lineages than the checkpoint's. Without the file, a far higher one is opened.
+            (directory / LINEAGE).unlink(missing_ok=True)
             _fetch(storage, folder, {name: sizes[name] for name in files if name in sizes}, directory)
     except TornCheckpointError as error:
         if own is None:

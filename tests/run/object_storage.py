@@ -25,10 +25,9 @@ class S3Server:
         self._set(float("inf"))
 
     def _set(self, number: float) -> None:
+        from moto import settings  # noqa: PLC0415
         from moto.core import set_initial_no_auth_action_count  # noqa: F401, PLC0415
         from moto.core.responses import ActionAuthenticatorMixin  # noqa: PLC0415
-
-        from moto import settings  # noqa: PLC0415
 
         ActionAuthenticatorMixin.request_count = 0
         settings.INITIAL_NO_AUTH_ACTION_COUNT = number

@@ -183,7 +183,10 @@ def test_each_agent_has_its_folder(tmp_path, cache):
     (run / "config.yaml").write_text("name: mine\n")
     copy_run(address, run, agents, keep=2)
     whole = fetch_run(address)
-    assert [path.name for number in range(2) for path in checkpoint_folders(whole / "agents" / str(number))] == ["000000000003", "000000000004"]
+    assert [path.name for number in range(2) for path in checkpoint_folders(whole / "agents" / str(number))] == [
+        "000000000003",
+        "000000000004",
+    ]
     one = fetch_run(f"{address}/agents/1")
     assert one == whole / "agents" / "1"
     restored = restore(Storage(address), tmp_path / "new", AGENT_FILES, folder="agents/1")
@@ -217,7 +220,7 @@ def test_a_storage_that_is_away_is_a_count_and_a_line_and_the_newest_is_copied_w
         copied.append(updates)
         is_copied.set()
 
-    copy = RunCopy(lambda: Copier(storage, run, AGENT_FILES, keep=2), on_copied, on_failure)
+    copy = RunCopy(lambda: Copier(storage, run, AGENT_FILES, keep=2).update, on_copied, on_failure)
     copy.wake()
     assert three.wait(patient(30))
     for updates in (6, 7, 8):
@@ -235,13 +238,13 @@ def test_the_end_waits_for_the_last_copy_but_not_for_a_storage_that_hangs(tmp_pa
     storage = Storage(f"memory://{uuid.uuid4().hex}/run")
     run = leave_run(tmp_path / "run", 5)
     copied: list[int | None] = []
-    copy = RunCopy(lambda: Copier(storage, run, AGENT_FILES, keep=2), copied.append, lambda: None)
+    copy = RunCopy(lambda: Copier(storage, run, AGENT_FILES, keep=2).update, copied.append, lambda: None)
     assert copy.close(lambda: False)
     assert copied == [5]
     hanging = threading.Event()
     monkeypatch.setattr(copies, "STOP_SECONDS", 0.001)
-    monkeypatch.setattr(storage, "sizes", lambda folder="": hanging.wait(patient(60)) and {})
-    stuck = RunCopy(lambda: Copier(storage, run, AGENT_FILES, keep=2), copied.append, lambda: None)
+    monkeypatch.setattr(storage, "sizes", lambda _folder="": hanging.wait(patient(60)) and {})
+    stuck = RunCopy(lambda: Copier(storage, run, AGENT_FILES, keep=2).update, copied.append, lambda: None)
     assert stuck.close(lambda: False) is False
     hanging.set()
 

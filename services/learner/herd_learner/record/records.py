@@ -12,12 +12,12 @@ from herd.config.run_contract import learner_inputs
 from herd.files import replace_file
 from herd.run.checkpoints import CheckpointError, NotFiniteError
 from herd.run.journals import METRICS, add_point
-from herd.run.paths import REPORT
+from herd.run.paths import LINEAGE, REPORT
 from herd.service.host import describe_hardware
-from herd.telemetry.logs import warn_limited
+from herd.telemetry.logs import get_logger, warn_limited
 from herd_learner.intake.ledger import LedgerSnapshot
 from herd_learner.record import checkpoints
-from herd_learner.record.lineage import LINEAGE_FILE, keep_lineage
+from herd_learner.record.lineage import keep_lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from herd.components.trackers.publishing import Trackers
     from herd.config.run import RunSettings
     from herd.config.run_contract import Origin
+    from herd.run.copies import RunCopy
     from herd.training.trainer import Trainer
     from herd_learner.batches.assembler import BatchAssembler
     from herd_learner.group.collectives import ShardGroup
@@ -41,16 +42,29 @@ if TYPE_CHECKING:
 class RunFiles:
     """Failures are counted, and logged once a minute. Later writes are tried as usual."""
 
-    def __init__(self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None) -> None:
-        """``on_failure`` gets the name of each file that could not be written; ``trackers`` also get every point."""
+    def __init__(
+        self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None, copy: RunCopy | None = None
+    ) -> None:
+        """``on_failure`` gets the name of each file that could not be written; ``trackers`` get every point; ``copy``: of the run."""
         self._run_dir = run_dir
         self._on_failure = on_failure
         self._trackers = trackers
+        self._copy = copy
 
-    def close(self) -> None:
-        """Let viewers finish, which is bounded to some seconds. May be called again."""
+    def close(self, go_on: Callable[[], bool] = bool) -> None:
+        """Let viewers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. May be called again."""
+        if self._copy is not None:
+            self._copy.begin_close()
         if self._trackers is not None:
             self._trackers.close()
+        if self._copy is not None and not self._copy.close(go_on):
+            get_logger().error("the copy of the run is not complete: the storage took too long", directory=str(self._run_dir))
+        self._copy = None
+
+    def copy(self) -> None:
+        """Begin to copy what has changed, which happens in another thread."""
+        if self._copy is not None:
+            self._copy.wake()
 
     def add_point(self, point: Mapping[str, Any]) -> None:
         """Append a point of the learning curve. A point that cannot be written is lost."""
@@ -75,7 +89,7 @@ class RunFiles:
         try:
             keep_lineage(self._run_dir, lineage)
         except OSError as error:
-            self.failed(LINEAGE_FILE, error)
+            self.failed(LINEAGE, error)
 
     def failed(self, file: str, error: OSError) -> None:
         """Count and log that ``file`` could not be written."""
@@ -191,6 +205,7 @@ class Records:
             self._member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
         self._meters.checkpoint_written(self._statistics.learner_updates)
         self._log.info("checkpoint", path=str(path))
+        self._files.copy()
         return True
 
     def write_report(self, session_seconds: float, training_seconds: float) -> bool:
