@@ -151,9 +151,9 @@ def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
     if (address := next((word for word in argv if is_storage_address(word) and Path(word) in files), None)) is not None:
         if len(files) > 1:
             raise CommandError(f"{address}: a run is continued by itself, without other run files")
-        directory = RUNS / address.rstrip("/").rpartition("/")[2]
         config = existing_run(address, fetches_checkpoints=False) / CONFIG
-        return [config], ["--resume", "--run_dir", str(directory), "--copy_to", address, *overrides]
+        own = str(RUNS / address.rstrip("/").rpartition("/")[2])
+        return [config], ["--resume", "--run_dir", own, "--copy_to", address, *overrides]
     if (directory := next((file for file in files if is_run(file)), None)) is not None:
         if len(files) > 1:
             raise CommandError(f"{directory}: a run is continued by itself, without other run files")

@@ -162,7 +162,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_copied_is_copied_again(tmp_pa
     address = f"memory://{uuid.uuid4().hex}/run"
     run = leave_run(tmp_path / "run", 5)
     upload = Storage.upload
-    replaced = []
+    replaced: list[Path] = []
 
     def replacing(self, file, key):
         upload(self, file, key)

@@ -52,7 +52,7 @@ class RunFiles:
         self._copy = copy
 
     def close(self, go_on: Callable[[], bool] = bool) -> None:
-        """Let viewers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. May be called again."""
+        """Let viewers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. Callable twice."""
         if self._copy is not None:
             self._copy.begin_close()
         if self._trackers is not None:
