@@ -18,13 +18,11 @@ LOOPBACK = "127.0.0.1"
 ServerName = Literal["paramserver", "bandit", "replay", "population", "inference", "learner"]
 """The services that others connect to."""
 ServiceName = Literal[ServerName, "actor", "evaluator"]
-STORAGE_ADDRESS = r"^[a-z][a-z0-9+.-]*://[^\s@]+$"
-"""An address in object storage. Credentials are no part of it, because settings are written to files and logs."""
 
 
 def is_storage_address(text: str) -> bool:
-    """Whether a word is an address in object storage rather than a path."""
-    return re.match(STORAGE_ADDRESS, text) is not None
+    """Whether a word is an address in object storage. It contains no credentials, because settings are written to files and logs."""
+    return re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s@]+", text) is not None
 
 
 def bare(host: str) -> str:

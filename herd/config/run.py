@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from herd.components.actions import ACTIONS
 from herd.components.auxiliary import AUXILIARIES
@@ -24,7 +24,7 @@ from herd.components.suites import SUITES, SuiteSettings, with_reward_shaping
 from herd.components.torsos import TORSOS
 from herd.components.trackers import logging_section
 from herd.components.value_scaling import VALUE_SCALINGS
-from herd.config.addresses import STORAGE_ADDRESS
+from herd.config.addresses import is_storage_address
 from herd.config.services import (
     ActorSettings,
     BanditSettings,
@@ -215,7 +215,7 @@ class RunSettings(Section):
     """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False
     """Continue from the newest checkpoint in ``run_dir`` or in ``copy_to``."""
-    copy_to: Annotated[str, Field(pattern=STORAGE_ADDRESS)] | None = None
+    copy_to: str | None = None
     """Address in object storage, such as ``s3://bucket/runs/pong``, that gets a copy of settings, curve, report and checkpoints, so that
     the run outlives its disk (docs/curves.md). Needs herd-rl[storage]. Null: no copy."""
     agents: Annotated[int, Field(ge=1, le=MAX_AGENTS)] = 1
@@ -337,6 +337,13 @@ class RunSettings(Section):
             return batches * self.num_online_unrolls
         part = math.ceil(self.num_online_unrolls / self.learner.shards)
         return max(batches * part, part + self.actor.environments - 1)
+
+    @field_validator("copy_to")
+    @classmethod
+    def _copy_to_is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not is_storage_address(value):
+            raise ValueError("should be an address without credentials, such as s3://bucket/runs/pong")
+        return value
 
     @model_validator(mode="before")
     @classmethod
