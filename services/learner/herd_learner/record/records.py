@@ -58,7 +58,7 @@ class RunFiles:
         if self._trackers is not None:
             self._trackers.close()
         if self._copy is not None and not self._copy.close(go_on):
-            get_logger().error("the copy of the run is not complete: the storage took too long", directory=str(self._run_dir))
+            get_logger().error("the copy of the run is not complete", reason="the storage took too long", directory=str(self._run_dir))
         self._copy = None
 
     def copy(self) -> None:
