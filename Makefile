@@ -22,7 +22,7 @@ help:  ## Show this list.
 
 install: $(VENV)/.installed  ## Install everything that training needs into .venv.
 
-dev: $(VENV)/.dev  ## Install what the tests need as well.
+dev: $(VENV)/.dev  ## Install what the tests need as well, and the hook that checks each commit.
 
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
@@ -60,7 +60,7 @@ bench: $(VENV)/.installed  ## Measure this machine: each stage alone and the who
 gpu: $(VENV)/.dev  ## Test and measure on this machine's GPU; a quarter of an hour; an interrupted run goes on where it was.
 	$(BIN)/python -m benchmarks.gpu
 
-doctor: $(VENV)/.installed  ## Check whether this machine has what training needs.
+doctor: $(VENV)/.installed  ## Check that this machine is ready to train.
 	$(BIN)/herd doctor
 
 docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
@@ -115,4 +115,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install --quiet --editable ".[dev]" --constraint constraints.txt
+	-git rev-parse --git-dir > /dev/null 2>&1 && $(BIN)/pre-commit install
 	@touch $@ $(VENV)/.installed

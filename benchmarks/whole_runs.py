@@ -23,11 +23,11 @@ def train_whole(directory: Path, experiment: Path, words: Sequence[str], *, limi
     try:
         code = run.wait(limit_seconds)
     except subprocess.TimeoutExpired:
-        raise SystemExit(f"{directory.name} did not end within {limit_seconds:g} s: see {run.said}") from None
+        raise SystemExit(f"{directory.name} did not end within {limit_seconds:g} s: see {run.trial.output}") from None
     finally:
         run.stop()
     if code:
-        raise SystemExit(f"{directory.name} ended with exit code {code}: see {run.said}")
+        raise SystemExit(f"{directory.name} ended with exit code {code}: see {run.trial.output}")
 
 
 def train_missing(directory: Path, experiment: Path, words: Sequence[str], *, limit_seconds: float) -> None:

@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 BORROWED = {
     "benchmarks/README.md": "benchmarks/README.md",
     "benchmarks/data/README.md": "benchmarks/data/README.md",
+    **{path: path for path in sorted(str(found.relative_to(ROOT)) for found in ROOT.glob("benchmarks/log/*.md"))},
     "benchmarks/results/learning/README.md": "benchmarks/results/learning/README.md",
     "helm/herd/README.md": "helm/herd/README.md",
     "CHANGELOG.md": "changelog.md",

@@ -28,8 +28,8 @@ MAX_LINE_BYTES = 16 << 20
 """Size limit of one of its lines. A sparse file can be one line that is larger than the memory."""
 TEMPORARY = ".tmp"
 """Suffix of files that are being written; readers ignore them."""
-_LOOK_BACK_BYTES = 1 << 16
-"""Longest incomplete line: a point of the curve with 57 tasks takes 6 kB."""
+_USUAL_LINE_BYTES = 1 << 16
+"""Most lines are shorter: a point of the curve with 57 tasks takes 6 kB."""
 _MAX_DIGITS = 40
 """Longest integer in JSON: the state of numpy's random generator has 128 bits, 39 digits."""
 MAX_JSON_BYTES = 256 << 20
@@ -173,7 +173,8 @@ def read_sealed(path: Path) -> bytes:
 def read_lines(path: Path, what: str, parse: Callable[[Any], _T]) -> Iterator[_T]:
     """Yield the parsed values of a journal, a file with one JSON value per line, in order and with one in memory at a time.
 
-    A last line without its end is skipped: it is being written, or its writer was killed, and `append_line` will remove it.
+    A last line without its end is skipped: it is being written, or its writer was killed (or, after a power failure, it may be zeros), and
+    `append_line` will remove it.
 
     Raises:
         FileError: the file cannot be read, or another line is not ``what``.
@@ -272,7 +273,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def _end_of_lines(descriptor: int) -> int:
     """Return the number of bytes up to and including the last newline."""
     size = os.fstat(descriptor).st_size
-    start = max(0, size - _LOOK_BACK_BYTES)
-    newline = os.pread(descriptor, size - start, start).rfind(b"\n")
-    # No newline within reach: not a file of ours, so it is left alone.
-    return start + newline + 1 if newline >= 0 or start == 0 else size
+    for reach in (_USUAL_LINE_BYTES, MAX_LINE_BYTES):
+        start = max(0, size - reach)
+        newline = os.pread(descriptor, size - start, start).rfind(b"\n")
+        if newline >= 0 or start == 0:
+            return start + newline + 1
+    return size  # not a file of ours, so it is left alone

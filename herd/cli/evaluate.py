@@ -67,6 +67,7 @@ def run(argv: Sequence[str]) -> int:
     from rich.console import Console  # noqa: PLC0415  after the command line is understood
 
     from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415
+    from herd.components.user_code import prints_to_stderr  # noqa: PLC0415
     from herd.evaluation.protocols import EvaluationError, protocol_named  # noqa: PLC0415
     from herd.evaluation.report import print_report  # noqa: PLC0415
     from herd.view.terminal import table_console  # noqa: PLC0415
@@ -79,7 +80,8 @@ def run(argv: Sequence[str]) -> int:
         for directory in options.run_dirs:
             check_checkpoint(options.checkpoint, directory)
         require("torch")
-        report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
+        with prints_to_stderr():
+            report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
     except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:
         raise CommandError(str(error)) from error
     stem = options.output if options.output is not None else _default_stem(options.run_dirs, report)

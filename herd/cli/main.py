@@ -24,18 +24,20 @@ COMMANDS = {
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
     "experiments": ("herd.cli.experiments", "list the shipped experiments, or print one to edit"),
     "keys": ("herd.cli.keys", "create the keys that encrypt and authenticate a run's connections"),
-    "doctor": ("herd.cli.doctor", "check whether this machine has what training needs"),
+    "doctor": ("herd.cli.doctor", "check that this machine is ready to train"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``herd``; returns the exit code: 0 done, 2 bad input (one line on stderr), 1 anything else."""
-    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _main(words)
+        code = _main(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         print("herd: interrupted", file=sys.stderr)
-        return 1
+        code = 1
+    if argv is None and "herd.components.user_code" in sys.modules:  # this process ends
+        sys.modules["herd.components.user_code"].leave(None, code)
+    return code
 
 
 def _main(words: list[str]) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from herd.cli.options import CommandError
 from herd.components.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from herd.config.run import RunSettings
 
 MAX_PROCESSES_PER_CPU = 64
@@ -32,6 +34,7 @@ _EXTRAS = {
     "onnx": "export",
     "onnxruntime": "export",
     "onnxscript": "export",
+    "optuna": "optuna",
 }
 
 
@@ -48,11 +51,12 @@ def require(*packages: str) -> None:
         raise CommandError(f"needs {', '.join(missing)}: pip install 'herd-rl[{extras}]'")
 
 
-def check_before_start(settings: RunSettings, *, plays_tasks: bool = True) -> list[str]:
+def check_before_start(settings: RunSettings, *, plays_tasks: bool = True, asked: Callable[[], bool] = lambda: False) -> list[str]:
     """Run all checks; returns warnings to print at the start.
 
-    ``plays_tasks``: whether a user's own environments are tried out. In a debugger they are not, because the user's breakpoints would stop
-    this trial instead of the training.
+    ``plays_tasks``: whether own environments are tried out, and own torsos, losses and hooks checked, in another process. In a debugger
+    nothing is tried out, and everything is in this process, because the user's breakpoints would stop the trial instead of the training.
+    ``asked``: whether to end early.
 
     Raises:
         CommandError: one line that names the setting or the resource.
@@ -64,9 +68,13 @@ def check_before_start(settings: RunSettings, *, plays_tasks: bool = True) -> li
     check_device(settings)
     check_memory(settings)
     check_disk(settings)
-    check_user_code(settings)
+    is_own = "custom" in {settings.network.torso.kind, settings.network.core.kind, settings.loss.kind} or settings.logging.hooks
+    if plays_tasks and is_own:
+        check_user_code_apart(settings, asked)
+    else:
+        check_user_code(settings)
     uneven = check_dealing(settings)
-    tried = check_tasks(settings) if plays_tasks else ()
+    tried = check_tasks(settings, asked) if plays_tasks else ()
     return [*tried, *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
 
 
@@ -76,28 +84,26 @@ def check_installed(settings: RunSettings) -> None:
     from herd.components.trackers.publishing import what_is_missing as viewers_lack  # noqa: PLC0415
 
     require("torch", *{"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression])
-    missing = what_is_missing(settings.env) or viewers_lack(settings.logging)
+    missing = what_is_missing(settings.env) or viewers_lack(settings.logging.model_copy(update={"hooks": {}}))
     if missing is not None:
         raise CommandError(missing)
 
 
-def check_tasks(settings: RunSettings) -> list[str]:
+def check_tasks(settings: RunSettings, asked: Callable[[], bool] = lambda: False) -> list[str]:
     """Check that a user's own environments can be played; returns a line about each, and what the user may not expect of them.
 
     Raises:
         CommandError: one of them raises an error, or returns something that cannot be learned from.
 
     """
-    from herd.components.suites import suite_of  # noqa: PLC0415  loads numpy; not needed for --help
-    from herd.components.suites.checking import NOTE, PROBLEM, QUICK, SUMMARY, check_task  # noqa: PLC0415
+    from herd.components.suites.checking import NOTE, PROBLEM, QUICK, SUMMARY, learn_spaces  # noqa: PLC0415  loads numpy
 
     told = []
-    for task in settings.env.tasks if suite_of(settings.env).check else ():
-        for finding in check_task(settings.env, task, QUICK):
-            if finding.level == PROBLEM:
-                raise CommandError(f"env.tasks {finding.what}")
-            if finding.level in {NOTE, SUMMARY}:
-                told.append("; ".join(filter(None, (finding.what, finding.advice))))
+    for finding in learn_spaces(settings.env, QUICK, asked=asked):
+        if finding.level == PROBLEM:
+            raise CommandError(f"env.tasks {finding.what}")
+        if finding.level in {NOTE, SUMMARY}:
+            told.append("; ".join(filter(None, (finding.what, finding.advice))))
     return told
 
 
@@ -185,7 +191,7 @@ def check_disk(settings: RunSettings) -> None:
 
 
 def check_user_code(settings: RunSettings) -> None:
-    """Check that the torso fits the observations, and that a user's own torso and loss can be imported and have the interface.
+    """Check that the torso fits the observations, and that a user's own torso, loss and hooks can be imported and have the interface.
 
     Torch is loaded only where this cannot be decided without it.
 
@@ -198,7 +204,11 @@ def check_user_code(settings: RunSettings) -> None:
     if (objection := settings.population.objection(settings.env)) is not None:
         raise CommandError(objection)
     spec, network = environment_spec(settings.env), settings.network
+    from herd.components.trackers.publishing import what_is_missing  # noqa: PLC0415
+
     try:
+        if (missing := what_is_missing(settings.logging)) is not None:
+            raise CommandError(missing)
         if "custom" in {network.torso.kind, network.core.kind}:
             from herd.agent import agent_of  # noqa: PLC0415
 
@@ -206,6 +216,31 @@ def check_user_code(settings: RunSettings) -> None:
         settings.loss.check()
     except (UserCodeError, ValueError) as error:
         raise CommandError(str(error)) from error
+
+
+def check_user_code_apart(settings: RunSettings, asked: Callable[[], bool]) -> None:
+    """As `check_user_code`, in a process of its own; CommandError also if that ends or hangs."""
+    from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.user_code import START_SECONDS, call_apart  # noqa: PLC0415
+
+    values = (settings.model_dump_json(), environment_spec(settings.env).as_json())
+    answer = call_apart(f"{__name__}:objections", values, 3 * START_SECONDS, asked)
+    if (objection := next(iter(answer.values), answer.problem and f"own torso, core, loss or hook: {answer.problem}")) is not None:
+        raise CommandError(objection)
+
+
+def objections(settings_json: str, spaces: dict[str, Any]) -> Iterator[str]:
+    """Report, in the process of `check_user_code_apart`, what is wrong."""
+    from herd.components.suites import remember_spaces  # noqa: PLC0415  as above
+    from herd.config.run import RunSettings  # noqa: PLC0415
+    from herd.contract.spaces import EnvSpec  # noqa: PLC0415
+
+    settings = RunSettings.model_validate_json(settings_json)
+    remember_spaces(settings.env, EnvSpec.from_json(spaces))
+    try:
+        check_user_code(settings)
+    except CommandError as error:
+        yield str(error)
 
 
 def check_dealing(settings: RunSettings) -> str | None:

@@ -1,4 +1,4 @@
-"""``herd sweep``: trains an experiment over seeds and a grid of settings, with results as a table, JSON, CSV and a picture."""
+"""``herd sweep``: trains an experiment over seeds and a grid of settings, or searches the best ones; the results are a table and files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from herd.cli.train import is_run, read_settings
 from herd.config.errors import SettingsError, printable
 from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
+from herd.run.journals import METRICS
 from herd.run.paths import AGENTS, CONFIG, RUNS
-from herd.sweeps.grid import Combination, combinations, directory_name, label, parse_values
+from herd.sweeps.grid import Combination, Range, combinations, directory_name, label, parse_range, parse_values
 from herd.sweeps.whole_runs import ClaimedError, Trial, check_unclaimed, train_all
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from herd.config.run import RunSettings
+    from herd.sweeps.search import Result
     from herd.sweeps.summary import Estimate, RunScore
     from herd.sweeps.whole_runs import WholeRun
     from herd.view.plots.history import RunHistory
 
+_SEEDS = 3
 _OWN = frozenset({"run_dir", "resume", "placement"})
 """Settings that are not compared with those of an existing run, because they change nothing about what it learns."""
 _LARGE = 1000.0
@@ -47,15 +50,25 @@ class _Cell(NamedTuple):
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd sweep",
-        usage="herd sweep FILE [FILE ...] [--seeds N] [--set KEY=VALUE,VALUE ...] [--section.key value ...]",
+        usage="herd sweep FILE [FILE ...] [--seeds N | --trials N] [--set KEY=VALUE,VALUE ...] [--section.key value ...]",
         description="Trains an experiment under every combination of the values given with --set, once for each seed, and compares the "
-        "returns at the end of training: interquartile means over seeds with 95 % bootstrap intervals. Finished runs are not trained "
+        "returns at the end of training: interquartile means over seeds with 95% bootstrap intervals. Finished runs are not trained "
         "again, so the same command continues after an interruption, and more seeds or values add runs. Other settings are given as for "
-        "herd train and apply to all runs. Writes sweep.json, sweep.csv and sweep.png next to the runs.",
+        "herd train and apply to all runs. With --trials, Optuna chooses the values instead, and stops runs that fall behind. "
+        "Writes sweep.json, sweep.csv and sweep.png next to the runs.",
     )
-    parser.add_argument("--seeds", type=POSITIVE_WHOLE, default=3, metavar="N", help="number of runs of each combination")
+    parser.add_argument("--seeds", type=POSITIVE_WHOLE, metavar="N", help=f"number of runs of each combination; default: {_SEEDS}")
     parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="first seed; the others are the following numbers")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=A,B", help="a setting and its values; repeat it for a grid")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=A,B",
+        help="a setting and its values; repeat it for a grid. With --trials also a range, such as optimizer.learning_rate=1e-4..1e-2",
+    )
+    parser.add_argument(
+        "--trials", type=POSITIVE_WHOLE, metavar="N", help="search: number of runs, over all machines that share the output folder"
+    )
     parser.add_argument(
         "--parallel", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of runs at the same time, which share this machine"
     )
@@ -77,37 +90,127 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError("sweep needs a run file or the name of an experiment, such as catch (see herd sweep --help)")
     if options.first_seed < 0:
         raise CommandError(f"--first_seed must be at least 0, not {options.first_seed}")
-    grid = _grid(options.set)
-    if options.together and not grid[0]:
-        raise CommandError("--together needs combinations to train as agents: add --set")
+    values = _values(options.set)
     common = [*map(str, files), *overrides]
     settings = read_settings(common, os.environ)
     if settings.stop.env_frames is None and settings.stop.wall_seconds is None:
         raise CommandError("stop.env_frames: the runs of a sweep must end; set this or stop.wall_seconds")
     output = options.output or RUNS / f"{settings.name}-sweep"
-    trials, cells = _plan(output, common, grid, range(options.first_seed, options.first_seed + options.seeds), together=options.together)
+    about = {"files": [str(file) for file in files], "overrides": overrides, "together": options.together}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the runs in flight
+    if options.trials is not None:
+        return _search(options, output, common, settings, values=values, about=about)
+    if ranges := [f"{key}={text}" for key, texts in values.items() for text in texts if parse_range(key, text)]:
+        raise CommandError(f"--set {ranges[0]}: a range needs --trials; a grid has single values")
+    grid = combinations(values)
+    if options.together and not values:
+        raise CommandError("--together needs combinations to train as agents: add --set")
+    seeds = range(options.first_seed, options.first_seed + (options.seeds or _SEEDS))
+    trials, cells = _plan(output, common, grid, seeds, together=options.together)
     try:
-        missing = _checked(trials)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that SIGTERM also ends the runs in flight
-        failed = _train(missing, len(trials), options.parallel)
+        failed = _train(_checked(trials), len(trials), options.parallel)
     except ClaimedError as error:
         raise CommandError(str(error)) from error
-    present = [cell for cell in cells if (cell.directory / "metrics.jsonl").is_file()]
+    present = [cell for cell in cells if (cell.directory / METRICS).is_file()]
     if present:
-        _tell(output, grid, present, {"files": [str(file) for file in files], "overrides": overrides, "together": options.together})
+        _tell(output, grid, present, about)
     for each in failed:
-        print(f"herd: {each.trial.directory} failed: see {each.said}", file=sys.stderr)
+        print(f"herd: {each.trial.directory} failed: see {each.trial.output}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _grid(words: Sequence[str]) -> list[Combination]:
+def _values(words: Sequence[str]) -> dict[str, list[str]]:
     values: dict[str, list[str]] = {}
     for word in words:
         key, texts = parse_values(word)
         if key in values:
             raise CommandError(f"--set {key}: given twice; separate its values with commas")
         values[key] = texts
-    return combinations(values)
+    return values
+
+
+def _search(
+    options: argparse.Namespace,
+    output: Path,
+    common: Sequence[str],
+    settings: RunSettings,
+    *,
+    values: Mapping[str, Sequence[str]],
+    about: Mapping[str, object],
+) -> int:
+    """Search the best settings; returns the exit code: 1 if no run is complete."""
+    if options.seeds is not None or options.together:
+        raise CommandError("--trials cannot be combined with --seeds or --together: sweep the settings that it finds over seeds")
+    if not values:
+        raise CommandError("--trials needs settings to search: add --set, such as --set optimizer.learning_rate=1e-4..1e-2")
+    require("optuna")
+    space = {key: _choices(key, texts) for key, texts in values.items()}
+    for number in range(max(map(len, space.values()))):  # each value once
+        tried = read_settings([*common, *_words({key: _end(choices, number) for key, choices in space.items()})], os.environ)
+        notes = check_before_start(tried) if number == 0 else []
+    from herd.sweeps.search import JOURNAL, Study  # noqa: PLC0415  loads optuna
+
+    plan = {"settings": settings.model_dump(mode="json"), "set": dict(values), "first_seed": options.first_seed}
+    if not (output / JOURNAL).exists() and next(output.glob("trial-*"), None) is not None:
+        raise CommandError(f"{output}: has runs of a study without its {JOURNAL}: choose another --output, or remove them")
+    study = Study(output, space, plan)
+    if (key := _first_difference(study.plan, json.loads(json.dumps(plan)), "")) is not None:
+        raise CommandError(f"{output}: this study was begun with another {key.removeprefix('settings.')}: choose another --output")
+    for note in notes:
+        print(f"herd: {note}", file=sys.stderr)
+    study.begin_with({key: _default(settings, key) for key in space})
+    stop = settings.stop
+
+    def progress(history: RunHistory) -> float:
+        ends = ((history.env_frames, stop.env_frames), (history.wall_seconds, stop.wall_seconds))
+        return max(float(reached[-1]) / end for reached, end in ends if end is not None)
+
+    def on_end(directory: Path, result: Result) -> None:
+        value = "" if result.value is None else f", return {result.value:,.2f}"
+        print(printable(f"{directory.name}: {result.state}{value}"), flush=True)
+
+    study.search(
+        lambda number, chosen: [*common, *_words(chosen), "--seed", str(options.first_seed + number)],
+        progress,
+        trials=options.trials,
+        parallel=options.parallel,
+        on_start=lambda directory, chosen: print(printable(f"{directory.name}: training with {label(chosen)}"), flush=True),
+        on_end=on_end,
+    )
+    results = study.results()
+    importance = study.importance()
+    found = {"study": [result._asdict() for result in results], "importance": importance}
+    cells = [_Cell(place, options.first_seed + each.number, study.directory(each.number)) for place, each in enumerate(results)]
+    present = [cell for cell in cells if (cell.directory / METRICS).is_file()]
+    if present:
+        _tell(output, [each.values for each in results], present, {**about, **found}, results)
+    for key, share in importance.items():
+        print(f"importance of {key}: {share:.0%}")
+    return 0 if results and results[0].state == "complete" else 1
+
+
+def _choices(key: str, texts: Sequence[str]) -> Range | list[str]:
+    found = parse_range(key, texts[0]) if len(texts) == 1 else None
+    return found or list(texts)
+
+
+def _end(choices: Range | Sequence[str], number: int) -> str:
+    """Return a value to check: one end of a range or the other, or one of the values."""
+    if isinstance(choices, Range):
+        end = choices[number % 2]
+        return str(int(end) if choices.is_whole else end)
+    return choices[number % len(choices)]
+
+
+def _default(settings: RunSettings, key: str) -> object:
+    value: Any = settings.model_dump(mode="json")
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _words(values: Mapping[str, str]) -> list[str]:
+    return [word for key, text in values.items() for word in (f"--{key}", text)]
 
 
 def _plan(
@@ -125,8 +228,7 @@ def _plan(
             continue
         for number, combination in enumerate(grid):
             directory = output / directory_name(combination) / f"seed{seed}"
-            own = [word for key, text in combination.items() for word in (f"--{key}", text)]
-            trials.append(Trial(directory, (*common, *own, "--seed", str(seed))))
+            trials.append(Trial(directory, (*common, *_words(combination), "--seed", str(seed))))
             cells.append(_Cell(number, seed, directory))
     return trials, cells
 
@@ -205,8 +307,10 @@ def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun
     return train_all(missing, parallel=parallel, on_start=on_start, on_end=on_end)
 
 
-def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object]) -> None:
-    """Write and print the results."""
+def _tell(
+    output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], about: Mapping[str, object], results: Sequence[Result] = ()
+) -> None:
+    """Write and print the results; ``results``: of a search, one for each combination."""
     from herd.components.suites import SUITES, suite_named  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.sweeps.summary import RunScore, estimates, final_return, write_csv, write_json  # noqa: PLC0415
     from herd.view.plots.history import read_run  # noqa: PLC0415
@@ -227,7 +331,11 @@ def _tell(output: Path, grid: Sequence[Combination], cells: Sequence[_Cell], abo
         write_csv(files[1], grid, scores)
     except OSError as error:
         raise CommandError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
-    _print_table(grid, found)
+    if results:
+        _print_results(results)
+        found = [each for each in found if results[each.combination].state == "complete"]
+    else:
+        _print_table(grid, found)
     if found and (picture := _draw(output / "sweep.png", grid, found)) is not None:
         files.append(picture)
     print(*files, sep="\n")
@@ -247,6 +355,19 @@ def _print_table(grid: Sequence[Combination], found: Sequence[Estimate]) -> None
     for each in found:
         cells = [label(grid[each.combination]), *([each.what] if several else []), str(each.runs)]
         table.add_row(*cells, *_numbers(each))
+    table_console().print(table)
+
+
+def _print_results(results: Sequence[Result]) -> None:
+    from rich.table import Table  # noqa: PLC0415  as above
+
+    from herd.view.terminal import table_console  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, title="return at the end of training, the best first", title_justify="left")
+    for heading, side in (("trial", "right"), ("return", "right"), ("state", "left"), ("settings", "left")):
+        table.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
+    for each in results:
+        table.add_row(str(each.number), "-" if each.value is None else f"{each.value:,.2f}", each.state, label(each.values))
     table_console().print(table)
 
 

@@ -25,7 +25,7 @@ from herd.run.paths import CONFIG, RUNS, checkpoint_folders
 from herd.service import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from herd.config.run import RunSettings
     from herd.launch.placement import Placed
@@ -46,9 +46,9 @@ kills it.
   herd train mine.yaml --debug
 
 FILE is a run file or the name of a shipped experiment (herd experiments lists them). The directory of a run continues
-the run from its newest checkpoint, as --resume --run_dir DIRECTORY does. So does the address of its copy (copy_to), on an
-empty disk, too.
---debug trains with one actor and one learner that take turns in this process and thread, so that breakpoints work
+the run from its newest checkpoint, as --resume --run_dir DIRECTORY does. So does the address of its copy (copy_to), even
+on an empty disk.
+--debug trains with one actor and one learner that alternate in one thread of this process, so that breakpoints work
 (docs/python-api.md).
 
 Later sources of settings win: defaults, files in the order given, environment (HERD_LEARNER__BATCH_SIZE=64), command line
@@ -73,22 +73,27 @@ def run(argv: Sequence[str]) -> int:
 
     # From here on, a request to stop ends the run cleanly with exit code 0.
     with SignalInbox() as inbox:
-        settings = read_settings(argv, os.environ)
-        prepare_copy(settings)
-        if settings.resume:
-            resumes = check_resumable(settings)
-            done = finished(settings)
-            print(f"herd: {done or resumes}", file=sys.stderr)
-            if done:
+        try:
+            settings = read_settings(argv, os.environ, asked=lambda: inbox.asked)
+            prepare_copy(settings)
+            if settings.resume:
+                resumes = check_resumable(settings)
+                done = finished(settings)
+                print(f"herd: {done or resumes}", file=sys.stderr)
+                if done:
+                    return 0
+            for note in check_before_start(settings, asked=lambda: inbox.asked):
+                print(f"herd: {note}", file=sys.stderr)
+        except CommandError:
+            if inbox.asked:  # nothing was started, and user code that is not waited for has no answer
                 return 0
-        for note in check_before_start(settings):
-            print(f"herd: {note}", file=sys.stderr)
+            raise
         return _train(settings, started, inbox)
 
 
 def _debug(argv: Sequence[str]) -> int:
     """Train in this thread, where an interruption belongs to the debugger."""
-    settings = read_settings(argv, os.environ)
+    settings = read_settings(argv, os.environ, apart=False)
     if settings.resume:
         check_resumable(settings)
     from herd.api.debugging import debug, debug_settings  # noqa: PLC0415  not needed for --help
@@ -106,8 +111,12 @@ def _debug(argv: Sequence[str]) -> int:
     return 0
 
 
-def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
+def read_settings(
+    argv: Sequence[str], environ: Mapping[str, str], *, apart: bool = True, asked: Callable[[], bool] = lambda: False
+) -> RunSettings:
     """Read the settings of ``herd train`` and check that what they name exists.
+
+    ``apart``: whether code of the user's runs in a process of its own, as always but in a debugger. ``asked``: whether to end early.
 
     Raises:
         SettingsError: see ``load_settings`` and ``check_curve_keys``.
@@ -122,9 +131,12 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> RunSetting
 
         check_server_key(settings.security, environ)
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites.checking import QUICK, learn_spaces  # noqa: PLC0415  as above
     from herd.config.run_contract import objection_of_parts  # noqa: PLC0415  not needed for --help
 
     try:
+        if apart:
+            learn_spaces(settings.env, QUICK, asked=asked)  # one process for both: it takes a second to start
         spec = environment_spec(settings.env)
     except ValueError as error:  # UnknownTaskError is one
         raise CommandError(f"env.tasks: {error}" if "env." not in str(error) else str(error)) from error
@@ -196,6 +208,7 @@ def _train(settings: RunSettings, started: float, inbox: SignalInbox) -> int:
 
 
 def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, inbox: SignalInbox) -> Outcome:
+    from herd.components.suites.checking import spaces_variable  # noqa: PLC0415
     from herd.launch.plan import plan_children  # noqa: PLC0415
     from herd.launch.program import evaluate_at_the_end  # noqa: PLC0415  not needed for --help
     from herd.launch.run_directory import claim_run_directory, hold_run_directory, leave_token  # noqa: PLC0415
@@ -220,6 +233,7 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         environ = dict(os.environ)
         if not settings.security.curve:
             environ[RUN_TOKEN_VARIABLE] = leave_token(run_dir, environ)
+        environ |= spaces_variable(settings.env)
         plans = plan_children(settings, run_dir, placed, environ)
         agents = planned_agent_directories(settings)
         view = make_view(console, f"{settings.name}: {_played(settings.env.tasks)}", settings.stop, plans, agents)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 NO_FRAMES = (0, 0, 0)
 """The frame shape of observations without frames."""
@@ -113,6 +113,17 @@ class EnvSpec:
     """Number of float32 values in an observation, beside or instead of its frames (D)."""
     vector_is_bounded: bool = True
     """False if some of these values have bounds that are wide or infinite, so that the network normalises them."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the spaces as JSON values; infinite bounds need Python's reader."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> EnvSpec:
+        """Return the spaces that `as_json` described."""
+        plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        actions: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values["actions"].items()}
+        return cls(**{**plain, "actions": ActionSpace(**actions)})
 
     @property
     def has_frames(self) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import socket
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herd.components.user_code import PYTHON, SPACES_VARIABLE
 from herd.config.addresses import accept_both_versions, interface, local_host, with_port
 from herd.config.encryption_keys import DEFAULT_CLIENT, RUN_TOKEN_VARIABLE, client_file, curve_environment
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
@@ -118,7 +118,7 @@ def plan_children(settings: RunSettings, run_dir: Path, placed: Sequence[Placed]
 def _command(settings: RunSettings, run_dir: Path, placed: Placed, start: Start) -> list[str]:
     """Return the command line of a process."""
     service = placed.place.component.service
-    words = [sys.executable, "-m", service.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
+    words = [*PYTHON, "-m", service.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
     of_this_start = _of_this_start(settings, start) if service.name == "learner" else []
     # Only who starts all processes knows that there is one actor. A restarted one would play the same games again.
     repeats = ["--deterministic", "true"] if settings.can_repeat and service.name in {"learner", "actor"} and not start.restarts else []
@@ -158,6 +158,8 @@ def _environment(settings: RunSettings, placed: Placed, environ: Mapping[str, st
         variables |= curve_environment(environ, component.roles)
     elif RUN_TOKEN_VARIABLE in environ:
         variables[RUN_TOKEN_VARIABLE] = environ[RUN_TOKEN_VARIABLE]
+    if SPACES_VARIABLE in environ:
+        variables[SPACES_VARIABLE] = environ[SPACES_VARIABLE]
     if component.service.has_torch:
         # glibc and OpenMP read these before ``main``, so they cannot be set inside the process.
         variables |= {**ALLOCATOR_ENVIRONMENT, "OMP_NUM_THREADS": str(_threads(settings, placed.place))}

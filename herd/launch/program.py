@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
+from herd.components.user_code import PYTHON
 from herd.config.encryption_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.loading import dump_settings
 from herd.config.loading.keys import ENVIRONMENT_PREFIX
@@ -43,7 +43,7 @@ def start_training(settings: RunSettings, *, output: int | IO[str] | None, error
     # The settings are resolved, so the environment must not change them again.
     environ = {name: value for name, value in os.environ.items() if name in keys or not name.startswith(ENVIRONMENT_PREFIX)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "herd.cli.main", "train", "/dev/stdin", *(["--resume"] if settings.resume else [])],
+        [*PYTHON, "-m", "herd.cli.main", "train", "/dev/stdin", *(["--resume"] if settings.resume else [])],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=errors,
@@ -81,7 +81,7 @@ def evaluate_at_the_end(run_dir: Path, inbox: SignalInbox, note: Callable[[str],
     Errors go to ``note``, because the run itself was successful.
     """
     log = run_dir / LOGS / f"{EVALUATOR.name}-final.log"
-    words = [sys.executable, "-m", EVALUATOR.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
+    words = [*PYTHON, "-m", EVALUATOR.module, "--config", str(run_dir / CONFIG), "--run_dir", str(run_dir)]
     # Without an interval, the evaluator plays the checkpoints on disk once.
     words += [f"--{EVALUATOR.section}.interval_seconds", "null"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}

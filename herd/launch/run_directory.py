@@ -67,7 +67,7 @@ def hold_run_directory(settings: RunSettings) -> Iterator[HeldDirectory]:
         # Closed at exec: children do not inherit the lock, so it always ends with this process.
         lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise RunDirectoryError(f"{directory}: cannot be written: {error.strerror or error}") from None
+        raise RunDirectoryError(f"{directory / LOCK}: cannot be written: {error.strerror or error}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from herd.components.user_code import PYTHON
 from herd.service.signals import hold_signals
 
 if TYPE_CHECKING:
@@ -70,4 +71,4 @@ def ensure_tuned_allocator(module: str, stop: StopRequest | None = None) -> None
         if stop:  # the request came before signals were held: the new program would not see it
             raise SystemExit(0)
     environment = {**ALLOCATOR_ENVIRONMENT, **os.environ}
-    os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environment)  # noqa: S606  our own module, no shell
+    os.execve(sys.executable, [*PYTHON, "-m", module, *sys.argv[1:]], environment)  # noqa: S606  our own module, no shell

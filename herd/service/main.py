@@ -24,7 +24,14 @@ def main(service: ServiceName, module: str) -> int:
     def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         import_module(module).run(settings, identity, stop)
 
+    from herd.components.user_code import leave  # noqa: PLC0415  as above
+
     try:
-        return run_service(service, run, stop)
-    finally:
+        code = run_service(service, run, stop)
+    except BaseException as error:
         stop.end()
+        leave(error)
+        raise
+    stop.end()
+    leave(None, code)
+    return code

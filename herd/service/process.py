@@ -6,6 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Self
 
 from herd.components.suites import environment_spec
+from herd.components.suites.checking import learn_spaces
 from herd.config.run_contract import contract_digest, objection_of_parts
 from herd.protocols.weights.client import PAUSE_SECONDS, WeightsClient
 from herd.rpc.serving import ServedRun
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from herd.config.addresses import ServiceName
     from herd.config.run import RunSettings
     from herd.service.identity import Identity
+
+
+PLAYERS = frozenset({"actor", "evaluator"})
+"""Services that play games."""
 
 
 def is_loopback(host: str) -> bool:
@@ -48,13 +53,15 @@ class ServiceProcess:
         self.identity = identity
         self.log = get_logger(service)
         try:
+            if service not in PLAYERS:
+                learn_spaces(settings.env)  # so that it does not run code of the user's
             self.spec = environment_spec(settings.env)
         except ValueError as error:
             raise BadInputError(str(error)) from error
         if (objection := objection_of_parts(settings, self.spec)) is not None:
             raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
-        steps = settings.env.longest_step_seconds(settings.actor.environments) if service in {"actor", "evaluator"} else 0.0
+        steps = settings.env.longest_step_seconds(settings.actor.environments) if service in PLAYERS else 0.0
         self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)
         self.context = Context(settings.security)
         self._warn_of_open_door()

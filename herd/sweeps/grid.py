@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from herd.config.errors import SettingsError, close_match
 from herd.config.loading.keys import find_key, setting_keys
@@ -18,9 +18,30 @@ Combination = dict[str, str]
 """Text of each swept setting, by dotted key."""
 _LONGEST = 120
 """Largest length of a directory's name; most file systems allow 255 bytes, and suffixes are added."""
+_NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
 _OPENING, _CLOSING = "[{(", "]})"
 _SEPARATE = frozenset({"name", "seed", "run_dir", "resume", "agents", "sweep"})
 """Settings that cannot be swept, because they identify runs or make several agents."""
+
+
+class Range(NamedTuple):
+    """Numbers that a search may choose, both ends included."""
+
+    low: float
+    high: float
+    is_whole: bool
+    """Whether both ends are written as integers; then only integers are chosen."""
+
+
+def parse_range(key: str, text: str) -> Range | None:
+    """Parse ``1e-4..1e-2``; None if the text is no range. Raises SettingsError if the range is empty."""
+    if (found := _RANGE.fullmatch(text)) is None:
+        return None
+    low, high = map(float, found.groups())
+    if low >= high:
+        raise SettingsError(f"--set {key}={text}: the first number of a range should be the lower one")
+    return Range(low, high, all(end.lstrip("+-").replace("_", "").isdecimal() for end in found.groups()))
 
 
 def parse_values(text: str) -> tuple[str, list[str]]:

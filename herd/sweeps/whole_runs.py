@@ -6,10 +6,10 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from herd.components.user_code import PYTHON
 from herd.launch.child import before_exec
 from herd.launch.program import stop_training
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-_TICK_SECONDS = 0.1
+TICK_SECONDS = 0.1
 
 
 class Trial(NamedTuple):
@@ -27,6 +27,11 @@ class Trial(NamedTuple):
     """Directory of the finished run."""
     words: tuple[str, ...]
     """Arguments of ``herd train``: run files and settings."""
+
+    @property
+    def output(self) -> Path:
+        """File with what the run prints."""
+        return self.directory.with_name(self.directory.name + ".out")
 
 
 class ClaimedError(RuntimeError):
@@ -51,23 +56,21 @@ class WholeRun:
         self.trial = trial
         self.started = time.monotonic()
         directory = trial.directory
-        self._partial = directory.with_name(directory.name + ".partial")
-        self.said = directory.with_name(directory.name + ".out")
-        """File with its output."""
+        self.partial = directory.with_name(directory.name + ".partial")
         directory.parent.mkdir(parents=True, exist_ok=True)
-        self._output = _claimed(self.said, directory)
+        self._output = _claimed(trial.output, directory)
         self._output.truncate(0)
         print(f"herd sweep (process {os.getpid()})", file=self._output, flush=True)
-        if self._partial.is_dir():
-            shutil.rmtree(self._partial)
-        command = [sys.executable, "-m", "herd.cli.main", "train", "--run_dir", str(self._partial), *trial.words]
+        if self.partial.is_dir():
+            shutil.rmtree(self.partial)
+        command = [*PYTHON, "-m", "herd.cli.main", "train", "--run_dir", str(self.partial), *trial.words]
         self._process = _started(command, self._output)
 
     def exit_code(self) -> int | None:
         """Return the exit code; None while the run is running. After 0 its directory exists."""
         code = self._process.poll()
-        if code == 0 and self._partial.is_dir():
-            self._partial.rename(self.trial.directory)
+        if code == 0 and self.partial.is_dir():
+            self.partial.rename(self.trial.directory)
         if code is not None:
             self._output.close()
         return code
@@ -103,7 +106,7 @@ def train_all(
                     running.remove(run)
                     failed += [run] if code else []
                     on_end(run, code)
-            time.sleep(_TICK_SECONDS)
+            time.sleep(TICK_SECONDS)
     finally:
         for run in running:
             run.stop()
@@ -112,9 +115,8 @@ def train_all(
 
 def check_unclaimed(trial: Trial) -> None:
     """Raise ClaimedError if another sweep trains this run now."""
-    output = trial.directory.with_name(trial.directory.name + ".out")
-    if output.exists():
-        _claimed(output, trial.directory).close()
+    if trial.output.exists():
+        _claimed(trial.output, trial.directory).close()
 
 
 def _claimed(output: Path, directory: Path) -> IO[str]:

@@ -84,6 +84,8 @@ def _figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         return rows
     rows.append(("env frames", f"{count(report.get('env_frames', 0))} in {clock(report.get('wall_seconds', 0.0))}"))
     rows.append(("frames/s", f"{report.get('frames_per_second', 0.0):,.0f} ({report.get('learner_updates', 0):,} updates)"))
+    if (reason := report.get("stopped")) is not None:
+        rows.append(("stopped", str(reason)))
     lag = report.get("policy_lag", {}).get("mean")
     if lag is not None:
         rows.append(("policy lag", f"{lag:.1f} updates"))

@@ -7,14 +7,16 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from unittest import mock
 
 from herd.cli.main import main
 from herd.components.suites import environment_spec
+from herd.components.user_code import Answer
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.config.run_contract import Origin
@@ -80,6 +82,8 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
         mock.patch.dict(os.environ, environ, clear=True),
         mock.patch("herd.launch.supervisor.Supervisor.run", started),
         mock.patch("herd.cli.sweep.train_all", started),
+        mock.patch("herd.components.suites.checking.call_apart", called_here),
+        mock.patch("herd.components.user_code.call_apart", called_here),
         mock.patch.object(sys, "path", list(sys.path)),  # makes the user's own code importable
         redirect_stdout(output),
         redirect_stderr(errors),
@@ -91,6 +95,11 @@ def answer(command: str, environment: Mapping[str, str]) -> tuple[int, str, str]
         finally:
             sys.modules.pop("own_code", None)
     return code, output.getvalue(), errors.getvalue()
+
+
+def called_here(function: str, arguments: Sequence[Any], *_: Any) -> Answer:
+    """Do what `herd.components.user_code.call_apart` does, but in this process."""
+    return Answer(json.loads(json.dumps(list(resolve_name(function)(*json.loads(json.dumps(arguments)))))), None, "")
 
 
 def run_service(_python: str, _m: str, module: str, *words: str) -> int:

@@ -19,6 +19,8 @@ class Row:
     """Those that read the contents, and say so if they cannot."""
     is_digested: bool = False
     """Whether a digest, or a check of every byte, notices any change."""
+    opened_by: tuple[str, ...] = ()
+    """Those that open the file, whatever is in it, and may refuse what stands in its place."""
 
 
 SHOWN = ("status", "status --json")
@@ -45,7 +47,7 @@ ROWS: dict[str, Row] = {
     "keys/*": Row(("keys", "train")),
     "logs/*.log": Row(()),
     "*.png": Row(()),
-    ".lock": Row(()),
+    ".lock": Row((), opened_by=("train",)),
 }
 LOUD = frozenset({*UNREADABLE, *PLACES})
 """Damage that every reader of the file must name."""
@@ -106,9 +108,11 @@ def judged(row: Row, file: Path, kind: str, reader: str, said: Said, intact: Sai
         lines = [line for line in said.err.splitlines() if line.startswith("herd: ") and "resumes from" not in line]
         assert len(lines) == 1, f"not one line: {said.err}"
         assert any(name in lines[0] for name in names), f"the file is not named: {lines[0]}"
-        assert reader in row.readers, f"refused because of a file that it does not need: {lines[0]}"
+        may_refuse = reader in row.readers or (reader in row.opened_by and kind in PLACES)
+        assert may_refuse, f"refused because of a file that it does not need: {lines[0]}"
         return "refused"
-    may_be_new = file.suffix == ".jsonl" and kind == "empty"  # as that of a run that has just begun
+    # As that of a run that has just begun, or that lost power while the first line was being written.
+    may_be_new = file.suffix == ".jsonl" and kind in {"empty", "zeros"}
     if reader in row.readers and not may_be_new and (kind in LOUD or row.is_digested):
         assert is_named, f"the file is not named: {said.text[-500:]}"
     return "said" if is_named else "in range"

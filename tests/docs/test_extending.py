@@ -32,7 +32,7 @@ def files_and_commands() -> tuple[dict[str, str], list[list[str]]]:
 
 def test_files_and_commands_on_the_page_run(tmp_path: Path) -> None:
     files, commands = files_and_commands()
-    assert {"walk.py", "walk.yaml", "torso.py", "loss.py"} <= set(files)
+    assert {"walk.py", "walk.yaml", "torso.py", "loss.py", "hooks.py"} <= set(files)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     for _, *words in commands:
@@ -41,7 +41,8 @@ def test_files_and_commands_on_the_page_run(tmp_path: Path) -> None:
     names = {words[words.index("--name") + 1] if "--name" in words else Path(words[2]).stem for words in commands if words[1] == "train"}
     assert {"walk", "walk-normed", "walk-loss"} <= names
     assert {path.name for path in (tmp_path / "runs").iterdir()} == names
-    for name in names:
+    assert read_report(tmp_path / "runs" / "walk-stopped")["stopped"].startswith("the mean return is 0.")
+    for name in names - {"walk-stopped"}:
         assert read_report(tmp_path / "runs" / name)["env_frames"] >= 20_000
     points = (tmp_path / "runs" / "walk-loss" / "metrics.jsonl").read_text().splitlines()
     assert 0.0 <= json.loads(points[-1])["ratios_clipped"] <= 1.0

@@ -70,10 +70,10 @@ def test_names_in_tables_break_between_words(site: Path) -> None:
 
 def test_links_out_of_docs_lead_to_the_site_or_the_repository(site: Path) -> None:
     popart = (site / "popart.html").read_text(encoding="utf-8")
-    assert 'href="benchmarks/index.html#popart-on-two-scales"' in popart
+    assert 'href="benchmarks/log/2026-11.html#popart-on-two-scales"' in popart
     assert 'src="benchmarks/results/popart-scales/popart-scales.png"' in popart
-    benchmarks = (site / "benchmarks" / "index.html").read_text(encoding="utf-8")
-    assert "https://github.com/herd-rl/herd/blob/main/benchmarks/results/dice/deceptive.json" in benchmarks
+    log = (site / "benchmarks" / "log" / "2026-11.html").read_text(encoding="utf-8")
+    assert "https://github.com/herd-rl/herd/blob/main/benchmarks/results/dice/deceptive.json" in log
     assert "https://arxiv.org/abs/1809.04474" in (site / "external-links.txt").read_text(encoding="utf-8").splitlines()
 
 

@@ -27,8 +27,9 @@ FIRST = Start(restarts=0, trained_seconds=0.0)
 def read(plan: ChildPlan, start: Start = FIRST) -> tuple[RunSettings, Identity]:
     """What the child will read, without its configuration file."""
     command = plan.command(start)
-    assert command[:5] == [sys.executable, "-m", f"herd_{plan.service}", "--config", "runs/x/config.yaml"]
-    identity, words, _ = take_identity(service_of(plan.service), command[5:], {})
+    # -P: a file of the user's named queue.py replaces no module.
+    assert command[:6] == [sys.executable, "-P", "-m", f"herd_{plan.service}", "--config", "runs/x/config.yaml"]
+    identity, words, _ = take_identity(service_of(plan.service), command[6:], {})
     return load_settings([], words, {}), identity
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from herd_learner.record.records import RunFiles
 
+from herd.components.trackers.api import Tracker
 from herd.components.trackers.publishing import Trackers
 from herd.run.journals import METRICS
 from herd.run.paths import REPORT
@@ -54,16 +55,14 @@ def test_a_removed_run_directory_does_not_end_the_learner(tmp_path: Path) -> Non
 def test_viewers_get_every_point_also_those_not_written(tmp_path: Path) -> None:
     taken: list[object] = []
 
-    class Viewer:
-        name = "viewer"
-
-        def add(self, point: object) -> None:
+    class Viewer(Tracker):
+        def on_point(self, point: object) -> None:
             taken.append(point)
 
-        def close(self) -> None:
+        def on_end(self) -> None:
             taken.append("closed")
 
-    files = RunFiles(tmp_path, lambda _file: None, Trackers([Viewer]))
+    files = RunFiles(tmp_path, lambda _file: None, Trackers({"viewer": Viewer}))
     files.add_point({"env_frames": 1})
     with no_space_beyond(5):
         files.add_point({"env_frames": 2})

@@ -96,7 +96,7 @@ def test_settings_of_one_process_may_differ_between_shards() -> None:
             "run_dir": "elsewhere",
             "resume": True,
             "learner": {"device": "cpu", "threads": 3},
-            "logging": {"wandb_project": "other"},
+            "logging": {"project": "other"},
             "stop": {"wall_seconds": 57.494},
         }
     )

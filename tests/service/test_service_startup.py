@@ -105,7 +105,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[
 def test_a_process_restarts_once_with_the_tuned_allocator(started: list[tuple[str, list[str], dict[str, str]]]) -> None:
     allocator.ensure_tuned_allocator("herd_actor")
     ((program, arguments, environment),) = started
-    assert (program, arguments) == (sys.executable, [sys.executable, "-m", "herd_actor", "--seed", "3"])
+    assert (program, arguments) == (sys.executable, [sys.executable, "-P", "-m", "herd_actor", "--seed", "3"])
     assert environment.items() >= allocator.ALLOCATOR_ENVIRONMENT.items()
     assert environment["PATH"] == os.environ["PATH"]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,15 @@ FRAMES = ["--stop.env_frames", "3200"]
 
 
 class Process:
-    """Ends at its third poll."""
+    """Ends at its third poll, or hangs until it is stopped."""
 
-    def __init__(self, code: int) -> None:
+    def __init__(self, code: int, *, hangs: bool = False) -> None:
         self._code = code
+        self._hangs = hangs
         self.looks = 0
+
+    def stop(self) -> None:
+        self._hangs, self.looks = False, 3
 
     def poll(self) -> int | None:
         self.looks += 1
@@ -34,7 +40,7 @@ class Process:
 
     @property
     def is_over(self) -> bool:
-        return self.looks >= 3
+        return self.looks >= 3 and not self._hangs
 
 
 class Machine:
@@ -43,6 +49,8 @@ class Machine:
     def __init__(self) -> None:
         self.trained: list[str] = []
         self.fails: set[int] = set()
+        self.lags: set[int] = set()
+        """Seeds of runs without success and without end."""
         self.most_at_once = 0
         self._processes: list[Process] = []
 
@@ -58,7 +66,7 @@ class Machine:
             folder.mkdir(parents=True, exist_ok=True)
             loss = settings.of_agent(agent).loss
             assert isinstance(loss, ImpalaSettings)
-            reached = 100 * loss.entropy_cost + settings.seed
+            reached = -1 if settings.seed in self.lags else 100 * loss.entropy_cost + settings.seed
             points = [
                 {"env_frames": frames, "wall_seconds": frames / 100, "tasks": {"catch": {"episode_return_mean_100": value}}}
                 for frames, value in ((0, None), (1600, -1.0), (3200, reached))
@@ -66,7 +74,7 @@ class Machine:
             for point, value in zip(points, (None, -1.0, reached), strict=True):
                 point["episode_return_mean_100"] = value
             (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
-        self._processes.append(Process(1 if settings.seed in self.fails else 0))
+        self._processes.append(Process(1 if settings.seed in self.fails else 0, hangs=settings.seed in self.lags))
         self.most_at_once = max(self.most_at_once, sum(not each.is_over for each in self._processes))
         return self._processes[-1]
 
@@ -75,6 +83,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     found = Machine()
     monkeypatch.setattr("herd.sweeps.whole_runs.subprocess.Popen", found)
+    monkeypatch.setattr("herd.sweeps.whole_runs.stop_training", Process.stop)
     monkeypatch.setattr("herd.cli.sweep.signal.signal", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     return found
@@ -166,3 +175,100 @@ def test_two_real_runs_train_in_parallel(tmp_path: Path) -> None:
     assert (tmp_path / "runs/catch-sweep/sweep.png").stat().st_size > 0
     again = herd(*words, folder=tmp_path)
     assert again.stdout.splitlines()[0] == "2 of 2 runs are finished"
+
+
+SEARCH = ["sweep", "catch", *FRAMES, "--set", "loss.entropy_cost=0.001..0.1", "--set", "algorithm.unroll_length=10..40"]
+SEARCH += ["--set", "value_scaling.kind=none,popart"]
+
+
+@pytest.fixture
+def optuna() -> Any:
+    return pytest.importorskip("optuna")
+
+
+def study_of(folder: Path = Path("runs/catch-sweep")) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "sweep.json").read_text())
+    return found
+
+
+@pytest.mark.usefixtures("optuna")
+def test_a_search_begins_with_the_default_and_goes_on_where_it_ended(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.fails = {3}
+    assert main([*SEARCH, "--trials", "4", "--parallel", "2"]) == 0
+    assert machine.most_at_once == 2
+    assert main([*SEARCH, "--trials", "8"]) == 0
+    assert machine.trained == [f"runs/catch-sweep/trial-{number:04d}" for number in range(8)]
+    found = study_of()
+    assert sorted(each["number"] for each in found["study"]) == list(range(8))
+    default = read_settings(["catch"], {})
+    first = next(each for each in found["study"] if each["number"] == 0)
+    assert first["values"]["algorithm.unroll_length"] == str(default.algorithm.unroll_length)
+    best = found["study"][0]
+    assert (best["state"], best["value"]) == ("complete", max(each["value"] or 0.0 for each in found["study"]))
+    for each in found["study"]:
+        cost, seed = float(each["values"]["loss.entropy_cost"]), 1 + each["number"]
+        assert 0.001 <= cost <= 0.1
+        assert each["value"] is None if seed == 3 else each["value"] == pytest.approx(100 * cost + seed, rel=1e-4)
+        assert each["state"] == ("failed" if seed == 3 else "complete")
+    assert sum(found["importance"].values()) == pytest.approx(1.0)
+    output = capsys.readouterr().out
+    assert re.search(r"importance of loss.entropy_cost: \d+%", output)
+    assert Path("runs/catch-sweep/sweep.png").is_file()
+
+
+@pytest.mark.usefixtures("optuna")
+def test_a_run_that_falls_behind_is_pruned(machine: Machine) -> None:
+    machine.lags = {6}
+    assert main([*SEARCH, "--trials", "7"]) == 0
+    states = {each["number"]: (each["state"], each["value"]) for each in study_of()["study"]}
+    assert states.pop(5) == ("pruned", -1.0)
+    assert {state for state, _ in states.values()} == {"complete"}
+    assert (Path("runs/catch-sweep/trial-0005") / "metrics.jsonl").is_file()
+
+
+@pytest.mark.usefixtures("optuna")
+def test_settings_of_a_killed_process_are_tried_again(machine: Machine) -> None:
+    from herd.sweeps import search  # noqa: PLC0415  needs optuna
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search.Study, "_has_ended", killed)
+        patch.setattr(WholeRun, "stop", lambda run: run._output.close())  # a process that dies lets go of its locks
+        assert main([*SEARCH, "--trials", "3", "--parallel", "3"]) == 1
+    assert not list(Path("runs/catch-sweep").glob("trial-????"))
+    Path("runs/catch-sweep/trial-0001.partial").rename("runs/catch-sweep/trial-0001")  # it was killed between the end and its record
+    with Path("runs/catch-sweep/trial-0002.out").open() as of_another:  # which trains this one
+        fcntl.flock(of_another, fcntl.LOCK_EX)
+        assert main([*SEARCH, "--trials", "3"]) == 0
+    study = {each["number"]: each for each in study_of()["study"]}
+    assert {number: each["state"] for number, each in study.items()} == {1: "complete", 2: "running", 3: "complete"}
+    default = read_settings(["catch"], {})
+    assert study[3]["values"]["algorithm.unroll_length"] == str(default.algorithm.unroll_length)
+    assert len(machine.trained) == 4
+
+
+@pytest.mark.usefixtures("optuna", "machine")
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--trials", "2", "--set", "loss.entropy_cost=0.1..0.01"], "the first number of a range should be the lower one"),
+        (["--set", "loss.entropy_cost=0.01..0.1"], "--set loss.entropy_cost=0.01..0.1: a range needs --trials"),
+        (["--trials", "2"], "--trials needs settings to search"),
+        (["--trials", "2", "--seeds", "2", "--set", "loss.entropy_cost=0.01..0.1"], "--trials cannot be combined with --seeds"),
+        (["--trials", "2", "--set", "loss.entropy_cost=-1.0..0.1"], "loss.entropy_cost"),
+        (["--trials", "2", "--set", "loss.entropy_cost=0.01..0.2"], "this study was begun with another set.loss.entropy_cost"),
+        (
+            ["--trials", "2", "--set", "loss.entropy_cost=0.01..0.1", "--optimizer.learning_rate", "0.5"],
+            "with another optimizer.learning_rate",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_one_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "catch", *FRAMES, "--trials", "1", "--set", "loss.entropy_cost=0.01..0.1"]) == 0
+    capsys.readouterr()
+    assert main(["sweep", "catch", *FRAMES, *words]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert len(error.splitlines()) == 1

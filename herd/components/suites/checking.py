@@ -1,26 +1,23 @@
-"""Checks a user's environments in a process of their own, because their code may do anything to its process.
+"""Learns the spaces of a user's environments and checks them, in a process of their own: their code may do anything to its process.
 
-``python -m herd.components.suites.checking ORDER`` is that process. It appends one JSON value a line to a file: what it does next (a text),
-or a `Finding`. So the last line tells where a process ended or hung.
+That process reports what it does next (a text), a `Finding`, or the spaces. So the last text tells where it ended or hung.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from herd.components.suites import suite_of
-from herd.components.suites.solo import Order
+from herd.components.suites import environment_spec, remember_spaces, suite_of
+from herd.components.suites.api import UnknownTaskError
+from herd.components.user_code import SPACES_VARIABLE, START_SECONDS, call_apart
+from herd.contract.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from herd.components.suites import SuiteSettings
 
@@ -29,10 +26,6 @@ SUMMARY: Level = "summary"
 FINE: Level = "fine"
 NOTE: Level = "note"
 PROBLEM: Level = "problem"
-START_SECONDS = 60.0
-"""Longest time in which a process starts and imports an environment's packages, on a busy machine."""
-_SHOWN_OUTPUT = 80
-_DONE = "done"
 
 
 class Finding(NamedTuple):
@@ -67,61 +60,98 @@ class Check(Protocol):
         """Check a task; yield findings, and what is done next as a text."""
 
 
+def learn_spaces(
+    settings: SuiteSettings, effort: Effort | None = None, *, asked: Callable[[], bool] = lambda: False
+) -> tuple[Finding, ...]:
+    """Learn the spaces for `environment_spec` without running code of the user's in this process, and check every task with ``effort``.
+
+    ``herd train`` gives them to its processes in `SPACES_VARIABLE`. ``asked``: whether to end the wait early.
+
+    Raises:
+        UnknownTaskError: they cannot be read; one line.
+    """
+    if not suite_of(settings).check or _read_variable(settings):
+        return ()
+    if (known := _found.get((settings.model_dump_json(), effort))) is not None:
+        return known
+    timeout_seconds = START_SECONDS + settings.longest_step_seconds(1)
+    if effort is not None:
+        timeout_seconds += len(settings.tasks) * (10 * effort.seconds + settings.longest_step_seconds(1))
+    spec, error, findings = _asked(settings, settings.tasks if effort else (), effort, timeout_seconds, asked)
+    if error is not None:
+        raise UnknownTaskError(error)
+    if spec is None:
+        raise UnknownTaskError(f"env.tasks {findings[-1].what}")
+    remember_spaces(settings, spec)
+    return _found.setdefault((settings.model_dump_json(), effort), tuple(findings))
+
+
+_found: dict[tuple[str, Effort | None], tuple[Finding, ...]] = {}
+
+
 def check_task(settings: SuiteSettings, task: str, effort: Effort) -> list[Finding]:
     """Check one task of a suite with `Suite.check` in a new process; the wait is bounded."""
     timeout_seconds = START_SECONDS + 10 * effort.seconds + settings.longest_step_seconds(1)
-    with TemporaryDirectory(prefix="herd-check-", ignore_cleanup_errors=True) as folder:
-        report, output = Path(folder, "report"), Path(folder, "output")
-        order = {"check": Order.to_call(suite_of(settings).check, settings, task), "effort": effort, "report": str(report)}
-        with output.open("wb") as sink:
-            process = subprocess.Popen(
-                [sys.executable, "-m", __name__, json.dumps(order)],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                process_group=0,  # with the children of the environment it can be killed
-            )
-        hung = False
+    return _asked(settings, (task,), effort, timeout_seconds, spaces=False)[2]
+
+
+def spaces_variable(settings: SuiteSettings) -> dict[str, str]:
+    """Return the environment variable for the processes of a run, if there is something that they would have to run the user's code for."""
+    if not suite_of(settings).check:
+        return {}
+    return {SPACES_VARIABLE: json.dumps({"of": _digest(settings), "spaces": environment_spec(settings).as_json()})}
+
+
+def _read_variable(settings: SuiteSettings) -> bool:
+    given = json.loads(os.environ.get(SPACES_VARIABLE, "{}"))
+    if given.get("of") != _digest(settings):
+        return False
+    remember_spaces(settings, EnvSpec.from_json(given["spaces"]))
+    return True
+
+
+def _digest(settings: SuiteSettings) -> str:
+    return hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16).hexdigest()
+
+
+def _asked(
+    settings: SuiteSettings,
+    tasks: tuple[str, ...],
+    effort: Effort | None,
+    timeout_seconds: float,
+    asked: Callable[[], bool] = lambda: False,
+    *,
+    spaces: bool = True,
+) -> tuple[EnvSpec | None, str | None, list[Finding]]:
+    """Return the spaces, why they cannot be read, and what was found; how the process ended is a finding."""
+    kind = type(settings)
+    order = (f"{kind.__module__}:{kind.__qualname__}", settings.model_dump_json(), tasks, effort, spaces)
+    answer = call_apart(f"{__name__}:report", order, timeout_seconds, asked)
+    findings = [Finding(*value) for value in answer.values if isinstance(value, list)]
+    told: dict[str, Any] = {name: value for each in answer.values if isinstance(each, dict) for name, value in each.items()}
+    if answer.problem is not None:
+        phase = next((value for value in reversed(answer.values) if isinstance(value, str)), f"{settings.tasks[0]}: starting")
+        findings.append(Finding(PROBLEM, f"{phase}: {answer.problem}"))
+    elif answer.printed:
+        advice = "what it prints is in the log of each actor; let it print nothing in step() and reset()"
+        findings.append(
+            Finding(NOTE, f"{', '.join(settings.tasks)}: it prints, {answer.printed.replace(' bytes', ' bytes so far', 1)}", advice)
+        )
+    spec = EnvSpec.from_json(told["spaces"]) if "spaces" in told else None
+    return spec, told.get("error"), findings
+
+
+def report(kind: str, settings_json: str, tasks: list[str], effort: list[Any] | None, spaces: bool) -> Iterator[Any]:
+    """Report, in the process of the environments, the ``spaces`` or why they cannot be read, and what is found of each task."""
+    settings: SuiteSettings = resolve_name(kind).model_validate_json(settings_json)
+    if spaces:
+        yield f"{', '.join(settings.tasks)}: reading the spaces"
         try:
-            process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            hung = True
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
-        printed = output.read_bytes()
-    findings = [Finding(*line) for line in lines if isinstance(line, list)]
-    phase = next((line for line in reversed(lines) if isinstance(line, str)), "starting")
-    if hung:
-        findings.append(Finding(PROBLEM, f"{task}: {phase}: no answer within {timeout_seconds:g} s"))
-    elif code or phase != _DONE:
-        ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended itself with code {code}"
-        findings.append(Finding(PROBLEM, f"{task}: {phase}: its process {ended}{_last_words(printed)}"))
-    elif printed:
-        prints = f"{task}: it prints, {len(printed):,} bytes so far{_last_words(printed)}"
-        findings.append(Finding(NOTE, prints, "what it prints is in the log of each actor; let it print nothing in step() and reset()"))
-    return findings
-
-
-def _last_words(printed: bytes) -> str:
-    lines = printed.decode(errors="replace").split("\n")
-    last = next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")
-    return f", at last {last[:_SHOWN_OUTPUT]!r}" if last else ""
-
-
-def main(order: dict[str, Any]) -> int:
-    """Check, in the process of the environment; 0 once everything is reported."""
-    # Opened before any code of the user's, which may change the working directory. Each line is written at once.
-    with Path(order["report"]).open("a", encoding="utf-8", buffering=1) as report:
-        os.set_inheritable(report.fileno(), False)
-        for found in Order(*order["check"]).carry_out(Effort(*order["effort"])):
-            print(json.dumps(found), file=report)
-        print(json.dumps(_DONE), file=report)
-    sys.stdout.flush()
-    os._exit(0)  # threads that the environment left must not keep the process
-
-
-if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1])))
+            yield {"spaces": environment_spec(settings).as_json()}
+        except ValueError as error:  # UnknownTaskError is one
+            yield {"error": str(error)}
+            return
+    for task in tasks:
+        assert effort is not None
+        for found in resolve_name(suite_of(settings).check)(settings, task, Effort(*effort)):
+            yield f"{task}: {found}" if isinstance(found, str) else found

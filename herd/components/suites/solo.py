@@ -74,7 +74,7 @@ class Order(NamedTuple):
         return resolve_name(self.function)(resolve_name(self.settings_type).model_validate_json(self.settings), self.task, *others)
 
 
-def described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """Describe in one line what ended an environment."""
     one_line = isinstance(error, BrokenEnvironmentError | UnknownTaskError)  # they say where
     return " ".join((str(error) if one_line else failure(error)).split())

@@ -1,96 +1,135 @@
-"""Passes points to viewers in a separate thread. If a viewer is slow, fails or cannot be reached, only its points are lost."""
+"""Passes what happens in a run to its trackers. If one is slow, fails or cannot be reached, only its own points are lost."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import queue
 import threading
+import time
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from herd.components.trackers import TRACKERS, TrackerSettings
 from herd.components.trackers.wandb.tracker import is_logged_in
+from herd.components.user_code import UserCodeError, failure, load_user_code
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from herd.components.registry import Part
     from herd.components.trackers import LoggingSettings
-    from herd.components.trackers.api import Run, Tracker
+    from herd.components.trackers.api import Run
 
-Made = TypeVar("Made")
 MOST_WAITING = 256
 """Largest number of waiting points: twenty minutes at one per 5 s, about 0.5 MB with one task."""
 CLOSE_SECONDS = 15.0
 """Longest wait for waiting points at the end of a run, which is shorter than the grace period of ``herd train``."""
+_HOOKS = "logging.hooks"
 
 
 class Trackers:
-    """A bounded queue and a thread between a learner and its viewers. ``add`` never waits; it drops points beyond `MOST_WAITING`."""
+    """Trackers by name, each with a bounded queue and a thread. No call waits, except for `close`."""
 
-    def __init__(self, makers: Sequence[Callable[[], Tracker]]) -> None:
-        """The thread calls ``makers``, because starting a session may take long."""
-        self._makers = makers
-        self._points: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST_WAITING)
-        self._thread = threading.Thread(target=self._run, name="trackers", daemon=True)
-        self._thread.start()
+    def __init__(self, makers: Mapping[str, Callable[[], object]]) -> None:
+        """The threads call ``makers``, because starting a tracker may take long."""
+        self._feeds = [_Feed(name, make) for name, make in makers.items()]
 
     def add(self, point: Mapping[str, Any]) -> None:
         """Queue a point; it must not change any more."""
-        try:
-            self._points.put_nowait(point)
-        except queue.Full:
-            warn_limited("trackers", "a viewer is too slow: a point was left out", waiting=MOST_WAITING)
+        for feed in self._feeds:
+            feed.put("on_point", point)
+
+    def add_checkpoint(self, directory: Path) -> None:
+        """Queue the news of a checkpoint."""
+        for feed in self._feeds:
+            feed.put("on_checkpoint", directory)
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Wait for queued points, but not longer than the limit."""
+        """Let all trackers finish, but do not wait longer than the limit. May be called again."""
+        limit = time.monotonic() + timeout_seconds
+        for feed in self._feeds:
+            feed.end(limit)
+        for feed in self._feeds:
+            feed.thread.join(max(0.0, limit - time.monotonic()))
+
+
+class _Feed:
+    """The queue and the thread of one tracker. Calls beyond `MOST_WAITING` are dropped."""
+
+    def __init__(self, name: str, make: Callable[[], object]) -> None:
+        self._name = name
+        self._make = make
+        self._calls: queue.Queue[tuple[str, tuple[object, ...]]] = queue.Queue(MOST_WAITING)
+        self.thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
+        self.thread.start()
+
+    def put(self, method: str, *arguments: object) -> None:
         try:
-            self._points.put(None, timeout=timeout_seconds)
+            self._calls.put_nowait((method, arguments))
         except queue.Full:
-            return
-        self._thread.join(timeout_seconds)
+            warn_limited(f"{self._name} is slow", "a tracker is too slow: a point was left out", tracker=self._name, waiting=MOST_WAITING)
+
+    def end(self, limit: float) -> None:
+        """Let the tracker finish after the calls that wait; give up at ``limit`` on the monotonic clock."""
+        with suppress(queue.Full):
+            self._calls.put(("on_end", ()), timeout=max(0.0, limit - time.monotonic()))
 
     def _run(self) -> None:
-        trackers = [tracker for make in self._makers if (tracker := _tried("begin", make)) is not None]
-        while (point := self._points.get()) is not None:
-            for tracker in trackers:
-                _tried(tracker.name, partial(tracker.add, point))
-        for tracker in trackers:
-            _tried(tracker.name, tracker.close)
+        tracker = self._tried("start", self._make)
+        method = ""
+        while method != "on_end":
+            method, arguments = self._calls.get()
+            if (act := getattr(tracker, method, None)) is not None:
+                self._tried(method, partial(act, *arguments))
+
+    def _tried(self, what: str, act: Callable[[], object]) -> object:
+        try:
+            return act()
+        except (Exception, SystemExit) as error:  # any error of foreign code: the run continues
+            if warn_limited(f"tracker {self._name}", "a tracker failed", tracker=self._name, call=what, reason=failure(error)):
+                get_logger().debug("a tracker's error", exc_info=True)
+            return None
 
 
 def make_trackers(logging: LoggingSettings, run: Run) -> Trackers | None:
-    """Return the tracker of a learner; None if the settings name no viewer."""
-    makers: list[Callable[[], Tracker]] = []
+    """Start the trackers of a learner; None if the settings name none."""
+    makers: dict[str, Callable[[], object]] = {}
     for kind, part in TRACKERS.parts.items():
         own = getattr(logging, kind)
-        if own not in {False, "off", None}:
-            makers.append(partial(_made, part, own if isinstance(own, TrackerSettings) else logging, run))
+        if own not in (False, "off", None):
+            makers[kind] = partial(_made, part, own if isinstance(own, TrackerSettings) else logging, run)
+    for name, options in logging.hooks.items():
+        makers[name] = partial(_hook, name, run, options or {})
     return Trackers(makers) if makers else None
 
 
-def _made(part: Part[TrackerSettings], settings: TrackerSettings | LoggingSettings, run: Run) -> Tracker:
-    tracker: Tracker = part.load()(settings, run)
-    return tracker
+def _made(part: Part[TrackerSettings], settings: TrackerSettings | LoggingSettings, run: Run) -> object:
+    return part.load()(settings, run)
+
+
+def _hook(name: str, run: Run, options: Mapping[str, Any]) -> object:
+    return load_user_code(name, _HOOKS)(run, **options)
 
 
 def what_is_missing(settings: LoggingSettings) -> str | None:
-    """Return why the viewers of the settings cannot be used here, in one line that says what to do; None if they can."""
-    wanted = {"logging.tensorboard": ("tensorboard", settings.tensorboard), "logging.wandb": ("wandb", settings.wandb != "off")}
-    missing = {key: package for key, (package, is_on) in wanted.items() if is_on and find_spec(package) is None}
+    """Return why the trackers of the settings cannot be used here, in one line that says what to do; None if they can."""
+    wanted = {"tensorboard": settings.tensorboard, "wandb": settings.wandb != "off", "mlflow": settings.mlflow is not None}
+    missing = [package for package, is_on in wanted.items() if is_on and find_spec(package) is None]
     if missing:
-        return f"{' and '.join(missing)}: needs {', '.join(missing.values())}: pip install 'herd-rl[{','.join(missing.values())}]'"
+        keys = " and ".join(f"logging.{package}" for package in missing)
+        return f"{keys}: needs {', '.join(missing)}: pip install 'herd-rl[{','.join(missing)}]'"
     if settings.wandb == "online" and not is_logged_in(os.environ):
         return "logging.wandb: online needs an account's key: run wandb login, set WANDB_API_KEY, or choose offline"
-    return None
-
-
-def _tried(what: str, act: Callable[[], Made]) -> Made | None:
     try:
-        return act()
-    except Exception as error:  # any error of a foreign package: the run continues
-        if warn_limited(f"tracker {what}", "a viewer did not take a point", viewer=what, reason=str(error).partition("\n")[0]):
-            get_logger().debug("a viewer's error", exc_info=True)
-        return None
+        for name, options in settings.hooks.items():
+            inspect.signature(load_user_code(name, _HOOKS)).bind(None, **(options or {}))
+    except UserCodeError as error:
+        return str(error)
+    except TypeError as error:
+        return f"{_HOOKS} {name}: does not accept a run and these options: {error}"
+    return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from herd.components.settings import FALSE_WORDS, TRUE_WORDS
+from herd.components.user_code import SPACES_VARIABLE
 from herd.config.encryption_keys import CURVE_VARIABLES, RUN_TOKEN_VARIABLE
 from herd.config.errors import SettingsError, close_match
 from herd.config.experiments import shipped_experiments
@@ -32,6 +33,11 @@ MAX_VALUES = 100_000
 """Aliases are counted each time they are used: nine lines of nine aliases each would be a billion values. A resolved run has 300."""
 _MAX_INTEGER_CHARACTERS = 400
 """Longest integer in YAML; 2^64 in binary has 66 characters, the largest float 309."""
+_OF_KUBERNETES = re.compile(
+    rf"{ENVIRONMENT_PREFIX}(\w+_)?(SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|PORT(_\d+_(TCP|UDP|SCTP))?=\w+://.*"
+    r"|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
+)
+"""Variables that Kubernetes sets in every pod for each service of its namespace, such as those of a release named herd."""
 _COMMAND_LINE = "command line"
 _INTEGER_IN_SCIENTIFIC_NOTATION = re.compile(r"\d+(\.\d+)?[eE]\+?\d+")
 
@@ -183,7 +189,9 @@ def read_environment(environ: Mapping[str, str]) -> Source:
     names = {key.environment_name: key for key in setting_keys()}
     source: Source = {}
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES | {RUN_TOKEN_VARIABLE}:
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in CURVE_VARIABLES | {RUN_TOKEN_VARIABLE, SPACES_VARIABLE}:
+            continue
+        if name not in names and _OF_KUBERNETES.fullmatch(f"{name}={environ[name]}"):
             continue  # keys are not settings, so nothing that writes settings can write keys
         key = names.get(name)
         if key is None:

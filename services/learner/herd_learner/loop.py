@@ -273,11 +273,11 @@ class Learner:
         self._meters.run_env_frames(self._env_frames)
         self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
         run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
-        run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
+        self._run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
         self._files = RunFiles(
             self._run_dir,
             self._meters.write_failed,
-            make_trackers(settings.logging, run) if group.is_first else None,
+            make_trackers(settings.logging, self._run) if group.is_first else None,
             checkpoints.keep_copy(settings, self._run_dir, agent=agent, meters=self._meters) if group.is_first else None,
         )
         self._schedule = VersionSchedule(
@@ -436,7 +436,7 @@ class Learner:
             self._log_point(now - started, is_last=True)
             if not divergence and not self._checkpoint(now - started) and not (divergence := self._divergence()):
                 lost.append("the last checkpoint")
-            if not self._records.write_report(now - started, now - self._trains_since):
+            if not self._records.write_report(now - started, now - self._trains_since, stop_reason=self._run.stop_reason):
                 lost.append(REPORT)
         self._group.leave()
 
@@ -603,9 +603,9 @@ class Learner:
         return ""
 
     def _is_finished(self) -> bool:
-        """Whether a stop condition is met; ``stop.wall_seconds`` counts from the session's first update on."""
+        """Whether a stop condition is met or a tracker has stopped the run; ``stop.wall_seconds`` counts from the first update on."""
         stop = self._settings.stop
-        if stop.env_frames is not None and self._env_frames >= stop.env_frames:
+        if self._run.stop_reason or (stop.env_frames is not None and self._env_frames >= stop.env_frames):
             return True
         return (
             stop.wall_seconds is not None and self._trains_since is not None and time.monotonic() - self._trains_since >= stop.wall_seconds

@@ -9,7 +9,7 @@ import torch
 from torch.nn import Parameter
 
 from herd.components.losses.api import Forward, LossOutput, Metric
-from herd.components.trackers.api import Run
+from herd.components.trackers.api import Run, Tracker
 
 from .parts import CloningSettings, MomentumSettings, PointsSettings
 
@@ -29,14 +29,12 @@ def momentum(settings: MomentumSettings, parameters: Iterable[Parameter]) -> tor
     return torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum)
 
 
-class Points:
-    name = "points"
-
+class Points(Tracker):
     def __init__(self, settings: PointsSettings, run: Run) -> None:
         self._file = (run.directory / settings.file).open("a")
 
-    def add(self, point: Mapping[str, Any]) -> None:
+    def on_point(self, point: Mapping[str, Any]) -> None:
         self._file.write(f"{point['env_frames']} {point['loss_imitation']}\n")
 
-    def close(self) -> None:
+    def on_end(self) -> None:
         self._file.close()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory", category=UserWarning)
 
 MIN_FUSED_ROWS = 5
-"""Minimum length of a span for the fused kernel; on a CPU, shorter spans are not slower row by row (benchmarks/README.md)."""
+"""Minimum length of a span for the fused kernel; on a CPU, shorter spans are not slower row by row (benchmarks/log/2026-11.md)."""
 
 
 class LSTMCore(Core):

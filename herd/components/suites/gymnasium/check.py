@@ -23,7 +23,7 @@ from herd.components.suites.checking import FINE, NOTE, PROBLEM, SUMMARY, Findin
 from herd.components.suites.gymnasium.game import Game, make_game
 from herd.components.suites.reading import MASK
 from herd.components.suites.solo import Played
-from herd.components.user_code import failure
+from herd.components.user_code import FAILURES, failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[Fi
         yield from _check(settings, task, effort)
     except (BrokenEnvironmentError, UnknownTaskError) as error:
         yield Finding(PROBLEM, str(error).removeprefix("env.tasks "))
-    except Exception as error:
+    except FAILURES as error:
         yield Finding(PROBLEM, f"{task}: {failure(error)}")
     for change in before.changes():
         yield Finding(NOTE, f"{task}: {change}", "other code in an actor's process may depend on it")
@@ -269,7 +269,6 @@ class _ProcessState:
     """What user code may change in its process."""
 
     def __init__(self) -> None:
-        self._folder = os.getcwd()
         self._variables = dict(os.environ)
         self._handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
         self._logging = list(logging.root.handlers), logging.root.level
@@ -277,8 +276,6 @@ class _ProcessState:
 
     def changes(self) -> Iterator[str]:
         """Yield what is different now."""
-        if os.getcwd() != self._folder:
-            yield f"it changes the working directory to {os.getcwd()}"
         if changed := [name for name, value in os.environ.items() if self._variables.get(name) != value]:
             yield f"it sets environment variables: {', '.join(sorted(changed)[:5])}"
         for each, handler in self._handlers.items():

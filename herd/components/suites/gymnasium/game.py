@@ -25,7 +25,7 @@ from herd.components.suites.gymnasium.observations import MASK_KEY, read_space, 
 from herd.components.suites.gymnasium.settings import AUTO, NO_MASK, GymnasiumSettings
 from herd.components.suites.reading import MASK
 from herd.components.suites.solo import Played
-from herd.components.user_code import USER_CODE, UserCodeError, failure, load_user_code
+from herd.components.user_code import FAILURES, USER_CODE, Contained, UserCodeError, failure, load_user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,8 +49,10 @@ _log = logging.getLogger(__name__)
 class Game:
     """A `SoloEnvironment` of a `gymnasium.Env`, with the actions of policies and with repeated actions."""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], settings: GymnasiumSettings, task: str) -> None:
+    def __init__(self, environment: gymnasium.Env[Any, Any], settings: GymnasiumSettings, task: str, folder: str | None = None) -> None:
+        """``folder``: the working directory in which the environment wants to be called; None: it does not care."""
         self.environment = environment
+        self._folder = folder
         self.task = task
         self._action_repeat = settings.action_repeat
         try:
@@ -74,8 +76,14 @@ class Game:
         Raises:
             BrokenEnvironmentError: the result is not that of an environment with this space.
         """
-        observation, info = self._started(None if self._is_seeded else seed)
-        self._is_seeded = True
+        if self._is_seeded and self._folder is None:
+            observation, info = self._started(None)
+        else:
+            # What an environment does to its process, it does when it is made or first reset.
+            with Contained(self._folder) as container:
+                observation, info = self._started(None if self._is_seeded else seed)
+            self._folder = container.folder
+            self._is_seeded = True
         self.settle_mask(is_offered=_offers(info))
         return self._read(observation, info)
 
@@ -104,7 +112,11 @@ class Game:
         """
         total, own = 0.0, self.actions.own(action)
         for _ in range(self._action_repeat):
-            result: Any = self.environment.step(own)
+            if self._folder is None:
+                result: Any = self.environment.step(own)
+            else:
+                with Contained(self._folder):
+                    result = self.environment.step(own)
             if not isinstance(result, tuple) or len(result) != 5:
                 said = "(observation, reward, terminated, truncated, info)"
                 raise self._broken(f"step() returned {told(result)}, not {said}; is it written for gym below 0.26?")
@@ -119,7 +131,7 @@ class Game:
         """Close the environment; an error of its own code is logged, because nothing depends on it."""
         try:
             self.environment.close()
-        except Exception as error:
+        except FAILURES as error:
             _warn_once(f"{self.task}: close() failed: {failure(error)}")
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
@@ -254,7 +266,7 @@ def mask_is_obeyed(game: Game, settings: GymnasiumSettings) -> bool:
             game.reset(seed=0)
         except BrokenEnvironmentError as error:
             raise UnknownTaskError(f"env.tasks {error}") from error
-        except Exception as error:
+        except FAILURES as error:
             raise UnknownTaskError(f"env.tasks {game.task}: {failure(error)}") from error
     if game.offered_mask is not None and settings.action_repeat > 1:
         raise UnknownTaskError(f"env.action_repeat must be 1, as {game.offered_mask} of {game.task} may forbid what is repeated")
@@ -314,9 +326,9 @@ def make_game(settings: GymnasiumSettings, task: str) -> Game:
     Raises:
         UnknownTaskError: there is no such environment, it cannot be created, or its spaces cannot be learned in; one line.
     """
-    handlers, level = list(logging.root.handlers), logging.root.level
     try:
-        environment = _made(settings, task)
+        with Contained() as container:
+            environment = _made(settings, task)
     except UserCodeError as error:
         raise UnknownTaskError(str(error)) from error
     except UnknownTaskError:
@@ -326,18 +338,14 @@ def make_game(settings: GymnasiumSettings, task: str) -> Game:
         raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}; {elsewhere}") from error
     except gymnasium.error.Error as error:
         raise UnknownTaskError(f"env.tasks {task}: {' '.join(str(error).split())}") from error
-    except Exception as error:
+    except FAILURES as error:
         raise UnknownTaskError(f"env.tasks {task}: cannot be created: {failure(error)}") from error
-    finally:
-        # An environment that sets up logging would fill this process's log with that of all libraries.
-        logging.root.handlers[:] = handlers
-        logging.root.setLevel(level)
     own = environment.spec.id if isinstance(environment, gymnasium.Env) and environment.spec is not None else None
     if own is not None and not re.fullmatch(USER_CODE, task) and own != task.rpartition(":")[2]:
         raise UnknownTaskError(f"env.tasks {task}: name the version, as in {own}: scores of different versions are not comparable")
     if not isinstance(environment, gymnasium.Env):
         raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {type(environment).__name__}")
-    return Game(environment, settings, task)
+    return Game(environment, settings, task, container.folder)
 
 
 def render_fps(settings: GymnasiumSettings, task: str) -> float:

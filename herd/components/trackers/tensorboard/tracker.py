@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from herd.components.trackers.api import STEP, scalars
+from herd.components.trackers.api import STEP, Tracker, scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 FOLDER = "tensorboard"
 
 
-class EventFiles:
+class EventFiles(Tracker):
     """Writes a new event file for each session of a run. Raises OSError if a point cannot be written."""
-
-    name = "TensorBoard"
 
     def __init__(self, settings: LoggingSettings, run: Run) -> None:  # noqa: ARG002  it has no settings
         """Create RUN/tensorboard and a file in it; raises ImportError without the package, or OSError."""
@@ -33,7 +31,7 @@ class EventFiles:
         self._writer = EventFileWriter(str(run.directory / FOLDER))
         self._is_first = True
 
-    def add(self, point: Mapping[str, Any]) -> None:
+    def on_point(self, point: Mapping[str, Any]) -> None:
         """Write a point and flush it."""
         step, now = int(point[STEP]), time.time()
         if self._is_first:
@@ -44,6 +42,6 @@ class EventFiles:
         self._writer.add_event(self._event(wall_time=now, step=step, summary=self._summary(value=values)))
         self._writer.flush()
 
-    def close(self) -> None:
+    def on_end(self) -> None:
         """Close the file."""
         self._writer.close()

@@ -7,8 +7,7 @@ from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.components.trackers.api import STEP, scalars
-from herd.files import read_file
+from herd.components.trackers.api import STEP, Tracker, kept_id, scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,16 +18,10 @@ if TYPE_CHECKING:
 FOLDER = "wandb"
 _LOGIN = "user"
 """The entry that `wandb login` writes next to the key, whatever the server's name."""
-_ID_FILE = "id"
-"""File in RUN/wandb with the id of the run, so that a resumed run continues its own curves."""
-_MAX_ID_BYTES = 1024
-"""Size limit of this file; an id has a few letters."""
 
 
-class WandbRun:
+class WandbRun(Tracker):
     """One run of wandb, the same in every session. Raises wandb's own errors and OSError."""
-
-    name = "Weights & Biases"
 
     def __init__(self, settings: LoggingSettings, run: Run) -> None:
         """Start a session. It starts a process of wandb; online it contacts the server, for up to 90 s."""
@@ -36,10 +29,10 @@ class WandbRun:
 
         self._run = wandb.init(
             mode="online" if settings.wandb == "online" else "offline",
-            project=settings.wandb_project,
+            project=settings.project,
             entity=settings.wandb_entity,
             name=run.name,
-            id=_run_id(run.directory),
+            id=kept_id(run.directory / FOLDER, lambda: secrets.token_hex(6)),
             resume="allow",
             dir=run.directory,
             config=dict(run.config),
@@ -47,11 +40,11 @@ class WandbRun:
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )
 
-    def add(self, point: Mapping[str, Any]) -> None:
+    def on_point(self, point: Mapping[str, Any]) -> None:
         """Pass a point to wandb's process. It drops a step below the newest one, with a warning."""
         self._run.log(scalars(point), step=int(point[STEP]))
 
-    def close(self) -> None:
+    def on_end(self) -> None:
         """Wait until everything is on disk, or on the server."""
         self._run.finish()
 
@@ -69,17 +62,3 @@ def is_logged_in(environ: Mapping[str, str]) -> bool:
         if any(login == _LOGIN and password for login, _, password in entries):
             return True
     return False
-
-
-def _run_id(run_dir: Path) -> str:
-    folder = run_dir / FOLDER
-    folder.mkdir(exist_ok=True)
-    file = folder / _ID_FILE
-    try:
-        if known := read_file(file, _MAX_ID_BYTES).decode("ascii").strip():
-            return known
-    except FileNotFoundError:
-        pass
-    run_id = secrets.token_hex(6)
-    file.write_text(f"{run_id}\n", encoding="ascii")
-    return run_id

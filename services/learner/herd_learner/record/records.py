@@ -45,14 +45,17 @@ class RunFiles:
     def __init__(
         self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None, copy: RunCopy | None = None
     ) -> None:
-        """``on_failure`` gets the name of each file that could not be written; ``trackers`` get every point; ``copy``: of the run."""
+        """``on_failure`` gets the name of each file that could not be written.
+
+        ``trackers`` also get every point and checkpoint; ``copy`` is woken after each checkpoint.
+        """
         self._run_dir = run_dir
         self._on_failure = on_failure
         self._trackers = trackers
         self._copy = copy
 
     def close(self, go_on: Callable[[], bool] = bool) -> None:
-        """Let viewers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. Callable twice."""
+        """Let trackers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. Callable twice."""
         if self._copy is not None:
             self._copy.begin_close()
         if self._trackers is not None:
@@ -60,11 +63,6 @@ class RunFiles:
         if self._copy is not None and not self._copy.close(go_on):
             get_logger().error("the copy of the run is not complete", reason="the storage took too long", directory=str(self._run_dir))
         self._copy = None
-
-    def copy(self) -> None:
-        """Begin to copy what has changed, which happens in another thread."""
-        if self._copy is not None:
-            self._copy.wake()
 
     def add_point(self, point: Mapping[str, Any]) -> None:
         """Append a point of the learning curve. A point that cannot be written is lost."""
@@ -74,6 +72,13 @@ class RunFiles:
             add_point(self._run_dir, point)
         except OSError as error:
             self.failed(METRICS, error)
+
+    def checkpoint_written(self, directory: Path) -> None:
+        """Tell the trackers of a checkpoint, and begin to copy it, which happens in another thread."""
+        if self._trackers is not None:
+            self._trackers.add_checkpoint(directory)
+        if self._copy is not None:
+            self._copy.wake()
 
     def write_report(self, report: Mapping[str, Any]) -> bool:
         """Replace the report; False if it could not be written."""
@@ -204,12 +209,15 @@ class Records:
         if self._member is not None:
             self._member.checkpoint = (self._statistics.learner_updates, self._statistics.env_frames)
         self._meters.checkpoint_written(self._statistics.learner_updates)
+        self._files.checkpoint_written(path)
         self._log.info("checkpoint", path=str(path))
-        self._files.copy()
         return True
 
-    def write_report(self, session_seconds: float, training_seconds: float) -> bool:
-        """Replace report.json; return False if that failed. ``training_seconds`` count from the session's first batch."""
+    def write_report(self, session_seconds: float, training_seconds: float, *, stop_reason: str = "") -> bool:
+        """Replace report.json; return False if that failed.
+
+        ``training_seconds`` count from the session's first batch; ``stop_reason``: of a tracker that has stopped the run.
+        """
         ledger = self._global_ledger()
         if not self._group.is_first:
             return True
@@ -217,6 +225,8 @@ class Records:
         device = next(self._trainer.agent.parameters()).device
         report["machine"] = describe_hardware() | {"device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type}
         report["learns_from"] = learner_inputs(self._settings, environment_spec(self._settings.env))
+        if stop_reason:
+            report["stopped"] = stop_reason
         if self._batches.shared is not None:
             report["replay"]["discarded_episodes"] = self._batches.shared.num_discarded_episodes
         if values := self._settings.own_values:
