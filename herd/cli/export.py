@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         type=POSITIVE,
         default=1e-4,
         metavar="X",
-        help="largest allowed difference, relative to an output's largest number or to 1; if it is exceeded, no file is written",
+        help="largest allowed difference, relative to the output's largest number or to 1; if it is larger, no file is written",
     )
     return parser
 
