@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, place_for_results, run_with_checkpoint
 from herd.config.loading.sources import take_section
@@ -28,12 +28,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd evaluate",
         description="Plays whole games of every task with the checkpoints of runs. Prints the scores and writes them as .json, .csv "
-        "and, for several tasks, .png. Several runs make one table: one run for each task, or several (seeds) for each. Settings of the "
-        "environments are those of training unless options (such as --env.noop_max 30) or a protocol change them.",
+        "and, for several tasks, .png. Several runs make one table: give one run for each task, or several (seeds) for each. The "
+        "environments have the settings of training unless options (such as --env.noop_max 30) or a protocol change them.",
     )
     parser.add_argument(
         "run_dirs",
-        type=Path,
+        type=run_source,
         nargs="+",
         metavar="RUN_DIR",
         help="run directory of herd train, a file of herd pack, or a run file: its newest run",
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "--frames",
         type=POSITIVE_WHOLE,
         metavar="N",
-        help="laser-atari and dopamine only: env frames per task at which returns are taken; default: the end of the run",
+        help="laser-atari and dopamine only: take returns after this many env frames per task; default: at the end of the run",
     )
     parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="random seed of games and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
@@ -157,7 +157,7 @@ class Lines:
             self._console.print(f"{self._text} ({now - self._started:.0f} s)", markup=False, highlight=False, soft_wrap=True)
 
 
-def _default_stem(given: Sequence[Path], run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
+def _default_stem(given: Sequence[Path | str], run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
     protocol = "" if report.protocol.name is None else f"-{report.protocol.name}"
     if len(run_dirs) > 1:
         return Path(f"evaluation{protocol}")

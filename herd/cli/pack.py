@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import CommandError, OneLineParser
+from herd.cli.options import CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
 
@@ -22,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes the policy of a run's checkpoint as one file: weights, settings, scores and a recorded game. herd evaluate, "
         "watch and export take it in place of a run.",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
+    parser.add_argument("run_dir", type=run_source, metavar="RUN_DIR", help="run directory of herd train")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: the run's directory with the suffix .herd")
     parser.add_argument("--no_game", action="store_true", help="record no game, which needs neither torch nor the environment")
