@@ -30,6 +30,7 @@ Generated from `values.yaml` by `python -m helm.tools.chart_readme > helm/herd/R
 | StatefulSet `RELEASE-herd-replay` | the replay service, if the experiment has one |
 | StatefulSet `RELEASE-herd-population` | the population controller, if the experiment has one |
 | Deployment `RELEASE-herd-inference` | the inference service, if the experiment has `actor.inference: remote` |
+| CronJob `RELEASE-herd-run-end` | removes what a finished run no longer needs, if the experiment has a `stop` |
 
 [docs/kubernetes.md](../../docs/kubernetes.md) explains installation, scaling, keys, upgrades and monitoring. `ci/` contains values for
 usual cases, which the tests render and check. If a release's name contains `herd`, its objects are named RELEASE instead of RELEASE-herd.

@@ -1,4 +1,4 @@
-"""``herd.debug``: runs actor and learner alternately in this thread, so that breakpoints, prints and tracebacks work.
+"""``herd.debug``: runs actor and learner alternately in one thread, so that breakpoints, prints and tracebacks work.
 
 Actor, learner and their communication are the same as in every run: unrolls go over a socket to the learner's I/O thread, and weights
 through the parameter server. Only the order of execution differs: instead of waiting for a batch, the learner lets the actor play another
@@ -48,14 +48,14 @@ _PATIENCE_SECONDS = 10.0
 
 
 def debug(settings: Source | None = None, /, **overrides: object) -> Run:
-    """Train in this process and thread until a stop condition of the settings is met; returns the run.
+    """Train in this process and thread until a stop condition of the settings is met, and return the run.
 
-    ``breakpoint()`` and a debugger's breakpoints work everywhere, including environments, networks and losses, and pause the whole run. An
-    exception ends the run and is raised here with its original traceback. An interruption (Ctrl-C) raises `KeyboardInterrupt`; the newest
-    checkpoint is then the last one that was due. The log is written to stderr.
+    ``breakpoint()`` and a debugger's breakpoints work everywhere, including in environments, networks and losses, and pause the whole run.
+    If anything raises an exception, the run ends and you get the exception with its original traceback. Ctrl-C raises
+    `KeyboardInterrupt` and writes no further checkpoint. The log goes to stderr.
 
-    Differences from `train`: there is one actor with its own policy and one learner shard; nothing is compiled or prepared in advance; and
-    environments of the suite gymnasium run in this process. Runs with several agents are refused.
+    Unlike `train`, this runs one actor with its own policy and one learner shard, compiles and prepares nothing in advance, and steps
+    environments of the suite gymnasium in this process. It refuses runs with several agents.
 
     Args:
         settings: see `train`.

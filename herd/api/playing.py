@@ -1,4 +1,4 @@
-"""``herd.load_policy``: loads the policy of a run to choose actions."""
+"""``herd.load_policy``: loads the policy of a run, so that you can ask it for actions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def load_policy(
 
     Args:
         run: a `Run`, its directory, the folder of a checkpoint in it, or the name of a run in ``runs/``.
-        checkpoint: folder of the checkpoint; None: the newest intact one.
-        task: task of the run that is played; None: its first task.
-        num_environments: number of environments in an observation, as its leading axis; None: one environment, without the axis.
+        checkpoint: folder of the checkpoint. None: the newest intact one.
+        task: which of the run's tasks is played. None: its first.
+        num_environments: number of environments, which is the leading axis of observations. None: one environment, and no such axis.
         greedy: take the most probable action instead of sampling.
         seed: random seed of the sampling.
 

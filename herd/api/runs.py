@@ -1,4 +1,4 @@
-"""A run and its files. They are read again at each access, so the run may be running. Needs no torch."""
+"""A run and its files. They are read again at each access, so the run may still be training. Needs no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RunError(Exception):
-    """A run cannot be opened, played or trained to its end; one line."""
+    """A run cannot be opened, played or trained to its end. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The points of the learning curve in time order, as in metrics.jsonl (docs/metrics.md); empty before the first point.
+        """The points of the learning curve, oldest first, as in metrics.jsonl (docs/metrics.md). Empty before the first point.
 
         Points that were superseded when the run resumed from an older checkpoint are left out.
 
@@ -64,10 +64,10 @@ class Run:
             raise RunError(str(error)) from error
 
     def array(self, key: str) -> NDArray[np.float64]:
-        """Return one number of every point, [P]; NaN where a point does not have it.
+        """Return one number of each of the P points, [P]; NaN where a point does not have it.
 
-        ``key`` is dotted if the number is nested: ``env_frames``, ``entropy``, ``tasks.pong.episode_return_mean_100``. A part may contain
-        dots itself, like some names of tasks.
+        Separate the keys of a nested number by dots, as in ``tasks.pong.episode_return_mean_100``; other keys are ``env_frames`` and
+        ``entropy``. A key may contain dots itself, as some names of tasks do.
 
         Raises:
             RunError: no point has such a number.

@@ -1,4 +1,4 @@
-"""``herd.train``: trains like ``herd train``, from a script or a notebook."""
+"""``herd.train``: what ``herd train`` does, from a script or a notebook."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 def train(settings: Source | None = None, /, *, progress: bool = True, **overrides: object) -> Run:
-    """Train on this machine until a stop condition of the settings is met; returns the run.
+    """Train on this machine until a stop condition of the settings is met, and return the run.
 
-    All processes of the run are separate programs. This process is not forked, ``if __name__ == "__main__"`` is not needed, and the
-    function may be called from any thread. An interruption (Ctrl-C, a notebook's stop button) stops the run cleanly, with a checkpoint
-    and a report; a second one kills it.
+    The processes of the run are separate programs. Your process is not forked, so you need no ``if __name__ == "__main__"`` and can call
+    this from any thread. If you interrupt it (Ctrl-C, a notebook's stop button), the run stops cleanly and writes a checkpoint and a
+    report; a second interruption kills it.
 
     Args:
         settings: a run file, the name of a shipped experiment (``"catch"``), several of these, a mapping of settings, or a `RunSettings`.
-            None, with ``resume=True`` and ``run_dir``: the settings of that run.
-        progress: whether to print the output of ``herd train``.
+            To continue a run with its own settings, leave this out and give ``resume=True`` and ``run_dir``.
+        progress: whether to print what ``herd train`` prints.
         overrides: settings by section, ``learner={"batch_size": 64}, seed=3``, or by dotted key, ``**{"learner.batch_size": 64}``. They
-            override files and the environment (``HERD_...``).
+            take precedence over files and over the environment (``HERD_...``).
 
     Raises:
         SettingsError: the settings cannot be used.
-        RunError: the run failed. The line is that of ``herd train``, and the logs are in the run directory.
+        RunError: the run failed. The message is the one that ``herd train`` prints; the logs are in the run directory.
 
     """
     resolved = resolve_settings(settings, overrides)

@@ -24,7 +24,7 @@ return what the spaces declare, whether seeds repeat games, rewards, ends, speed
   herd check mine.yaml
 
 ENVIRONMENT is a registered id, or module:callable of your own. FILE is a run file or the name of an experiment.
-The exit code is 1 if an environment has a problem with which it cannot be learned."""
+The exit code is 1 if an environment has a problem that prevents learning."""
 _SIGNS = {"fine": "  ok      ", "note": "  note    ", "problem": "  PROBLEM ", "summary": "  "}
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd doctor",
-        description="Checks whether this machine has what training needs. The exit code is 0 if nothing required is missing, else 1.",
+        description="Checks that this machine is ready to train. The exit code is 1 if something required is missing.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -24,7 +24,7 @@ COMMANDS = {
     "status": ("herd.cli.status", "show the runs of this machine or of a cluster, and their progress"),
     "experiments": ("herd.cli.experiments", "list the shipped experiments, or print one to edit"),
     "keys": ("herd.cli.keys", "create the keys that encrypt and authenticate a run's connections"),
-    "doctor": ("herd.cli.doctor", "check whether this machine has what training needs"),
+    "doctor": ("herd.cli.doctor", "check that this machine is ready to train"),
 }
 
 

@@ -27,13 +27,13 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="RUN_DIR",
-        help="run directory of herd train, or a run file: its newest run; it may still be going on",
+        help="run directory of herd train, or a run file, for its newest run; the run may still be training",
     )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
-        help=".png, .pdf or .svg; default: curve.png, bandit.png or population.png in RUN_DIR; curves.png of several runs",
+        help=".png, .pdf or .svg; default: curve.png, bandit.png or population.png in RUN_DIR; curves.png for several runs",
     )
     parser.add_argument("--bandit", action="store_true", help="draw the bandits of one run")
     parser.add_argument("--population", action="store_true", help="draw the population of one run")
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "--panels",
         choices=("returns", "learning"),
         default="returns",
-        help="returns and speed, or losses, entropy, values, KL (default file: learning.png)",
+        help="returns: returns and speed; learning: losses, entropy, values and KL, in learning.png",
     )
     parser.add_argument("--smooth", type=POSITIVE_WHOLE, default=1, metavar="N", help="average each point with the N - 1 points before it")
     parser.add_argument(

@@ -54,7 +54,7 @@ def require(*packages: str) -> None:
 def check_before_start(settings: RunSettings, *, plays_tasks: bool = True, asked: Callable[[], bool] = lambda: False) -> list[str]:
     """Run all checks; returns warnings to print at the start.
 
-    ``plays_tasks``: whether a user's own environments are tried out, and own torsos and losses checked, in another process. In a debugger
+    ``plays_tasks``: whether own environments are tried out, and own torsos, losses and hooks checked, in another process. In a debugger
     nothing is tried out, and everything is in this process, because the user's breakpoints would stop the trial instead of the training.
     ``asked``: whether to end early.
 
@@ -68,7 +68,8 @@ def check_before_start(settings: RunSettings, *, plays_tasks: bool = True, asked
     check_device(settings)
     check_memory(settings)
     check_disk(settings)
-    if plays_tasks and "custom" in {settings.network.torso.kind, settings.network.core.kind, settings.loss.kind}:
+    is_own = "custom" in {settings.network.torso.kind, settings.network.core.kind, settings.loss.kind} or settings.logging.hooks
+    if plays_tasks and is_own:
         check_user_code_apart(settings, asked)
     else:
         check_user_code(settings)
@@ -83,7 +84,7 @@ def check_installed(settings: RunSettings) -> None:
     from herd.components.trackers.publishing import what_is_missing as viewers_lack  # noqa: PLC0415
 
     require("torch", *{"lz4": ["lz4"], "zstd": ["zstandard"], "none": []}[settings.actor.compression])
-    missing = what_is_missing(settings.env) or viewers_lack(settings.logging)
+    missing = what_is_missing(settings.env) or viewers_lack(settings.logging.model_copy(update={"hooks": {}}))
     if missing is not None:
         raise CommandError(missing)
 
@@ -190,7 +191,7 @@ def check_disk(settings: RunSettings) -> None:
 
 
 def check_user_code(settings: RunSettings) -> None:
-    """Check that the torso fits the observations, and that a user's own torso and loss can be imported and have the interface.
+    """Check that the torso fits the observations, and that a user's own torso, loss and hooks can be imported and have the interface.
 
     Torch is loaded only where this cannot be decided without it.
 
@@ -203,7 +204,11 @@ def check_user_code(settings: RunSettings) -> None:
     if (objection := settings.population.objection(settings.env)) is not None:
         raise CommandError(objection)
     spec, network = environment_spec(settings.env), settings.network
+    from herd.components.trackers.publishing import what_is_missing  # noqa: PLC0415
+
     try:
+        if (missing := what_is_missing(settings.logging)) is not None:
+            raise CommandError(missing)
         if "custom" in {network.torso.kind, network.core.kind}:
             from herd.agent import agent_of  # noqa: PLC0415
 
@@ -220,7 +225,7 @@ def check_user_code_apart(settings: RunSettings, asked: Callable[[], bool]) -> N
 
     values = (settings.model_dump_json(), environment_spec(settings.env).as_json())
     answer = call_apart(f"{__name__}:objections", values, 3 * START_SECONDS, asked)
-    if (objection := next(iter(answer.values), answer.problem and f"own torso, core or loss: {answer.problem}")) is not None:
+    if (objection := next(iter(answer.values), answer.problem and f"own torso, core, loss or hook: {answer.problem}")) is not None:
         raise CommandError(objection)
 
 

@@ -14,6 +14,7 @@ from herd.cli.preflight import require
 from herd.config.run import StopSettings
 from herd.launch.readings import ChildState, Readings
 from herd.telemetry import metrics
+from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import ScrapeError, parse
 from herd.topology import COMPONENT_NAMES
 from herd.view.snapshot import AgentsSnapshotMaker, RunSnapshot
@@ -136,10 +137,12 @@ def _read(cluster: Cluster, pods: Sequence[Pod], agents: dict[str, int]) -> tupl
         except ScrapeError as error:
             problems[pod.name] = str(error)
     points: list[dict[str, float]] = [{} for _ in range(max(agents.values(), default=0) + 1)]
+    of_run = {"learner_updates": metrics.WEIGHTS_UPDATES, "env_frames": training_metrics.RUN_ENV_FRAMES}
     for child, agent in agents.items():
-        updates = samples.get(child, {}).get((metrics.WEIGHTS_UPDATES.name, ()), math.nan)
-        if not math.isnan(updates):
-            points[agent]["learner_updates"] = max(updates, points[agent].get("learner_updates", 0.0))
+        for key, metric in of_run.items():
+            number = samples.get(child, {}).get((metric.name, ()), math.nan)
+            if not math.isnan(number):
+                points[agent][key] = max(number, points[agent].get(key, 0.0))
     notes = [
         f"no metrics of {next(name for name, problem in problems.items() if problem == cause)}{f' and {n - 1} more' * (n > 1)}: {cause}"
         for cause, n in Counter(problems.values()).most_common(5)
@@ -153,7 +156,7 @@ def print_release(status: ReleaseStatus, console: Console, *, show_all: bool) ->
     """Print the run's numbers as in the local view, the components, and pods: all, or those that are not ready or were restarted."""
     console.print(f"{status.release} in namespace {status.namespace}", style="bold", highlight=False)
     if status.learners_answer:
-        console.print(*facts(status.run), "frames count from the start of the learner\n", sep="\n", highlight=False)
+        console.print(*facts(status.run), "", sep="\n", highlight=False)
     table = make_table("component", "ready", "restarts", "pods")
     table.columns[-1].justify = "left"
     for name, row in status.components.items():
@@ -179,7 +182,7 @@ def print_release(status: ReleaseStatus, console: Console, *, show_all: bool) ->
 
 def _numbers(run: RunSnapshot) -> dict[str, Any]:
     return {
-        "env_frames_since_learner_start": run.env_frames,
+        "env_frames": run.env_frames,
         "frames_per_second": run.frames_per_second,
         "learner_updates": run.learner_updates,
         "policy_lag": run.policy_lag,

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="herd sweep",
         usage="herd sweep FILE [FILE ...] [--seeds N | --trials N] [--set KEY=VALUE,VALUE ...] [--section.key value ...]",
         description="Trains an experiment under every combination of the values given with --set, once for each seed, and compares the "
-        "returns at the end of training: interquartile means over seeds with 95 % bootstrap intervals. Finished runs are not trained "
+        "returns at the end of training: interquartile means over seeds with 95% bootstrap intervals. Finished runs are not trained "
         "again, so the same command continues after an interruption, and more seeds or values add runs. Other settings are given as for "
         "herd train and apply to all runs. With --trials, Optuna chooses the values instead, and stops runs that fall behind. "
         "Writes sweep.json, sweep.csv and sweep.png next to the runs.",

@@ -45,7 +45,7 @@ kills it.
 
 FILE is a run file or the name of a shipped experiment (herd experiments lists them). The directory of a run continues
 the run from its newest checkpoint, as --resume --run_dir DIRECTORY does.
---debug trains with one actor and one learner that take turns in this process and thread, so that breakpoints work
+--debug trains with one actor and one learner that alternate in one thread of this process, so that breakpoints work
 (docs/python-api.md).
 
 Later sources of settings win: defaults, files in the order given, environment (HERD_LEARNER__BATCH_SIZE=64), command line

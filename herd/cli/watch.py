@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="record more games until the video has this length; 0: only --games",
     )
-    parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="largest length of the video in seconds")
+    parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="maximum length of the video in seconds")
     parser.add_argument(
         "--view", choices=("screen", "network"), default="screen", help="screen: the game's own picture; network: what the network sees"
     )

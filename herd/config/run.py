@@ -92,8 +92,9 @@ class NetworkSettings(Section):
     """How weights are initialised. ``orthogonal``: gain sqrt(2) before a ReLU, 0.01 for the policy head. ``truncated_normal``: Sonnet's
     default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
     input_centering: Literal["none", "half", "filters", "mean"] = "none"
-    """Keeps a constant background from silencing filters of the first layer. ``half`` subtracts 1/2 from pixels. ``filters`` subtracts its
-    mean from each filter (convolutions only)."""
+    """Keeps a constant background from silencing filters of the first layer. ``none``: pixels are used as they are, from 0 to 1. ``half``
+    subtracts 1/2 from every pixel. ``mean`` subtracts the running average of the observations from every pixel. ``filters`` subtracts from
+    each filter the mean of its weights. ``mean`` and ``filters`` need a torso with convolutions."""
     vector_normalization: Literal["auto", "running", "none"] = "auto"
     """Normalise the numbers of the observations' vector by their mean and deviation over the learner's batches. ``auto``: ``running`` if
     an environment declares wide or infinite bounds and the torso is Herd's own, otherwise ``none``."""
@@ -206,10 +207,10 @@ class RunSettings(Section):
     seed: NonNegativeInt = 1
     """Random seed. Environments, exploration and initial parameters derive their seeds from it."""
     deterministic: bool | None = None
-    """Whether another run with the same seed on the same machine gives the same actions, losses and weights, bit for bit. The actor then
-    plays each message of unrolls with the policy that has learned from all messages but the last one, instead of with the newest policy.
-    Null: whenever ``herd train`` starts a run that can, which takes one actor with its own policy, one learner that does not work ahead, no
-    service for replay and no temperatures."""
+    """Make the run repeatable: the same seed on the same machine then gives the same actions, losses and weights, bit for bit. To achieve
+    this, the actor does not play with the newest policy but with the one that has learned from all messages of unrolls except the last.
+    Null: on if ``herd train`` starts a run that allows it, which needs one actor with its own policy, one learner that does not work ahead,
+    no replay service and no temperatures."""
     run_dir: Path | None = None
     """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False
@@ -218,10 +219,10 @@ class RunSettings(Section):
     """Number of agents that learn in this run. Each has its own learner; all share parameter servers, bandit and actors. Agents are
     numbered from 0."""
     sweep: Sweep = Field(default={})
-    """Settings that differ between agents. A list of values, such as ``optimizer.learning_rate: [3.0e-4, 6.0e-4]``, gives each agent
-    another combination; the last key varies fastest, and there must be as many agents as combinations. A rule lets each agent draw its
-    value, such as ``{draw: log_uniform, low: 5.0e-6, high: 5.0e-3}``, ``{draw: uniform, low: 10, high: 100}`` or ``{draw: choice, values:
-    [0.1, 0.001]}``. Only settings of ``loss`` and ``optimizer`` that actors do not read are allowed. ``population`` says whether the values
+    """Settings that differ between agents. A list of values, such as ``optimizer.learning_rate: [3.0e-4, 6.0e-4]``, gives each agent a
+    different combination; the last key varies fastest, and there must be as many agents as combinations. With a rule, each agent draws its
+    own value: ``{draw: log_uniform, low: 5.0e-6, high: 5.0e-3}``, ``{draw: uniform, low: 10, high: 100}`` or ``{draw: choice, values: [0.1,
+    0.001]}``. Only settings of ``loss`` and ``optimizer`` that actors do not read are allowed. ``population`` decides whether the values
     change during the run."""
     population: PopulationSettings = PopulationSettings()
     env: EnvSettings = SUITES.default()

@@ -37,11 +37,11 @@ class ActorSettings(Section):
     inference_threads: PositiveInt = 1
     """Number of torch threads for the policy."""
     pin_to_cpu: bool = False
-    """Pin each actor to one CPU, round-robin by index. Use it on a machine of its own with one actor per CPU: environments and policy take
-    turns, and on one CPU they share a cache."""
+    """Pin each actor to one CPU, round-robin by index. Use it on a dedicated machine with one actor per CPU: environments and policy
+    alternate, and on the same CPU they share its cache."""
     inference_precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the policy's network. ``auto``: bfloat16 if the CPU is faster with it. The learner corrects with the logits that actions
-    were sampled from."""
+    """Precision of the policy's network. ``auto``: bfloat16 if the CPU is faster with it. The difference does no harm, because the learner
+    corrects for it with the logits that actions were sampled from."""
     lockstep: bool = False
     """Batched A2C: wait for the policy that has learned from the last unrolls before the next unrolls start."""
     credit: Literal["at_send", "before_unroll"] = "at_send"
@@ -53,13 +53,13 @@ class ActorSettings(Section):
     """Number of agent steps between two requests for newer weights, at any step of an unroll and without waiting for the answer (DiCE: 64).
     Null: at the start of each unroll."""
     weights_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for the parameter server at the start of an unroll, in seconds. After it the actor continues with the weights it has,
-    and does not wait until the server answers again."""
+    """Longest wait for the parameter server at the start of an unroll, in seconds. After this time, the actor continues with the weights it
+    has, and does not wait again until the server answers."""
     links: PositiveInt = 2
     """Number of shards that an actor connects to. It sends each message to a shard that has granted credit."""
     bandit_timeout_seconds: PositiveFloat = 1.0
-    """Longest wait for a temperature at the start of a game, in seconds. After it the game is played under the last temperature of its
-    environment, and games do not wait until the service answers again."""
+    """Longest wait for a temperature at the start of a game, in seconds. After this time, the game is played at the last temperature of its
+    environment, and later games do not wait until the service answers again."""
     inference: Literal["local", "remote"] = "local"
     """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
     then plays its environments in two halves, so that one half is answered while the other is stepped."""
@@ -78,13 +78,13 @@ class LearnerSettings(Section):
     sample_reuse: PositiveInt = 1
     """Number of consecutive updates on each batch (DiCE: 2). Frames and credit count once."""
     queue_batches: PositiveInt = 2
-    """Number of batches that may wait or be under way. It bounds the queue of unrolls and all credit."""
+    """Number of batches that may be queued or in flight. It limits both the queue of unrolls and the credit that actors get."""
     max_policy_lag: NonNegativeInt | None = None
-    """Largest policy lag in learner updates. An unroll that began under an older policy is dropped as ``stale``. Null: no bound."""
+    """Largest policy lag in learner updates. An unroll that began under an older policy is dropped as ``stale``. Null: no limit."""
     credit_expires_seconds: PositiveFloat = 60.0
     """If an actor is silent this long, or keeps credit unused while others wait for it, its credit goes to another actor."""
     shards: PositiveInt = 1
-    """Number of processes that learn in lockstep (N), one per GPU, each on its part of every batch. ``herd train`` starts them on this
+    """Number of processes that learn in lockstep (N), one per GPU, each on its share of every batch. ``herd train`` starts them on this
     machine; elsewhere torchrun does."""
     shard_timeout_seconds: PositiveFloat = 10.0
     """A shard that is silent this long is considered dead. The others end, and all start again from the newest checkpoint."""
@@ -105,10 +105,10 @@ class LearnerSettings(Section):
     """Number of unrolls per forward and backward pass. Gradients are summed, so the update is the same. Null: chosen by network and
     device."""
     threads: PositiveInt | None = None
-    """Number of torch threads. Null: as many as the process may use CPUs."""
+    """Number of torch threads. Null: one for each CPU that the process may use."""
     health_interval_updates: PositiveInt = 200
-    """Number of updates between two measurements of the health of learning (explained variance, effective sample size, KL divergence of an
-    update, dead units). One costs about as much as 1.4 updates, so the default costs less than 1 %."""
+    """Number of updates between two measurements of learning diagnostics (explained variance, effective sample size, KL divergence of an
+    update, dead units). A measurement costs as much as 1.4 updates, so the default costs less than 1%."""
     publish_interval_updates: PositiveInt = 1
     """Number of updates between two published versions of the weights."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -128,7 +128,7 @@ class ParamserverSettings(Section):
     """Number of replicas that ``herd train`` starts on this machine below the root. Actors are assigned to them round-robin. 0: actors ask
     the root."""
     index_lease_seconds: PositiveFloat = 30.0
-    """A leased actor index is free again when its holder has been silent this long. Used by the root."""
+    """A leased actor index is released when its holder has been silent this long. Used by the root."""
     max_version_bytes: PositiveInt = 256 << 20
     """Largest version of the weights that is accepted, over all slices, in bytes. The default has room for 64 million parameters."""
 
@@ -208,8 +208,8 @@ class InferenceSettings(Section):
     batch_size: PositiveInt = 64
     """Number of environments in a batch. A larger request is a batch of its own."""
     deadline_milliseconds: NonNegativeFloat = 2.0
-    """Longest time that a request waits for others to fill a batch. The default is hidden by the 5 ms that half of an actor's Atari games
-    take for a step. 0: a batch contains what arrived while the previous one was computed."""
+    """Longest time that a request waits for others to fill a batch. On Atari the default costs no time, because the actor steps its other
+    games meanwhile, which takes 5 ms. 0: a batch contains what arrived while the previous one was computed."""
     max_environments: PositiveInt = 8192
     """Number of environments, of all agents together, whose frame stacks and recurrent states are kept. Each takes 30 kB on Atari. Beyond
     it, the states of those that were silent longest are dropped, and their actors send them again."""
@@ -225,7 +225,7 @@ class EvaluationSettings(Section):
     """The evaluator: at intervals, it freezes the newest weights and plays whole games of every task with them."""
 
     interval_seconds: PositiveFloat | None = None
-    """Seconds between the starts of two evaluations. If one takes longer, the next one starts at once. Null: the run has no evaluator."""
+    """Seconds between the starts of two evaluations. If one takes longer, the next starts immediately. Null: the run has no evaluator."""
     episodes: PositiveInt = 10
     """Number of games of each task in an evaluation."""
     protocol: Literal["dopamine", "impala-atari", "impala-dmlab", "machado", "saber"] | None = None
@@ -246,12 +246,13 @@ class PopulationSettings(Section):
     """``none``: every agent keeps its values, so the run is a sweep. ``pbt``: a member that has played enough games may copy a better one,
     and its numeric settings are perturbed."""
     fitness: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] = "human_normalised"
-    """``human_normalised``: mean over tasks of the human-normalised score, each at most 1. ``episode_return``: mean raw return. Both cover
-    the newest ``fitness_episodes`` games. Any other name is looked up in the newest point of metrics.jsonl. Greater is better."""
+    """``human_normalised``: mean over tasks of the human-normalised score, each at most 1. ``episode_return``: mean raw return. Both are
+    taken over the newest ``fitness_episodes`` games. Any other name is looked up in the newest point of metrics.jsonl. Greater is better.
+    """
     fitness_episodes: PositiveInt = 5000
     """Number of games, over all tasks, that the fitness covers and that a member plays between two decisions."""
     burn_in_env_frames: NonNegativeInt = 20_000_000
-    """Number of its own env frames that a member must train on before the first decision about it."""
+    """Env frames that a member must train on before the first decision about it."""
     threshold: NonNegativeFloat = 0.05
     """A member is copied if its fitness is greater by more than this, in units of the fitness."""
     perturb_probability: Fraction = 0.33
@@ -259,7 +260,7 @@ class PopulationSettings(Section):
     perturb_factor: Annotated[float, Field(gt=1.0, allow_inf_nan=False)] = 1.2
     """A perturbed setting is multiplied or divided by this, with equal probability."""
     report_interval_seconds: PositiveFloat = 1.0
-    """Seconds between two reports of a learner. An order waits at most this long."""
+    """Seconds between two reports of a learner, and so the longest time before a decision takes effect."""
 
     def objection(self, env: SuiteSettings) -> str | None:
         """Return why the fitness cannot be computed on the tasks of ``env``, in one sentence; None if it can.
@@ -285,8 +286,8 @@ class PlacementSettings(Section):
     host: str = "127.0.0.1"
     """Network interface of all sockets. Set it if other machines join the run (docs/two-machines.md)."""
     ports: dict[ServerName, Port] = Field(default={})
-    """Fixed ports by service, of its first process, such as ``{learner: 7100, paramserver: 7200}``. All others are free ones."""
+    """Fixed port of a service's first process, such as ``{learner: 7100, paramserver: 7200}``. All other ports are chosen automatically."""
     metrics_host: str = "127.0.0.1"
     """Network interface of all metrics and health endpoints."""
     metrics_ports: dict[ServiceName, Port] = Field(default={})
-    """Fixed ports of metrics by service, of its first process, such as ``{learner: 9402}``. All others are free ones."""
+    """Fixed metrics port of a service's first process, such as ``{learner: 9402}``. All other ports are chosen automatically."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from herd.config.loading.keys import find_key, setting_keys
-from herd.config.loading.reference import reference_markdown
+from herd.config.loading.reference import reference_markdown, settings_help
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -25,3 +25,12 @@ def test_the_type_of_a_bounded_optional_setting_is_described() -> None:
     assert key is not None
     assert (key.type_text, key.default, key.section) == ("number > 0 or null", 40.0, "optimizer")
     assert key.environment_name == "HERD_OPTIMIZER__MAX_GRADIENT_NORM"
+
+
+def test_the_help_shows_what_every_variant_of_a_section_accepts() -> None:
+    text = settings_help(120)
+    assert "--env.action_set (minimal, full, impala, popart; default depends on env.suite)" in text
+    assert "--env.frame_height (integer or null; default depends on env.suite)" in text
+    assert "--env.suite (atari, catch, dmlab, gymnasium, vizdoom; default atari)" in text
+    assert "--loss.function (string; required)" in text
+    assert "--replay_service.memory_bytes (integer >= 67108864; default 8589934592)" in text

@@ -58,6 +58,10 @@ class Scripted:
     def reset(self, seed):
         if os.path.exists(os.path.join(self.task, "no-more-games")):
             raise RuntimeError("no more games")
+        left = os.path.join(self.task, "failures-left")
+        if os.path.exists(left) and os.path.getsize(left):
+            os.truncate(left, os.path.getsize(left) - 1)
+            raise RuntimeError("no licence")
         self.seed, self.steps = seed, 0
         open(os.path.join(self.task, f"seed-{seed}"), "w").close()
         return self.seen()
@@ -219,9 +223,9 @@ def test_a_new_game_starts_with_an_empty_frame_stack(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("processes", "action", "reason"),
     [
-        (True, RAISE, f"its process failed: RuntimeError: the floor opened ({FILE}, line 46)"),
+        (True, RAISE, f"its process failed: RuntimeError: the floor opened ({FILE}, line 50)"),
         (True, KILL, "its process failed: ended by SIGKILL"),
-        (False, RAISE, f"it failed: RuntimeError: the floor opened ({FILE}, line 46)"),
+        (False, RAISE, f"it failed: RuntimeError: the floor opened ({FILE}, line 50)"),
     ],
 )
 def test_an_environment_that_fails_during_a_game_starts_another(
@@ -248,7 +252,8 @@ def test_an_environment_that_fails_during_a_game_starts_another(
         # A finished game resets the count of failures.
         made.step(act(0, 0, 0))
         assert not made.step(act(0, action, 0)).valid[1]
-        # A second failure in a row raises.
+        # The third failure in a row raises.
+        assert not made.step(act(0, action, 0)).valid[1]
         with pytest.raises(BrokenEnvironmentError, match=f"^{task}, environment 3: {re.escape(reason)}$") as raised:
             made.step(act(0, action, 0))
         assert isinstance(raised.value.__cause__, RuntimeError) != processes  # for a debugger
@@ -278,6 +283,18 @@ def test_a_game_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
             made.step(act(0, 0))
         with pytest.raises(ValueError, match="actions must"):
             made.step(act(0, 8))
+
+
+@pytest.mark.parametrize(("num_failures", "standby"), [(1, False), (2, False), (2, True)])
+def test_a_game_that_sometimes_cannot_be_started_is_started_again(tmp_path: Path, num_failures: int, standby: bool) -> None:
+    [task] = folders(tmp_path, "a")
+    with environments([task], 1, standby=standby) as made:
+        (tmp_path / "a" / "failures-left").write_text("x" * num_failures)
+        made.reset()
+        made.step(act(WIN))
+        (tmp_path / "a" / "failures-left").write_text("x" * num_failures)
+        assert made.step(act(0)).valid.tolist() == [False]
+        assert made.step(act(0)).valid.tolist() == [True]
 
 
 def test_an_environment_that_cannot_be_created_gives_one_line(tmp_path: Path) -> None:
@@ -387,15 +404,20 @@ def test_killing_a_process_also_ends_its_engine(tmp_path: Path) -> None:
         wait_until_gone([engine])
 
 
-def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_processes_end_with_their_parent(tmp_path: Path, hangs: bool) -> None:
     folders(tmp_path, "a")
     code = f"""
         import time
+        from herd.components.suites import batch
         from pathlib import Path
         from tests.envs.test_process_environments import environments, processes
+        batch.CLOSE_SECONDS = 0.1 if {hangs} else 10.0
         with environments([{str(tmp_path / "a")!r}], 3) as made:
             made.reset()
             print(*(process.pid for process in processes(made)), flush=True)
+            if {hangs}:
+                made.step([{HANG}] * 3)
             time.sleep(1000)
     """
     # The empty folder of a killed process remains.
@@ -407,7 +429,8 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
         assert len(pids) == 3
         parent.send_signal(signal.SIGKILL)
     wait_until_gone(pids)
-    assert (tmp_path / "a" / "closed").read_text() == "xxx"  # each closed its environment
+    if not hangs:
+        assert (tmp_path / "a" / "closed").read_text() == "xxx"  # each closed its environment
 
 
 def test_a_process_loads_no_torch_and_ignores_sigint(tmp_path: Path) -> None:

@@ -75,10 +75,17 @@ def _campaign(folder: Path, seconds: float, random: Random, words: Sequence[str]
 
 
 def _shuffled(random: Random) -> list[tuple[Row, str]]:
-    """Return every point that a running service reaches, or a starting one, in random order."""
+    """Return every point that a running service reaches, or a starting one, in random order; the next one is of another service.
+
+    A point of a start takes two kills. Several in a row would be taken for a service that cannot work.
+    """
     found = [(row, point) for row in TABLE if row.service != "writer" and row.when in {"run", "start"} for point in row.points]
     random.shuffle(found)
-    return found
+    ordered: list[tuple[Row, str]] = []
+    while found:
+        last = ordered[-1][0].service if ordered else None
+        ordered.append(found.pop(next((place for place, (row, _) in enumerate(found) if row.service != last), 0)))
+    return ordered
 
 
 def as_text(report: dict[str, Any]) -> str:

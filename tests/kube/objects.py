@@ -6,6 +6,8 @@ from typing import Any
 
 Json = dict[str, Any]
 CREATED = "2026-11-21T10:00:00Z"
+BEFORE_RESTART = 100_000
+"""Env frames of the run that a learner had trained on before it was restarted."""
 
 
 def labels(release: str, component: str) -> Json:
@@ -110,6 +112,7 @@ def learner_page(*, frames: float, updates: int, lineage: int = 3, starved: floa
         weights_updates=updates,
         weights_age_seconds=0.4,
         learner_env_frames_total=frames,
+        learner_run_env_frames=BEFORE_RESTART + frames,
         learner_queue_unrolls=3 + rank,
         learner_queue_capacity_unrolls=64,
         learner_starved_seconds_total=starved,

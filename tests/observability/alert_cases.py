@@ -83,6 +83,12 @@ def silent(alert: str, counter: str, pod: str, what: str, quiet: str, unasked: M
 NOBODY_TRAINS = everywhere("herd_learner_env_frames_total", stays(5, LONG))
 IS_OVER = everywhere("herd_learner_run_is_over", stays(1, LONG))
 """The run has reached its stop, and is still installed."""
+REMOVED = (
+    everywhere("herd_learner_run_is_over", stays(1, LONG / 2))
+    | everywhere("up", stays(1, LONG / 2), "learner")
+    | everywhere("up", stays(1, LONG / 2), "actor")
+)
+"""The run has reached its stop, and halfway through the case its learners and actors are removed."""
 
 PROCESSES = (
     Case(
@@ -96,6 +102,14 @@ PROCESSES = (
     Case("HerdComponentMissing", "no actor is a target", no_pods("actor"), fires=(of("actor"),)),
     Case("HerdComponentMissing", "no root is a target", no_pods("paramserver"), fires=(of("paramserver"),)),
     Case("HerdComponentMissing", "learners and actors are gone", no_pods("learner") | no_pods("actor"), fires=(of("learner"), of("actor"))),
+    Case("HerdNothingScraped", "the run is over and its learners were removed", REMOVED),
+    Case("HerdComponentMissing", "the run is over and learners and actors were removed", REMOVED),
+    Case(
+        "HerdComponentMissing",
+        "learners and actors are gone before the end of the run",
+        REMOVED | everywhere("herd_learner_run_is_over", stays(0, LONG / 2)),
+        fires=(of("learner"), of("actor")),
+    ),
     Case("HerdComponentMissing", "there is no bandit and no replica", no_pods("bandit") | no_pods("paramserver-replica")),
     Case("HerdComponentMissing", "actors are missing for nine minutes", no_pods("actor"), minutes=9),
     Case("HerdProcessDown", "a shard does not answer", {key("up", SHARDS[1]): stays(0, LONG)}, fires=(on(SHARDS[1]),)),

@@ -76,6 +76,7 @@ class Cluster:
         expects_games = self.world.plan.max_policy_lag is None  # otherwise stale unrolls make holes
         heard: set[int] = set()
         answered = {learner.agent: self._answered(learner) for learner in self.learners}
+        sent = [(actor, stint, message) for actor in self.actors if (stint := actor.stint) is not None for message in stint.sent]
 
         def missing() -> list[str]:
             found = []
@@ -84,6 +85,8 @@ class Cluster:
                     found.append(f"learner {learner.agent} makes no updates")
                 if all(actor.newest.get(learner.agent) in old for actor in self.actors):
                     found.append(f"no actor gets new weights of agent {learner.agent}")
+            if unacked := {actor.name for actor, stint, message in sent if stint is actor.stint and message in stint.sent}:
+                found.append(f"{', '.join(sorted(unacked))}: a message is not acknowledged")
             if not any(episode_return > first_game for episode_return in self.bandit.counted):
                 found.append("the bandit counts no new game")
             if expects_games and self.replay.num_stored == num_stored:

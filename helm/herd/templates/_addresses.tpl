@@ -51,6 +51,11 @@ tcp://{{ include "herd.fullname" . }}-paramserver-replica:7200
 {{- printf "%s-%d.%s-learner" (include "herd.learner.name" .) (index . 2 | int) (include "herd.fullname" (index . 0)) -}}
 {{- end -}}
 
+{{/* (list $ agent rank): the address of the metrics of a learner shard. */}}
+{{- define "herd.metrics.learner" -}}
+http://{{ include "herd.host.learner" . }}:9400
+{{- end -}}
+
 {{/* The host names of all learner shards, ordered by agent and rank, as JSON. */}}
 {{- define "herd.hosts.learner" -}}
 {{- $hosts := list -}}

@@ -24,9 +24,11 @@ spec:
       {{- with $root.Values.networkPolicy.metricsFrom }}
       from:
         {{- toYaml . | nindent 8 }}
+        {{- range include "herd.has.runEnd" $root | empty | not | ternary (list "test" "run-end") (list "test") }}
         - podSelector:
             matchLabels:
-              {{- include "herd.selectorLabels" (list $root "test") | nindent 14 }}
+              {{- include "herd.selectorLabels" (list $root .) | nindent 14 }}
+        {{- end }}
       {{- end }}
   {{- with index . 3 }}
   egress:

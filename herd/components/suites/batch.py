@@ -8,8 +8,8 @@ If games take long to start, each environment has a second process that starts t
 
 An environment that fails in the middle of a game, or does not answer in time, is replaced by a new one; the others play on. Its step
 becomes one that only starts the next game (``valid`` False). So the rows before it bootstrap from the last observation as in a truncated
-game, and the failed game is not reported. An environment that fails at the start of a game, or again before it has finished a game, is a
-`BrokenEnvironmentError`.
+game, and the failed game is not reported. An environment that fails at the start of a game is replaced likewise. One that fails
+``MAX_FAILURES`` times without finishing a game is a `BrokenEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from herd.components.suites import PROCESS_STEP_SECONDS
-from herd.components.suites.api import BrokenEnvironmentError, FrameStacks, Games, Observation, Transition, checked_actions
+from herd.components.suites.api import (
+    BrokenEnvironmentError,
+    FrameStacks,
+    Games,
+    Observation,
+    Transition,
+    UnknownTaskError,
+    checked_actions,
+)
 from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
 from herd.components.suites.solo import PREPARE, RESET, Order, Player, described, rows_type
 from herd.components.user_code import FAILURES, PYTHON
@@ -42,6 +50,8 @@ if TYPE_CHECKING:
     from herd.contract.spaces import EnvSpec
 
 CLOSE_SECONDS = 10.0
+MAX_FAILURES = 3
+"""Failures of one environment in a row that are no accident: more replacements would only repeat them."""
 _ONE_THREAD = ("LP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Mesa's software renderer, OpenMP and numpy would start a thread per CPU in every process."""
 _log = logging.getLogger(__name__)
@@ -95,7 +105,7 @@ class SoloEnvironments:
         self._stacks = FrameStacks(spec, num_environments) if spec.frame_stack > 1 else None
         self._games = Games(self.task_ids)
         self._num_starts = np.zeros(num_environments, np.int64)
-        self._has_failed = np.zeros(num_environments, np.bool_)
+        self._num_failures = np.zeros(num_environments, np.int64)
         self._players: list[Seat] = []
         self._standbys: list[Seat] = []
         try:
@@ -111,7 +121,7 @@ class SoloEnvironments:
         """Start a new game in every environment. BrokenEnvironmentError if that fails."""
         everywhere = np.ones(self.num_environments, np.bool_)
         for environment in self._run(everywhere):
-            raise self._failure(environment)
+            self._restart(environment)
         self._games.begin()
         return self._observe(everywhere)
 
@@ -123,7 +133,7 @@ class SoloEnvironments:
         if failed := self._run(starting):
             starting = starting.copy()
             for environment in failed:
-                self._restart(environment, in_game=not starting[environment])
+                self._restart(environment)
             starting[failed] = True
         valid = ~starting
         rewards = np.where(valid, rows["rewards"], 0.0)
@@ -131,7 +141,7 @@ class SoloEnvironments:
         terminated = rows["terminated"] & valid
         truncated = rows["truncated"] & valid & ~terminated
         finished = self._games.count(starting, rewards, terminated | truncated)
-        self._has_failed &= ~self._games.over
+        self._num_failures[self._games.over] = 0
         return Transition(self._observe(starting), rewards.astype(np.float32), terminated, truncated, valid, finished)
 
     def close(self) -> None:
@@ -178,19 +188,24 @@ class SoloEnvironments:
             player = Player(making.carry_out(), self._rows, environment, entropy)
             return Seat(player, raise_errors=self._slots.raise_errors)
         order = {"environment": making, "entropy": entropy, "index": environment, "sizes": self._sizes, "memory": self._memory}
+        order["close_seconds"] = CLOSE_SECONDS
         return ProcessSeat(order, self._folder.name, self._step_seconds)
 
-    def _restart(self, environment: int, *, in_game: bool) -> None:
-        """Replace a failed environment by a new one with a new game."""
-        failure = self._failure(environment)
-        if not in_game or self._has_failed[environment]:
-            raise failure
-        _log.warning("%s; restarted with a new game", failure)
-        self._has_failed[environment] = True
-        player = self._players[environment] = self._start(environment)
-        player.ask(self._buffer | RESET)
-        if not player.answers():
-            raise self._failure(environment)
+    def _restart(self, environment: int) -> None:
+        """Replace a failed environment by a new one with a new game; BrokenEnvironmentError if it has failed too often."""
+        while True:
+            failure = self._failure(environment)
+            self._num_failures[environment] += 1
+            if self._num_failures[environment] >= MAX_FAILURES:
+                raise failure
+            _log.warning("%s; restarted with a new game", failure)
+            try:
+                player = self._players[environment] = self._start(environment)
+            except UnknownTaskError as error:
+                raise BrokenEnvironmentError(str(error)) from error
+            player.ask(self._buffer | RESET)
+            if player.answers():
+                return
 
     def _failure(self, environment: int) -> BrokenEnvironmentError:
         """Return why an environment failed, after ending it."""

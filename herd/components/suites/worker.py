@@ -1,16 +1,20 @@
 """The process of one environment: ``python -m herd.components.suites.worker ORDER``, started by `SoloEnvironments` alone.
 
 It receives single-byte commands over a socket, and answers each with the same byte when the shared memory contains the result. When the
-process at the other end ends for any reason, the socket is closed, and this process ends after the current call of its environment.
+process at the other end ends for any reason, the socket is closed, and this process ends after the current call of its environment. If that
+call does not return, the process is killed, with those that the game started.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
+import threading
+import time
 from contextlib import closing, suppress
 from mmap import mmap
 from typing import Any
@@ -33,6 +37,7 @@ def main(order: dict[str, Any]) -> int:
         os.set_inheritable(descriptor, False)
     rows = np.frombuffer(mmap(order["memory"], 0), rows_type(**order["sizes"]), count=1)
     with socket.socket(fileno=order["control"]) as control:
+        threading.Thread(target=_end_with, args=(control.fileno(), order["close_seconds"]), daemon=True).start()
         try:
             environment = Order(*order["environment"]).carry_out()
             with closing(Player(environment, rows, order["index"], order["entropy"])) as player:
@@ -44,6 +49,15 @@ def main(order: dict[str, Any]) -> int:
             rows["complaints"][0, order["index"]] = described(error).encode()
             return 1
     return 0
+
+
+def _end_with(control: int, close_seconds: float) -> None:
+    """Kill this process and its group some time after the other end of the socket was closed. No call of a game may outlive its actor."""
+    other_end = select.poll()
+    other_end.register(control, select.POLLRDHUP)
+    other_end.poll()
+    time.sleep(close_seconds)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _received(control: socket.socket) -> bytes:

@@ -33,7 +33,7 @@ class LoggingSettings(Section):
     wandb_entity: str | None = None
     """User or team that owns the project. Null: the default of the account."""
     mlflow: str | None = Field(default=None, min_length=1)
-    """Where MLflow keeps runs: a server (http://host:5000), or what else MLflow accepts as a tracking URI. Needs herd-rl[mlflow]."""
+    """Where MLflow keeps runs: a server (http://host:5000), or any other tracking URI that MLflow accepts. Needs herd-rl[mlflow]."""
     project: str = "herd"
     """Project of the run in Weights & Biases, experiment in MLflow."""
     hooks: dict[Annotated[str, Field(pattern=USER_CODE)], dict[str, Any] | None] = Field(default={})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 from herd.components.settings import Variants, variants_of
 from herd.config.run import RunSettings
@@ -62,13 +63,17 @@ class SettingKey:
 
     @property
     def default_text(self) -> str:
-        """The default as a user would type it."""
+        """The default as a user would type it; ``required`` if there is none."""
+        if self.default is PydanticUndefined:
+            return "required"
         if self.default is None:
             return "null"
         if isinstance(self.default, bool):
             return str(self.default).lower()
         if isinstance(self.default, dict):
             return "{}"
+        if self.default == ():
+            return "[]"
         return ",".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
 
 
@@ -219,6 +224,8 @@ def _describe(annotation: Any) -> tuple[set[str], str]:
 
 
 def _bounds(metadata: typing.Iterable[Any]) -> str:
-    symbols = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-    found = [f"{symbol} {getattr(item, name):g}" for item in metadata for name, symbol in symbols if getattr(item, name, None) is not None]
-    return " and ".join(found)
+    symbols = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    found = {name: getattr(item, name) for item in metadata for name in symbols if getattr(item, name, None) is not None}
+    if found.get("gt") == 0 and found.get("ge", 0) > 0:
+        del found["gt"]  # a positive integer with a higher bound
+    return " and ".join(f"{symbol} {found[name]:.12g}" for name, symbol in symbols.items() if name in found)

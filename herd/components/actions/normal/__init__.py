@@ -18,12 +18,13 @@ class ContinuousSettings(ActionSettings):
     """How continuous numbers are drawn."""
 
     bounds: Literal["clip", "tanh"] = "clip"
-    """What keeps continuous numbers in their bounds. ``clip``: the environment receives the nearest action in the bounds, and learning uses
-    the one that was drawn. ``tanh``: actions are the tanh of what is drawn, which needs two finite bounds for each number."""
+    """How continuous actions stay within their bounds. ``clip``: the environment receives the nearest allowed action, while learning uses
+    the one that was sampled. ``tanh``: the sample is passed through tanh, which needs two finite bounds for each number."""
     deviation: Literal["parameter", "network"] = "parameter"
-    """Standard deviation of what is drawn. ``parameter``: learned, and equal in all observations. ``network``: an output of the network."""
+    """Where the standard deviation of continuous actions comes from. ``parameter``: learned, and the same for all observations.
+    ``network``: an output of the network."""
     initial_deviation: PositiveFloat = 1.0
-    """Standard deviation at the start, from 0.01 to 7. The bounds of an action are 2 apart."""
+    """Initial standard deviation, from 0.01 to 7, on a scale on which the bounds of an action are 2 apart."""
 
     @field_validator("initial_deviation")
     @classmethod

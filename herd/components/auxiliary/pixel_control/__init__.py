@@ -19,11 +19,10 @@ class PixelControlSettings(AuxiliarySettings):
     """Pixel control: learn how much actions change each cell of the picture (arXiv:1611.05397; arXiv:1809.04474, appendix)."""
 
     kind: Literal["pixel_control"] = "pixel_control"
-    """Pixel control. Each cell of the picture is a task of its own: to change its pixels. Its action values are learned from the agent's
-    features."""
+    """Pixel control: for each cell of the picture, the agent's features learn the values of actions that change the pixels of the cell."""
     cost: PositiveFloat = 0.01
-    """Weight of the loss, which is a sum over cells. PopArt's paper gives none. UNREAL draws it from 0.01 to 0.1 for its 3-D levels and
-    from 0.0001 to 0.01 for Atari; both ranges contain the default."""
+    """Weight of the loss, which is a sum over cells. PopArt's paper does not state its weight. UNREAL samples it from 0.01 to 0.1 for its
+    3-D levels and from 0.0001 to 0.01 for Atari; both ranges contain the default."""
     discount: Fraction = 0.9
     """Discount of the pseudo-rewards, per agent step."""
     cell_size: PositiveInt = 4

@@ -20,7 +20,7 @@ class CustomCoreSettings(CoreSettings):
     code: str = Field(pattern=USER_CODE)
     """Name of the class, ``module:Class``. It is imported from the folder in which the command runs."""
     size: PositiveInt
-    """Number of floats of its state for one environment. Services that do not import your code need it."""
+    """Number of floats in the state of one environment. Services that do not import your code need to know it."""
     options: dict[str, Any] = Field(default={})
     """Further keyword arguments for the class."""
 

@@ -20,14 +20,14 @@ class GTrXLSettings(CoreSettings):
     kind: Literal["gtrxl"] = "gtrxl"
     """A gated transformer (GTrXL, arXiv:1910.06764) that attends to the last ``memory`` steps of the episode."""
     size: PositiveInt = 128
-    """Numbers of a step's embedding (D); a multiple of ``heads``."""
+    """Size of a step's embedding (D); a multiple of ``heads``."""
     layers: PositiveInt = 2
     """Transformer blocks (L)."""
     heads: PositiveInt = 4
     """Attention heads of a block."""
     memory: PositiveInt = 32
-    """Steps before the present one that a block attends to (M); through L blocks a step depends on up to L M steps. Each unroll carries
-    L M D numbers."""
+    """Number of earlier steps that a block attends to (M). With L blocks, a step depends on up to L M earlier steps, and each unroll
+    carries a state of L M D numbers."""
 
     def state_size(self) -> int:
         """Return L M D + 1: the inputs of each block at the last M steps, and how many of these steps there were."""

@@ -33,8 +33,8 @@ class DiceSettings(VTraceSettings):
     policy_cost: NonNegativeFloat = 10.0
     """Weight of the policy gradient."""
     retrace_bootstrap: Literal["expected", "taken"] = "expected"
-    """Next value in Retrace's differences. ``expected``: Q(x', .) averaged over the target policy. ``taken``: Q(x', a') of the action
-    taken, as eq. (2) is printed."""
+    """Value of the next state in Retrace's temporal differences. ``expected``: Q(x', .) averaged over the target policy. ``taken``: Q(x',
+    a') of the action taken, as eq. (2) is printed."""
 
     head: ClassVar[Head] = "dueling"
 

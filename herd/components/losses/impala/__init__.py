@@ -19,12 +19,12 @@ class ImpalaSettings(VTraceSettings):
     entropy_cost: NonNegativeFloat = 0.01
     """Weight of the entropy bonus."""
     advantage_normalization: Literal["none", "batch"] = "none"
-    """``batch``: advantages are normalised to mean 0 and mean square 1 over the batch (over a shard's part of it), as in PPO's code. Then
-    the size of rewards does not change how much the policy moves. The batch is not split into micro-batches."""
+    """``batch``: advantages are normalised to mean 0 and mean square 1 over the batch (over a shard's part of it), as in PPO's code. As a
+    result, the size of rewards does not change how much the policy moves. The batch is not split into micro-batches."""
     ratio_clip: PositiveFloat | None = None
-    """PPO's epsilon (arXiv:1707.06347, eq. 7), as in APPO (arXiv:2006.11751): a step leaves the policy gradient once pi/mu is beyond
-    1 + epsilon and its advantage is positive, or below 1 - epsilon and its advantage is negative. It bounds how far the noise of a few
-    batches moves the policy. Null: no such bound."""
+    """PPO's epsilon (arXiv:1707.06347, eq. 7), as in APPO (arXiv:2006.11751): a step leaves the policy gradient once pi/mu is beyond 1 +
+    epsilon and its advantage is positive, or below 1 - epsilon and its advantage is negative. This limits how far the noise of a few
+    batches can move the policy. Null: no limit."""
 
     head: ClassVar[Head] = "policy_value"
 

@@ -31,8 +31,8 @@ class SharedReplay(ReplaySettings):
     prefetch_batches: PositiveInt = 2
     """Number of batches for which a learner requests replayed unrolls ahead of time."""
     timeout_seconds: Annotated[float, Field(gt=0.0, le=10.0)] = 2.0
-    """Longest wait of a batch for replayed unrolls, in seconds. After it, batches contain online unrolls only and do not wait, until the
-    service answers again."""
+    """Longest wait of a batch for replayed unrolls, in seconds. After this time, batches contain online unrolls only and do not wait until
+    the service answers again."""
 
     @model_validator(mode="after")
     def _the_minimum_fits(self) -> Self:

@@ -46,7 +46,7 @@ class AtariSettings(SuiteSettings):
     max_pool: bool = True
     """Pixel-wise maximum over the last two emulator frames of a step."""
     frame_stack: PositiveInt = 4
-    """Number of newest frames in one observation (S)."""
+    """Number of most recent frames in one observation (S)."""
     frame_height: Pixels = 84
     """Size in pixels."""
     frame_width: Pixels = 84

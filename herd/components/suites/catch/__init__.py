@@ -25,12 +25,12 @@ class CatchSettings(SuiteSettings):
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("catch",)
     """``catch``, ``catch_instructed`` or ``catch_deceptive``. With several names, one agent learns all of them."""
     reward_scales: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0,)
-    """Factors of the rewards. Each task is played with each factor, so two factors make two tasks that look alike and differ in their
-    returns. A task with a factor other than 1 is named after it, such as ``catch_x1000``."""
+    """Factors that rewards are multiplied by. Each task is played with each factor, so two factors make two tasks that look alike but
+    differ in their returns. A task with a factor other than 1 is named after it, such as ``catch_x1000``."""
     action_repeat: PositiveInt = 1
     """Rows that the ball falls per agent step."""
     frame_stack: PositiveInt = 1
-    """Newest boards that make up one observation (S)."""
+    """Number of most recent boards in one observation (S)."""
     frame_height: Annotated[int, Field(ge=2, le=4096)] = 10
     """Rows of the board: the ball falls from the first to the last."""
     frame_width: Pixels = 5

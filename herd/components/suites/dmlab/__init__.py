@@ -45,10 +45,10 @@ class DMLabSettings(SuiteSettings):
     """Folder on a local disk for compiled maps, shared by all processes of a machine. Compiling a map takes seconds. The folder is never
     emptied."""
     level_seeds: PositiveInt | None = None
-    """Number of different games of each level. With a bound, their maps are found in ``level_cache`` again. Null: no bound."""
+    """Number of different maps of each level. If you set it, maps repeat and come from ``level_cache``. Null: unlimited."""
     prepare_games: bool = True
-    """A second process for each environment prepares the next game during the current one, so that no game waits for its map. Each
-    process takes another 200 MB of memory."""
+    """A second process for each environment prepares the next map while a game is played, so that no game has to wait for its map. It takes
+    another 200 MB of memory per environment."""
     renderer: Literal["software", "hardware"] = "software"
     """``hardware`` needs a GPU with EGL."""
 

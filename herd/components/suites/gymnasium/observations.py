@@ -64,10 +64,10 @@ class _Entry(NamedTuple):
             raise ValueError(f"its observation is {told(observation)} and has no entry {self.name}") from error
         return observation
 
-    def differs(self, value: Any) -> ValueError:
-        """Return the error about a value that is not of the declared space."""
+    def differs(self, value: Any, how: str = "") -> ValueError:
+        """Return the error about a value that is not of the declared space; ``how``: what it is, instead of its type and shape."""
         what = f"entry {self.name} of its observation" if self.path else "its observation"
-        return ValueError(f"{what} is {told(value)}, but its observation_space declares {self.space}")
+        return ValueError(f"{what} {how or f'is {told(value)}'}, but its observation_space declares {self.space}")
 
 
 def read_space(space: spaces.Space[Any], settings: GymnasiumSettings, task: str) -> dict[str, Part]:
@@ -185,11 +185,15 @@ def _picture(entry: _Entry, pixels: _Pixels, size: tuple[int, int], settings: Gy
     if gray and number not in _CHANNELS:
         raise UnknownTaskError(f"env.grayscale: the pictures of {task} have {number} channels, not the 3 of RGB")
     shape = (*size, 1 if gray else number)
+    least, most = (0, 255) if highest > 1 else (-1, 2)  # floats that leave their bounds somewhat are clipped
 
     def convert(observation: Any) -> NDArray[Any]:
         picture = np.asarray(entry.of(observation))
         if picture.shape != entry.space.shape or picture.dtype.kind not in ("iu" if highest > 1 else "f"):
             raise entry.differs(picture)
+        if picture.dtype != np.uint8 and not (least <= (low := picture.min()) <= (high := picture.max()) <= most):
+            # All of it would be black, white, or wrapped around.
+            raise entry.differs(picture, f"has values in {low:g}..{high:g}")
         if highest == 1:
             picture = np.clip(picture * 255 + 0.5, 0, 255)
         picture = picture.astype(np.uint8, copy=False)
@@ -252,10 +256,22 @@ def _size(entry: _Entry, task: str) -> int:
 def _numbers(entry: _Entry, size: int, value: Any) -> NDArray[np.float32]:
     """Return one entry of an observation as [size]."""
     is_box = isinstance(entry.space, spaces.Box)
-    numbers = np.asarray(value if is_box else spaces.flatten(entry.space, value), np.float32)
+    if not is_box and _is_beyond(entry.space, value):
+        raise entry.differs(value, f"is {told(value)}: {value}")
+    numbers = np.asarray(value if is_box else spaces.flatten(entry.space, value))
+    if numbers.dtype.kind not in "biuf":
+        raise entry.differs(numbers)
+    numbers = numbers.astype(np.float32, copy=False)
     if numbers.shape != (entry.space.shape if is_box else (size,)):
         raise entry.differs(numbers)
     return numbers.reshape(-1)
+
+
+def _is_beyond(space: spaces.Space[Any], value: Any) -> bool:
+    """Whether a value is none of those that are counted by its space, where flattening would not notice it."""
+    if isinstance(space, spaces.Discrete):
+        return bool(value < space.start)  # it would be read as one of the last values; `flatten` refuses the others
+    return isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary) and not space.contains(value)
 
 
 def told(value: Any) -> str:

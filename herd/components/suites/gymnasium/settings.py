@@ -33,21 +33,21 @@ class GymnasiumSettings(SuiteSettings):
     """``sync``: an actor steps its environments one after the other. ``async``: each environment has its own process, and
     ``actor.environment_threads`` of them step at a time. ``async`` pays off if a step takes milliseconds."""
     step_timeout_seconds: PositiveFloat = 120.0
-    """Longest time that a step or the start of a game may take. With ``vectorization: async`` an environment that takes longer is ended and
-    starts a new game. An actor is reported as hanging only after so much time for each of its environments."""
+    """Longest time that a step or the start of a game may take. With ``vectorization: async``, an environment that takes longer is killed
+    and started again with a new game. An actor is reported as hanging only after this time multiplied by the number of its environments."""
     image_key: str | None = None
-    """The entry of the observations that is the picture. If this key and the next two are left out, every entry is read: pictures become
-    the frame, texts the instruction, and everything else the vector."""
+    """In dictionary observations, the key of the picture. If you set none of ``image_key``, ``vector_keys`` and ``instruction_key``, every
+    entry is used: pictures become the frame, texts the instruction, and everything else the vector."""
     vector_keys: tuple[str, ...] = ()
-    """The entries of the observations that become the vector, in this order."""
+    """In dictionary observations, the keys of the entries that make up the vector, in this order."""
     instruction_key: str | None = None
-    """The entry of the observations that is a text. It is read if ``network.language`` is on."""
+    """In dictionary observations, the key of the text. The agent reads it only if ``network.language`` is on."""
     mask: str = AUTO
-    """Source of the mask that says which actions are allowed. ``auto``: ``info["action_mask"]``, the method ``action_masks()`` or the
-    observations' entry ``action_mask``, if the environment has one of them. ``none``: all actions are allowed. Otherwise: the entry of the
-    observations with this name."""
+    """Where the mask of allowed actions comes from. ``auto``: ``info["action_mask"]``, the method ``action_masks()`` or the observations'
+    entry ``action_mask``, if the environment has one of them. ``none``: all actions are allowed. Any other value is the key of an entry of
+    the observations."""
     flatten: bool = False
-    """Make everything part of the vector, pictures too."""
+    """Flatten every observation into the vector, pictures included."""
     scale_by_bounds: bool = True
     """Scale numbers of the vector by their declared bounds to [0, 1], or to [-1, 1] if they may be negative. Numbers with bounds more than
     1,000 apart are not scaled (see ``network.vector_normalization``). False: nothing is scaled, for environments whose bounds are much
@@ -55,7 +55,7 @@ class GymnasiumSettings(SuiteSettings):
     render: bool = False
     """Observe the picture that the environment renders (``rgb_array``) instead of its observation."""
     frame_stack: PositiveInt = 1
-    """Number of newest frames in one observation (S)."""
+    """Number of most recent frames in one observation (S)."""
     frame_height: Pixels | None = None
     """Size in pixels. Null: the environment's own size."""
     frame_width: Pixels | None = None

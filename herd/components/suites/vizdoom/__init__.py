@@ -67,7 +67,7 @@ class ViZDoomSettings(SuiteSettings):
     action_repeat: PositiveInt = 4
     """Game tics (35 per second) per agent step."""
     frame_stack: PositiveInt = 1
-    """Number of newest frames in one observation (S)."""
+    """Number of most recent frames in one observation (S)."""
     frame_height: Pixels = 72
     """Size in pixels."""
     frame_width: Pixels = 96

@@ -25,7 +25,7 @@ class PopArtSettings(ValueScalingSettings):
     second_moment: Literal["unroll_means", "targets"] = "unroll_means"
     """``unroll_means``: the second moment of the mean target of each unroll. ``targets``: the second moment of the single targets."""
     replayed: bool = False
-    """Replayed unrolls update the statistics as well."""
+    """Whether replayed unrolls update the statistics as well."""
 
     has_head_per_task = True
 
