@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
 from herd.config.loading.sources import take_section
@@ -28,11 +28,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd evaluate",
         description="Plays whole games of every task with the checkpoints of runs. Prints the scores and writes them as .json, .csv "
-        "and, for several tasks, .png. Several runs make one table: one run for each task, or several (seeds) for each. Settings of the "
-        "environments are those of training unless options (such as --env.noop_max 30) or a protocol change them.",
+        "and, for several tasks, .png. Several runs make one table: give one run for each task, or several (seeds) for each. The "
+        "environments have the settings of training unless options (such as --env.noop_max 30) or a protocol change them.",
     )
     parser.add_argument(
-        "run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train, or a run file: its newest run"
+        "run_dirs", type=run_source, nargs="+", metavar="RUN_DIR", help="run directory of herd train, or a run file, for its newest run"
     )
     parser.add_argument(
         "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         "--frames",
         type=POSITIVE_WHOLE,
         metavar="N",
-        help="laser-atari and dopamine only: env frames per task at which returns are taken; default: the end of the run",
+        help="laser-atari and dopamine only: take returns after this many env frames per task; default: at the end of the run",
     )
     parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="random seed of games and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
