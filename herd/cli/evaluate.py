@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
 from herd.config.loading.sources import take_section
@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         "environments have the settings of training unless options (such as --env.noop_max 30) or a protocol change them.",
     )
     parser.add_argument(
-        "run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train, or a run file, for its newest run"
+        "run_dirs", type=run_source, nargs="+", metavar="RUN_DIR", help="run directory of herd train, or a run file, for its newest run"
     )
     parser.add_argument(
         "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"

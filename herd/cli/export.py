@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.options import POSITIVE, POSITIVE_WHOLE, CommandError, OneLineParser
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import run_with_checkpoint
 
@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes the policy of a run's checkpoint for use without Herd (docs/export.md), and compares its outputs with those of "
         "the network while the network plays. FILE.json, next to FILE, describes the inputs and outputs.",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
+    parser.add_argument("run_dir", type=run_source, metavar="RUN_DIR", help="run directory of herd train")
     parser.add_argument("--format", choices=_FORMATS, default="torch", help="format of the file: that of torch.export, or ONNX")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: RUN_DIR/policy-<updates>.pt2 or .onnx")

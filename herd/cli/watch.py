@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
+from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="herd watch", description="Plays a game with a run's checkpoint and writes it as a .gif or .mp4.")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
+    parser.add_argument("run_dir", type=run_source, metavar="RUN_DIR", help="run directory of herd train")
     parser.add_argument("--output", type=Path, metavar="FILE", help=".gif or .mp4; default: RUN_DIR/episode.gif")
     parser.add_argument("--task", metavar="NAME", help="task to play; default: the run's first")
     parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of games to record, one after the other")
