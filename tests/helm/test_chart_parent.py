@@ -57,6 +57,10 @@ def test_the_user_role_is_created_on_request() -> None:
     role, binding = find(objects, "Role", "herd-user"), find(objects, "RoleBinding", "herd-user")
     for each in (role, binding):
         kubernetes_validate.validate(each, "1.36", strict=True)
+    allowed = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    # What the notes and docs/kubernetes-commands.md run: logs, scale, port-forward, exec, and delete for the pod of the self-test.
+    assert {("pods/log", "get"), ("deployments/scale", "patch"), ("pods/portforward", "create"), ("pods/exec", "create")} <= allowed
+    assert [rule["resourceNames"] for rule in role["rules"] if "delete" in rule["verbs"]] == [["herd-test"]]
     assert binding["roleRef"]["name"] == "herd-user"
     assert binding["subjects"] == yaml.safe_load(SUBJECT)
 

@@ -40,6 +40,10 @@ def test_documented_values_render_and_are_valid(name: str, tmp_path: Path) -> No
         # Containers are matched by name, so a misspelt name would add another container.
         asked = {each["name"] for each in pod_of(workload)["containers"]}
         assert asked & own
+        for container in pod_of(workload)["containers"]:
+            # Another user's process does not get an added capability: its effective set stays empty.
+            context = pod_of(workload)["securityContext"] | container.get("securityContext", {})
+            assert "add" not in context.get("capabilities", {}) or context["runAsUser"] == 0
         if workload["kind"] != "Pod":
             main = workload["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"]
             (container,) = [each for each in pod_of(workload)["containers"] if each["name"] == main]
