@@ -217,11 +217,14 @@ def test_what_a_tracker_lacks_is_reported_before_the_start(
     if line is None:
         check_installed(settings)
         return
-    with pytest.raises(CommandError) as caught:
-        check_installed(settings)
-    assert what_is_missing(settings.logging) == str(caught.value)
-    assert str(caught.value).startswith(line)
-    assert "\n" not in str(caught.value)
+    found = what_is_missing(settings.logging)
+    assert found is not None
+    assert found.startswith(line)
+    assert "\n" not in found
+    if "hooks" not in chosen:  # a child of `herd train` checks these, and the learner
+        with pytest.raises(CommandError) as caught:
+            check_installed(settings)
+        assert str(caught.value) == found
 
 
 def test_is_logged_in_finds_keys_in_the_environment_and_netrc(tmp_path: Path) -> None:
