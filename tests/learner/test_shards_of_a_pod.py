@@ -15,13 +15,15 @@ from tests.system.whole_runs import Process, until
 pytestmark = pytest.mark.processes
 
 LEARNER = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 here = Path(os.environ["PLAN"])
 rank = os.environ["RANK"]
 starts = len(list(here.glob(f"start-{rank}-*")))
 (here / f"start-{rank}-{starts}").write_text(" ".join([os.environ["LOCAL_RANK"], os.environ["OMP_NUM_THREADS"], *sys.argv[1:]]))
 plan = (here / f"plan-{rank}").read_text().split() if (here / f"plan-{rank}").exists() else []
+while not all((here / f"start-{each}-{starts}").exists() for each in "23"):
+    time.sleep(0.01)  # or the end of this one would end the other before it has counted its start
 if starts < len(plan):
     sys.exit(int(plan[starts]))
 signal.sigwait({signal.SIGTERM})

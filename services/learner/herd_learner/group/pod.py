@@ -50,18 +50,21 @@ class ShardProcesses:
         ]
 
     def wait(self) -> list[int]:
-        """Wait until all have ended, and return their exit codes. A request to stop, or the end of one, ends all."""
+        """Wait until all have ended, and return their exit codes, that of the first to end first. A request to stop, or the end of one,
+        ends all."""
+        ended: list[subprocess.Popen[bytes]] = []
         deadline: float | None = None
-        while any(process.poll() is None for process in self._processes):
-            has_ended = any(process.returncode is not None for process in self._processes)
-            if deadline is None and (self._inbox.asked or has_ended):
+        while True:
+            ended += [process for process in self._processes if process.poll() is not None and process not in ended]
+            if len(ended) == len(self._processes):
+                return [process.returncode for process in ended]
+            if deadline is None and (self._inbox.asked or ended):
                 # What is left of a grace period is for the checkpoint: only Kubernetes ends it.
                 deadline = float("inf") if self._inbox.asked else time.monotonic() + PATIENCE_SECONDS
                 self._send(signal.SIGTERM)
             if deadline is not None and time.monotonic() > deadline:
                 self._send(signal.SIGKILL)
             self._inbox.wait(1.0)
-        return [process.returncode for process in self._processes]
 
     def _send(self, number: signal.Signals) -> None:
         for process in self._processes:
@@ -79,9 +82,10 @@ def run(words: Sequence[str], environ: Mapping[str, str], policy: RestartPolicy 
         while True:
             shards = ShardProcesses(words, environ, inbox)
             codes = shards.wait()
-            failed = next((code for code in codes if code not in _REPEATS), None)
             if inbox.asked:
-                return 0 if failed is None else _exit_code(failed)
+                return _exit_code(next((code for code in codes if code), 0))
+            # Those that end after the first were told to, some of them before they could handle the signal.
+            failed = codes[0] if codes[0] not in _REPEATS else None
             early = early + 1 if time.monotonic() - shards.started < policy.early_seconds else 0
             if failed is not None or early >= policy.max_failures:
                 return _exit_code(EXIT_SHARD_LOST if failed is None else failed)
