@@ -105,7 +105,8 @@ mutants: $(VENV)/.dev  ## Mutation testing: check that TESTS notice single chang
 		../bin/cosmic-ray init mutants.toml mutants.sqlite && ../bin/cosmic-ray exec mutants.toml mutants.sqlite && \
 		../bin/cr-report --surviving-only --show-diff mutants.sqlite
 
-# A pyproject.toml that is newer than the stamps triggers a new installation.
+# A pyproject.toml that is newer than the stamps triggers a new installation. The hook is not installed in an additional worktree, where
+# .git is a file: all worktrees share one hook, which would keep using the .venv of this one.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -115,5 +116,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install --quiet --editable ".[dev]" --constraint constraints.txt
-	-git rev-parse --git-dir > /dev/null 2>&1 && $(BIN)/pre-commit install
+	@test ! -d .git || $(BIN)/pre-commit install
 	@touch $@ $(VENV)/.installed

@@ -6,7 +6,7 @@ the left half of the frame, the second in the right half, so an agent that has l
 not clipped. All variants share their other settings and are trained with ``herd``'s environments, policy and trainer, in one process on one
 thread. Acting and learning alternate, so a seed gives the same run on every machine of a kind.
 
-A run that is in ``DIR/runs`` is not repeated. It writes ``DIR/popart-scales.json`` and ``DIR/popart-scales.png``. Intervals are 95 %
+A run that is in ``DIR/runs`` is not repeated. It writes ``DIR/popart-scales.json`` and ``DIR/popart-scales.png``. Intervals are 95%
 bootstrap intervals over seeds.
 """
 
@@ -24,15 +24,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.intervals import Estimate, estimate
-from benchmarks.popart_picture import draw
+from benchmarks.intervals import Estimate, curve_estimates, estimate
 from herd.components.suites import make_environments
 from herd.components.suites.api import Observation, Transition
 from herd.config.run import RunSettings
 from herd.service.host import describe_hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -58,6 +57,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 LEARNED = 0.8
 """Share of the best return: nine balls in ten are caught."""
 WINDOWS = 30
+# Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
+_COLOURS = {"popart": "#D55E00", "multi_head": "#0072B2", "impala": "#009E73", "impala_clipped": "0.45"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def main() -> None:
         "runs": [asdict(run) for runs in results.values() for run in runs],
     }
     (options.output / "popart-scales.json").write_text(json.dumps(report, indent=1, default=asdict) + "\n")
-    draw(results, options.output / "popart-scales.png", env_frames=options.env_frames, scale=SCALE)
+    _draw(results, options.output / "popart-scales.png", env_frames=options.env_frames)
     print(f"wrote {options.output / 'popart-scales.json'} and popart-scales.png")
 
 
@@ -211,7 +212,7 @@ def _summary(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _print_table(summaries: dict[str, dict[str, Any]], env_frames: int) -> None:
-    title = f"last tenth of {env_frames:,} env frames: return divided by the task's scale, mean (95 % interval over seeds)"
+    title = f"last tenth of {env_frames:,} env frames: return divided by the task's scale, mean (95% interval over seeds)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("variant", "returns of 1", f"returns of {SCALE:g}", "worse of the two", "seeds that learned both"):
         table.add_column(heading, justify="left" if heading == "variant" else "right")
@@ -223,6 +224,37 @@ def _print_table(summaries: dict[str, dict[str, Any]], env_frames: int) -> None:
 
 def _text(one: Estimate) -> str:
     return f"{one.mean:.2f} ({one.low:.2f} to {one.high:.2f})"
+
+
+def _draw(results: Mapping[str, Sequence[Run]], path: Path, *, env_frames: int) -> None:
+    """Draw, for each of the two tasks, the learning curves of the variants with their 95% intervals."""
+    import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
+        figure = Figure(figsize=(11.0, 4.4), layout="constrained", dpi=110)
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(1, 2, sharey=True)
+        for task, (axes, factor) in enumerate(zip(panels, (1.0, SCALE), strict=True)):
+            axes.set_title(f"the task with returns of {factor:g}", loc="left", fontweight="bold")
+            axes.set_xlabel("environment frames of both tasks (thousands)")
+            axes.grid(visible=True, color="0.9", linewidth=0.7)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.set_xlim(0.0, env_frames / 1e3)
+            for variant, runs in results.items():
+                curves = np.array([run.curves[task] for run in runs])
+                middles = (np.arange(curves.shape[1]) + 0.5) * env_frames / curves.shape[1] / 1e3
+                points = curve_estimates(curves)
+                style = (0, (4, 2)) if variant == "impala_clipped" else "-"
+                axes.plot(middles, [one.mean for one in points], color=_COLOURS[variant], linestyle=style, linewidth=1.8, label=variant)
+                lows, highs = [one.low for one in points], [one.high for one in points]
+                axes.fill_between(middles, lows, highs, color=_COLOURS[variant], alpha=0.18, linewidth=0)
+        panels[0].set_ylabel("mean return of a game, divided by the task's scale")
+        seeds = {len(runs) for runs in results.values()}
+        title = f"mean and 95% interval of {max(seeds)} seeds"
+        panels[1].legend(loc="center right", frameon=False, title=title, alignment="left")
+        figure.savefig(path)
 
 
 if __name__ == "__main__":

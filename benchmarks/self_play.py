@@ -1,4 +1,4 @@
-"""An actor without processes: games played in one thread under a local policy, for benchmarks that train beside them."""
+"""An actor without processes: games played in one thread under a local policy, for benchmarks that train in the same thread."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ class SelfPlay:
         *,
         environments: BatchedEnvironment,
         policy: LocalPolicy,
-        temperatures: Temperatures | None = None,
     ) -> None:
         """Start a game in each of ``actor.environments`` environments."""
         self._layout = layout
         self._environments = environments
         self._policy = policy
         self._num_environments = settings.actor.environments
-        self._state = RowState(spec, settings.network, temperatures or Temperatures(), num_environments=self._num_environments)
+        self._state = RowState(spec, settings.network, Temperatures(), num_environments=self._num_environments)
         self._builder = UnrollBuilder(layout, self._state, task_ids=environments.task_ids, first_slot=0)
         self._observation = environments.reset()
 
@@ -55,9 +54,3 @@ class SelfPlay:
     def finish(self) -> dict[str, Array]:
         """Return the arrays [E, ...] of the unroll that was played."""
         return self._builder.finish()
-
-    def unroll(self) -> dict[str, Array]:
-        """Play one unroll; returns its arrays [E, ...]."""
-        for _ in self.play():
-            pass
-        return self.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from herd.config.loading import SettingsError, load_settings
+from herd.evaluation.pack import PackError, unpack
 from herd.files import FileError, mapping, read_record
 from herd.run.checkpoints import MANIFEST
 from herd.run.journals import METRICS, read_points
@@ -117,7 +119,7 @@ def load_run(run: Run | Path | str) -> Run:
 
 
 def locate(place: Path | str) -> tuple[Run, Path | None]:
-    """Return the run of a directory, a checkpoint or a name in ``runs/``, and the checkpoint, if ``place`` is one.
+    """Return the run of a directory, a checkpoint, a pack or a name in ``runs/``, and the checkpoint, if ``place`` is one.
 
     Raises:
         RunError: ``place`` is none of these.
@@ -126,6 +128,11 @@ def locate(place: Path | str) -> tuple[Run, Path | None]:
     path = Path(place)
     if not path.exists() and path.name == str(path) and (RUNS / path).is_dir():
         path = RUNS / path
+    if path.is_file() and zipfile.is_zipfile(path):
+        try:
+            return Run(unpack(path)), None
+        except PackError as error:
+            raise RunError(str(error)) from error
     if not path.is_dir():
         raise RunError(f"{place}: no such run")
     checkpoint = path.resolve() if (path / MANIFEST).is_file() and path.resolve().parent.name == CHECKPOINTS else None

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
-from herd.cli.run_paths import check_checkpoint, existing_run, run_with_checkpoint
+from herd.cli.run_paths import check_checkpoint, existing_run, place_for_results, run_with_checkpoint
 from herd.config.loading.sources import take_section
 
 if TYPE_CHECKING:
@@ -28,11 +28,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd evaluate",
         description="Plays whole games of every task with the checkpoints of runs. Prints the scores and writes them as .json, .csv "
-        "and, for several tasks, .png. Several runs make one table: one run for each task, or several (seeds) for each. Settings of the "
-        "environments are those of training unless options (such as --env.noop_max 30) or a protocol change them.",
+        "and, for several tasks, .png. Several runs make one table: give one run for each task, or several (seeds) for each. The "
+        "environments have the settings of training unless options (such as --env.noop_max 30) or a protocol change them.",
     )
     parser.add_argument(
-        "run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directory of herd train, or a run file: its newest run"
+        "run_dirs",
+        type=run_source,
+        nargs="+",
+        metavar="RUN_DIR",
+        help="run directory of herd train, a file of herd pack, or a run file: its newest run",
     )
     parser.add_argument(
         "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"
@@ -42,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "--frames",
         type=POSITIVE_WHOLE,
         metavar="N",
-        help="laser-atari and dopamine only: env frames per task at which returns are taken; default: the end of the run",
+        help="laser-atari and dopamine only: take returns after this many env frames per task; default: at the end of the run",
     )
     parser.add_argument("--seed", type=WHOLE, default=0, metavar="N", help="random seed of games and of the policy's sampling")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
@@ -76,6 +80,7 @@ def run(argv: Sequence[str]) -> int:
         of_training = options.protocol is not None and protocol_named(options.protocol).training is not None
         _check_options(options, overrides, of_training=of_training)
         find = existing_run if of_training else run_with_checkpoint
+        given = options.run_dirs
         options.run_dirs = [find(directory) for directory in options.run_dirs]
         for directory in options.run_dirs:
             check_checkpoint(options.checkpoint, directory)
@@ -84,7 +89,7 @@ def run(argv: Sequence[str]) -> int:
             report = _scored(options, overrides, Console(stderr=True), of_training=of_training)
     except (BrokenEnvironmentError, EvaluationError, UnknownTaskError) as error:
         raise CommandError(str(error)) from error
-    stem = options.output if options.output is not None else _default_stem(options.run_dirs, report)
+    stem = options.output if options.output is not None else _default_stem(given, options.run_dirs, report)
     written = _write(report, stem)
     if options.json:
         sys.stdout.write(written[0].read_text(encoding="utf-8"))
@@ -152,9 +157,11 @@ class Lines:
             self._console.print(f"{self._text} ({now - self._started:.0f} s)", markup=False, highlight=False, soft_wrap=True)
 
 
-def _default_stem(run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
+def _default_stem(given: Sequence[Path | str], run_dirs: Sequence[Path], report: EvaluationReport) -> Path:
     protocol = "" if report.protocol.name is None else f"-{report.protocol.name}"
-    return run_dirs[0] / f"evaluation-{report.runs[0].learner_updates}{protocol}" if len(run_dirs) == 1 else Path(f"evaluation{protocol}")
+    if len(run_dirs) > 1:
+        return Path(f"evaluation{protocol}")
+    return place_for_results(given[0], run_dirs[0], f"evaluation-{report.runs[0].learner_updates}{protocol}")
 
 
 def _write(report: EvaluationReport, stem: Path) -> list[Path]:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from herd.cli.options import POSITIVE, POSITIVE_WHOLE, CommandError, OneLineParser
+from herd.cli.options import POSITIVE, POSITIVE_WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
-from herd.cli.run_paths import run_with_checkpoint
+from herd.cli.run_paths import place_for_results, run_with_checkpoint
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes the policy of a run's checkpoint for use without Herd (docs/export.md), and compares its outputs with those of "
         "the network while the network plays. FILE.json, next to FILE, describes the inputs and outputs.",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
+    parser.add_argument("run_dir", type=run_source, metavar="RUN_DIR", help="run directory of herd train, or a file of herd pack")
     parser.add_argument("--format", choices=_FORMATS, default="torch", help="format of the file: that of torch.export, or ONNX")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="directory of one checkpoint; default: the newest intact one")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; default: RUN_DIR/policy-<updates>.pt2 or .onnx")
@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         type=POSITIVE,
         default=1e-4,
         metavar="X",
-        help="largest allowed difference, relative to an output's largest number or to 1; if it is exceeded, no file is written",
+        help="largest allowed difference, relative to the output's largest number or to 1; if it is larger, no file is written",
     )
     return parser
 
@@ -47,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Export; returns the exit code: 1 if the exported policy differs from the network."""
     options = _parser().parse_args(argv)
-    options.run_dir = run_with_checkpoint(options.run_dir)
+    options.given = options.run_dir
+    options.run_dir = run_with_checkpoint(options.given)
     require("torch", *(("onnx", "onnxruntime", "onnxscript") if options.format == "onnx" else ()))
     from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError  # noqa: PLC0415  loads torch; not needed for --help
     from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415
@@ -64,7 +65,7 @@ def _export(run: TrainedRun, options: argparse.Namespace) -> int:
     from herd.export.network import ExportedPolicy  # noqa: PLC0415
     from herd.export.parity import compare  # noqa: PLC0415
 
-    output = options.output or options.run_dir / f"policy-{run.learner_updates}{SUFFIXES[options.format]}"
+    output = options.output or place_for_results(options.given, options.run_dir, f"policy-{run.learner_updates}{SUFFIXES[options.format]}")
     policy = ExportedPolicy(run.agent, run.spec)
     unchecked = output.with_name(f".{output.name}.unchecked")
     try:

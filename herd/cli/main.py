@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 COMMANDS = {
     "train": ("herd.cli.train", "train on this machine: start, show and supervise all processes of a run"),
     "place": ("herd.cli.place", "print the processes of a run on several hosts, for a Slurm job"),
-    "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, and compare the runs"),
+    "sweep": ("herd.cli.sweep", "train an experiment over seeds and a grid of settings, or search the best settings"),
     "check": ("herd.cli.check", "try out an environment, and list what it finds"),
     "evaluate": ("herd.cli.evaluate", "score a checkpoint over whole games"),
     "watch": ("herd.cli.watch", "record a game as a video"),
+    "pack": ("herd.cli.pack", "write a trained policy as one file, with its settings, scores and a game"),
     "export": ("herd.cli.export", "write the policy of a run for torch or as ONNX"),
     "plot": ("herd.cli.plot", "draw the learning curves of runs"),
     "report": ("herd.cli.report", "write one HTML page about a run"),

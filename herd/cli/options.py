@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from herd.config.addresses import is_storage_address
 from herd.config.errors import SettingsError, close_match
 
 if TYPE_CHECKING:
@@ -65,6 +67,11 @@ def number(
 
     parse.__name__ = name  # argparse uses it in error messages
     return parse
+
+
+def run_source(text: str) -> Path | str:
+    """Parse the run of a command: a path, or an address in object storage."""
+    return text if is_storage_address(text) else Path(text)
 
 
 POSITIVE = number()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
+from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
 from herd.run.paths import agent_directories
@@ -24,7 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "run_dirs",
-        type=Path,
+        type=run_source,
         nargs="+",
         metavar="RUN_DIR",
         help="run directory of herd train, or a run file, for its newest run; the run may still be training",
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Plot; returns the exit code."""
     options = _parser().parse_args(argv)
-    options.run_dirs = [existing_run(directory) for directory in options.run_dirs]
+    options.run_dirs = [existing_run(directory, fetches_checkpoints=False) for directory in options.run_dirs]
     if (problem := _objection(options)) is not None:
         raise CommandError(problem)
     require("matplotlib")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import CommandError, OneLineParser
+from herd.cli.options import CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
 
@@ -22,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes one HTML page about a run: curves, tasks, settings, machine, and a game played with the newest checkpoint. "
         "The page is self-contained.",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train; the run may still be training")
+    parser.add_argument("run_dir", type=run_source, metavar="RUN_DIR", help="run directory of herd train; the run may still be training")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file that ends in .html; default: RUN_DIR/report.html")
     parser.add_argument("--no_game", action="store_true", help="play no game, which is faster and needs neither torch nor the environment")
     return parser

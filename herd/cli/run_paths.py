@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import zipfile
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from herd.cli.options import CommandError
 from herd.config.errors import SettingsError, close_match
+from herd.files import FileError
 from herd.run.checkpoints import CheckpointError, read_state
 from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
@@ -17,14 +20,27 @@ if TYPE_CHECKING:
     from herd.config.run_contract import Origin
 
 
-def existing_run(directory: Path) -> Path:
-    """Check that ``directory`` holds a run; returns it. For a run file, returns the newest run of its name.
+def existing_run(directory: Path | str, *, fetches_checkpoints: bool = True) -> Path:
+    """Check that ``directory`` holds a run; returns it. A pack is unpacked; of a run file, the newest run of its name is returned.
+
+    A run at an address in object storage is fetched to the user's cache, with its newest checkpoints if ``fetches_checkpoints``.
 
     Raises:
-        CommandError: the directory does not exist or contains no run, or the run file has not been trained.
+        CommandError: the directory does not exist or contains no run, the run file has not been trained, or the storage cannot be used.
         SettingsError: the run file cannot be read.
 
     """
+    if isinstance(directory, str):
+        from herd.run.copies import fetch_run  # noqa: PLC0415  few commands need it
+
+        try:
+            return fetch_run(directory, has_checkpoints=fetches_checkpoints)
+        except FileError as error:
+            raise CommandError(str(error)) from error
+    if is_pack(directory):
+        from herd.evaluation.pack import unpack  # noqa: PLC0415  not needed for directories
+
+        return unpack(directory)
     if directory.is_file():
         return _newest_run_of(directory)
     if not directory.is_dir():
@@ -33,6 +49,16 @@ def existing_run(directory: Path) -> Path:
     if not config_file(directory).is_file():
         raise CommandError(f"{directory}: not a run: it contains no {CONFIG}")
     return directory
+
+
+def is_pack(path: Path | str) -> TypeGuard[Path]:
+    """Whether ``path`` is a file of ``herd pack``, or another zip archive."""
+    return not isinstance(path, str) and path.is_file() and zipfile.is_zipfile(path)
+
+
+def place_for_results(given: Path | str, run_dir: Path, name: str) -> Path:
+    """Return where a result goes by default: into the run, or for a pack next to it, with its name in front."""
+    return given.with_name(f"{given.stem}-{name}") if is_pack(given) else run_dir / name
 
 
 def _newest_run_of(file: Path) -> Path:
@@ -47,7 +73,7 @@ def _newest_run_of(file: Path) -> Path:
     return max(runs, key=lambda path: config_file(path).stat().st_mtime)
 
 
-def run_with_checkpoint(directory: Path) -> Path:
+def run_with_checkpoint(directory: Path | str) -> Path:
     """Check that ``directory`` holds a run with at least one checkpoint; returns it, as ``existing_run``.
 
     Raises:
@@ -88,6 +114,33 @@ def check_checkpoint(directory: Path | None, run_dir: Path) -> None:
         raise CommandError(f"--checkpoint: {directory}: {objection}")
 
 
+def prepare_copy(settings: RunSettings) -> None:
+    """Fetch what a resumption needs from the copy of the run, if it is ahead of the disk. Without ``resume``, refuse a used copy.
+
+    Raises:
+        CommandError: the copy cannot be used, and the run directory has no checkpoint to continue from; one line.
+
+    """
+    if settings.copy_to is None:
+        return
+    from herd.run.copies import AGENT_FILES, RUN_FILES, Storage, check_unused, folder_of, restore  # noqa: PLC0415  few runs have a copy
+
+    try:
+        storage = Storage(settings.copy_to)
+        if not settings.resume:
+            check_unused(storage)
+            return
+        for number, directory in enumerate(planned_agent_directories(settings)):
+            folder = folder_of(directory, settings.directory)
+            restore(storage, directory, AGENT_FILES, folder=folder, extra=RUN_FILES if not folder else ())
+            if folder and number == 0:
+                restore(storage, settings.directory, (), extra=RUN_FILES)
+    except FileError as error:
+        if not settings.resume or not any(map(checkpoint_folders, planned_agent_directories(settings))):
+            raise CommandError(f"copy_to: {error}") from error
+        print(f"herd: continuing from the disk: the copy of the run cannot be used: {error}", file=sys.stderr)
+
+
 def check_resumable(settings: RunSettings) -> str:
     """Check that the run in ``settings.directory`` can be resumed with these settings, before its config.yaml is replaced.
 
@@ -100,7 +153,7 @@ def check_resumable(settings: RunSettings) -> str:
     from herd.components.suites import environment_spec  # noqa: PLC0415  as above
     from herd.config.run_contract import Origin  # noqa: PLC0415  loads numpy with the spec; not needed for --help
 
-    if not settings.directory.is_dir():
+    if settings.copy_to is None and not settings.directory.is_dir():
         raise CommandError(f"{settings.directory}: no such run to resume")
     origin = Origin.of(settings, environment_spec(settings.env))
     for directory in planned_agent_directories(settings):

@@ -24,8 +24,8 @@ SECONDS = number("number from 0 to 600", lambda value: 0 <= value <= 600)
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="herd status",
-        description="Shows the runs of this machine: processes, progress, newest checkpoint. "
-        "With --release: a release in a cluster, its pods, speed, policy lag, returns, restarts, and what is not ready.",
+        description="Shows the runs of this machine with their processes, progress and newest checkpoint. "
+        "With --release, shows a release in a cluster instead: its pods, speed, policy lag, returns, restarts, and what is not ready.",
     )
     parser.add_argument("run_dirs", type=Path, nargs="*", metavar="RUN_DIR", help=f"default: every run in {RUNS}/")
     parser.add_argument("--json", action="store_true", help="print JSON")

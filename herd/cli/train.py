@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError
 from herd.cli.preflight import check_before_start
-from herd.cli.run_paths import check_resumable, finished
+from herd.cli.run_paths import check_resumable, existing_run, finished, prepare_copy
 from herd.components.settings import TRUE_WORDS
+from herd.config.addresses import is_storage_address
 from herd.config.encryption_keys import EVERY_ROLE, RUN_TOKEN_VARIABLE, check_curve_keys
 from herd.config.experiments import shipped_experiments, suite_presets
 from herd.config.loading import load_settings
 from herd.config.loading.reference import settings_help
 from herd.config.loading.sources import read_arguments, split_arguments
 from herd.run.journals import METRICS
-from herd.run.paths import CONFIG, checkpoint_folders
+from herd.run.paths import CONFIG, RUNS, checkpoint_folders
 from herd.service import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ kills it.
   herd train breakout --stop.wall_seconds 120
   herd train pong --run_dir runs/mine --stop.env_frames 2e6
   herd train runs/mine --stop.env_frames 4e6
+  herd train s3://bucket/mine --stop.env_frames 4e6
   herd train mine.yaml --debug
 
 FILE is a run file or the name of a shipped experiment (herd experiments lists them). The directory of a run continues
-the run from its newest checkpoint, as --resume --run_dir DIRECTORY does.
+the run from its newest checkpoint, as --resume --run_dir DIRECTORY does. So does the address of its copy (copy_to), even
+on an empty disk.
 --debug trains with one actor and one learner that alternate in one thread of this process, so that breakpoints work
 (docs/python-api.md).
 
@@ -72,6 +75,7 @@ def run(argv: Sequence[str]) -> int:
     with SignalInbox() as inbox:
         try:
             settings = read_settings(argv, os.environ, asked=lambda: inbox.asked)
+            prepare_copy(settings)
             if settings.resume:
                 resumes = check_resumable(settings)
                 done = finished(settings)
@@ -156,6 +160,12 @@ def _run_files(argv: Sequence[str]) -> tuple[list[Path], list[str]]:
 
     """
     files, overrides = split_arguments(argv)
+    if (address := next((word for word in argv if is_storage_address(word) and Path(word) in files), None)) is not None:
+        if len(files) > 1:
+            raise CommandError(f"{address}: a run is continued by itself, without other run files")
+        config = existing_run(address, fetches_checkpoints=False) / CONFIG
+        own = str(RUNS / address.rstrip("/").rpartition("/")[2])
+        return [config], ["--resume", "--run_dir", own, "--copy_to", address, *overrides]
     if (directory := next((file for file in files if is_run(file)), None)) is not None:
         if len(files) > 1:
             raise CommandError(f"{directory}: a run is continued by itself, without other run files")
@@ -241,9 +251,24 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
         if settings.evaluation.final and outcome.exit_code == 0 and not inbox.asked:
             evaluate_at_the_end(run_dir, inbox, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         curve_problem = draw_curve(run_dir)
+        _finish_copy(settings)
         with suppress(OSError):
             print_summary(console, run_dir, curve_problem)
     return outcome
+
+
+def _finish_copy(settings: RunSettings) -> None:
+    """Copy what the learners could not: pictures, how the session ended, and whatever the storage refused."""
+    if settings.copy_to is None:
+        return
+    from herd.run.copies import StorageError, copy_run  # noqa: PLC0415  few runs have a copy
+    from herd.run.paths import planned_agent_directories  # noqa: PLC0415  not needed for --help
+
+    try:
+        copy_run(settings.copy_to, settings.directory, planned_agent_directories(settings), settings.learner.keep_checkpoints)
+    except StorageError as error:
+        with suppress(OSError):  # the terminal may be gone
+            print(f"herd: the copy of the run is not complete: {error}", file=sys.stderr)
 
 
 def _results(agents: Sequence[Path]) -> list[tuple[list[Path], int]]:

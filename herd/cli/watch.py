@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser
+from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
-from herd.cli.run_paths import check_checkpoint, run_with_checkpoint
+from herd.cli.run_paths import check_checkpoint, place_for_results, run_with_checkpoint
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="herd watch", description="Plays a game with a run's checkpoint and writes it as a .gif or .mp4.")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of herd train")
+    parser.add_argument("run_dir", type=run_source, metavar="RUN_DIR", help="run directory of herd train, or a file of herd pack")
     parser.add_argument("--output", type=Path, metavar="FILE", help=".gif or .mp4; default: RUN_DIR/episode.gif")
     parser.add_argument("--task", metavar="NAME", help="task to play; default: the run's first")
     parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of games to record, one after the other")
@@ -40,9 +40,10 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Record; returns the exit code."""
     options = _parser().parse_args(argv)
-    options.run_dir = run_with_checkpoint(options.run_dir)
+    given = options.run_dir
+    options.run_dir = run_with_checkpoint(given)
     check_checkpoint(options.checkpoint, options.run_dir)
-    output = options.output if options.output is not None else options.run_dir / "episode.gif"
+    output = options.output if options.output is not None else place_for_results(given, options.run_dir, "episode.gif")
     if output.suffix.lower() not in {".gif", ".mp4"}:
         raise CommandError(f"{output}: the name of a recording must end in .gif or .mp4")
     if not output.parent.is_dir():

@@ -6,6 +6,7 @@ A host by itself is written with or without brackets, and ``*`` means every inte
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from typing import Literal
 from urllib.parse import urlsplit
@@ -17,6 +18,11 @@ LOOPBACK = "127.0.0.1"
 ServerName = Literal["paramserver", "bandit", "replay", "population", "inference", "learner"]
 """The services that others connect to."""
 ServiceName = Literal[ServerName, "actor", "evaluator"]
+
+
+def is_storage_address(text: str) -> bool:
+    """Whether a word is an address in object storage. It contains no credentials, because settings are written to files and logs."""
+    return re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s@]+", text) is not None
 
 
 def bare(host: str) -> str:

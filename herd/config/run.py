@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from herd.components.actions import ACTIONS
 from herd.components.auxiliary import AUXILIARIES
@@ -24,6 +24,7 @@ from herd.components.suites import SUITES, SuiteSettings, with_reward_shaping
 from herd.components.torsos import TORSOS
 from herd.components.trackers import logging_section
 from herd.components.value_scaling import VALUE_SCALINGS
+from herd.config.addresses import is_storage_address
 from herd.config.services import (
     ActorSettings,
     BanditSettings,
@@ -214,7 +215,10 @@ class RunSettings(Section):
     run_dir: Path | None = None
     """Folder of the run's files. Null: ``runs/<name>``."""
     resume: bool = False
-    """Continue from the newest checkpoint in ``run_dir``."""
+    """Continue from the newest checkpoint in ``run_dir`` or in ``copy_to``."""
+    copy_to: str | None = None
+    """Address in object storage, such as ``s3://bucket/runs/pong``, that gets a copy of settings, curve, report and checkpoints, so that
+    the run outlives its disk (docs/curves.md). Needs herd-rl[storage]. Null: no copy."""
     agents: Annotated[int, Field(ge=1, le=MAX_AGENTS)] = 1
     """Number of agents that learn in this run. Each has its own learner; all share parameter servers, bandit and actors. Agents are
     numbered from 0."""
@@ -334,6 +338,13 @@ class RunSettings(Section):
             return batches * self.num_online_unrolls
         part = math.ceil(self.num_online_unrolls / self.learner.shards)
         return max(batches * part, part + self.actor.environments - 1)
+
+    @field_validator("copy_to")
+    @classmethod
+    def _copy_to_is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not is_storage_address(value):
+            raise ValueError("should be an address without credentials, such as s3://bucket/runs/pong")
+        return value
 
     @model_validator(mode="before")
     @classmethod

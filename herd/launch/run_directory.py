@@ -108,7 +108,9 @@ def _prepare(directory: Path, settings: RunSettings) -> Callable[[], None]:
 
 def _resumed(settings: RunSettings) -> Path:
     directory = settings.directory
-    if not directory.is_dir():
+    if settings.copy_to is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+    elif not directory.is_dir():
         raise RunDirectoryError(f"{directory}: no such run to resume")
     return directory
 

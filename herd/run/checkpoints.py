@@ -152,24 +152,40 @@ def write_checkpoint(directory: Path, learner_updates: int, files: Mapping[str, 
     cannot be written (disk full, no permission); then every earlier checkpoint is as it was.
     """
     final = directory / f"{learner_updates:012d}"
-    writing = final.with_name(final.name + WRITING)
     listed = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
     manifest = {"format": "herd-checkpoint", "version": FORMAT_VERSION, "learner_updates": learner_updates, "files": listed}
-    try:
-        make_folder(directory)
-        _remove_leftovers(directory)
-        writing.mkdir()
+
+    def fill(writing: Path) -> None:
         for name, data in {**files, MANIFEST: json.dumps(manifest, indent=1).encode()}.items():
             _write_durably(writing / name, data)
-        flush_directory(writing)
-        _move_into_place(writing, final)
-    except OSError as error:
-        shutil.rmtree(writing, ignore_errors=True)
-        raise CheckpointError(f"{final}: cannot be written: {error.strerror or error}; earlier checkpoints are kept") from error
+
+    place_checkpoint(final, fill)
     # The checkpoint is safe. What cannot be removed now is removed after the next one.
     with contextlib.suppress(OSError):
         _remove_old(directory, final, keep)
     return final
+
+
+def place_checkpoint(final: Path, fill: Callable[[Path], None]) -> None:
+    """Let ``fill`` write the files of a checkpoint to an empty folder, which then becomes ``final``; until then no reader finds it.
+
+    Raises:
+        CheckpointError: it cannot be written; earlier checkpoints are as they were. Errors of ``fill`` that are no OSError pass through.
+
+    """
+    writing = final.with_name(final.name + WRITING)
+    try:
+        make_folder(final.parent)
+        _remove_leftovers(final.parent)
+        writing.mkdir()
+        fill(writing)
+        flush_directory(writing)
+        _move_into_place(writing, final)
+    except Exception as error:
+        shutil.rmtree(writing, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        raise CheckpointError(f"{final}: cannot be written: {error.strerror or error}; earlier checkpoints are kept") from error
 
 
 def newest_checkpoint(directory: Path) -> Path | None:

@@ -90,6 +90,12 @@ CHECKPOINT_FAILURES = _learner.counter(
     "herd_learner_checkpoint_failures_total", "checkpoints", "Failed writes of a checkpoint. The previous checkpoint stays."
 )
 CHECKPOINT_UPDATES = _learner.gauge("herd_learner_checkpoint_updates", "updates", "Learner updates of the newest checkpoint.")
+COPY_UPDATES = _learner.gauge(
+    "herd_learner_copy_updates", "updates", "Learner updates of the newest checkpoint in the copy of the run (copy_to). 0 without one."
+)
+COPY_FAILURES = _learner.counter(
+    "herd_learner_copy_failures_total", "attempts", "Failed attempts to bring the copy of the run (copy_to) up to date. Each is repeated."
+)
 
 FILES = ("metrics.jsonl", "report.json", "lineage.json")
 """Files that the learner writes to the run directory in addition to checkpoints."""

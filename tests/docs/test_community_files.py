@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,25 @@ def test_workflows_use_pinned_actions_and_read_permissions(path: Path) -> None:
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_commands_of_workflows_exist(path: Path) -> None:
+    steps = [step for job in workflow(path.name)["jobs"].values() for step in job["steps"]]
+    commands = "\n".join(step["run"] for step in steps if "run" in step)
+    targets = re.findall(r"\bmake ([a-z-]+)", commands)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+    modules = [name for name in re.findall(r"python3? -m ([\w.]+)", commands) if name != "pip"]
+    assert [name for name in modules if find_spec(name) is None] == []
+    assert [file for file in re.findall(r"(?:^|\s)(\.ci/\w+)", commands) if not (ROOT / file).exists()] == []
+    assert targets or modules
+
+
+def test_every_marker_of_the_nightly_runs_selects_tests() -> None:
+    tests = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    markers = workflow("nightly.yml")["jobs"]["pytest"]["strategy"]["matrix"]["marker"]
+    assert [marker for marker in markers if f"pytest.mark.{marker}" not in tests] == []
+
+
 def test_the_citation_is_of_this_version() -> None:
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == PROJECT["version"]
 
@@ -68,7 +88,7 @@ def test_the_test_matrix_has_the_declared_versions() -> None:
 
 def test_the_release_workflow_builds_every_service(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = workflow("release.yml")["jobs"]
-    assert jobs["images"]["needs"] == "services"
+    assert (jobs["services"]["needs"], jobs["images"]["needs"]) == ("test", "services")  # nothing is signed that was not tested
     assert jobs["images"]["strategy"]["matrix"]["service"] == "${{ fromJSON(needs.services.outputs.names) }}"
     exec(shlex.split(jobs["services"]["steps"][-1]["run"])[2])
     assert json.loads(capsys.readouterr().out.removeprefix("names=")) == [service.name for service in SERVICES]

@@ -16,8 +16,9 @@ def failing(plan: ChildPlan, folder: Path) -> ChildPlan:
     """Return the plan with a command that starts the process through `tests.failpoints.child`."""
 
     def command(start: Start) -> list[str]:
-        python, option, *words = plan.command(start)
-        return [python, option, "tests.failpoints.child", str(folder), plan.name, *words]
+        words = plan.command(start)
+        module = words.index("-m") + 1
+        return [*words[:module], "tests.failpoints.child", str(folder), plan.name, *words[module:]]
 
     return replace(plan, command=command)
 

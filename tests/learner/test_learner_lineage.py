@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from herd_learner.intake.queue import is_stale
-from herd_learner.record.lineage import LINEAGE_FILE, LineageError, keep_lineage, open_lineage
+from herd_learner.record.lineage import LineageError, keep_lineage, open_lineage
 
 from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
+from herd.run.paths import LINEAGE
 from tests.failing_disks import no_space_beyond
 
 NOW = 1_790_000_000.25
@@ -18,13 +19,13 @@ def clock() -> float:
 
 
 def on_disk(run_dir: Path) -> int:
-    return int(json.loads((run_dir / LINEAGE_FILE).read_text())["lineage"])
+    return int(json.loads((run_dir / LINEAGE).read_text())["lineage"])
 
 
 def test_every_start_opens_a_higher_lineage_which_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
     for at_least, lineage in ((0, 1), (0, 2), (10, 10), (4, 11)):
         assert open_lineage(tmp_path, at_least=at_least) == on_disk(tmp_path) == lineage
-    assert [path.name for path in tmp_path.iterdir()] == [LINEAGE_FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [LINEAGE]
 
 
 def test_the_first_start_fails_if_the_lineage_cannot_be_written(tmp_path: Path) -> None:
@@ -56,10 +57,10 @@ def test_a_lineage_above_the_clock_is_kept(tmp_path: Path) -> None:
 
 def test_no_lineage_is_opened_that_parameter_servers_would_refuse(tmp_path: Path) -> None:
     """They would refuse every version of it, so that the actors would wait forever."""
-    (tmp_path / LINEAGE_FILE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE}))
+    (tmp_path / LINEAGE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE}))
     with pytest.raises(LineageError, match=r"lineage\.json is not a lineage: .*; remove the file"):
         open_lineage(tmp_path)
-    (tmp_path / LINEAGE_FILE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE - 1}))
+    (tmp_path / LINEAGE).write_text(json.dumps({"lineage": MAX_FIRST_LINEAGE - 1}))
     assert open_lineage(tmp_path) == MAX_FIRST_LINEAGE
 
 
@@ -78,8 +79,8 @@ def test_keep_lineage_writes_the_lineage_once_there_is_space(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lineage": "many"}', '{"lineage": null}', '{"lineage": true}'])
 def test_a_damaged_lineage_file_is_an_error_until_rewritten(tmp_path: Path, text: str) -> None:
-    (tmp_path / LINEAGE_FILE).write_text(text)
-    with pytest.raises(LineageError, match=LINEAGE_FILE):
+    (tmp_path / LINEAGE).write_text(text)
+    with pytest.raises(LineageError, match=LINEAGE):
         open_lineage(tmp_path)
     keep_lineage(tmp_path, 7)
     assert on_disk(tmp_path) == 7

@@ -100,7 +100,9 @@ class Invariants:
         root, now = self._cluster.root, actor.world.now
         if now - root.disturbed_at < 2 * LEASE_SECONDS:
             return  # a restarted root learns from renewals who has which place; a clock that jumps ends leases early
-        for other in self._cluster.actors:
-            is_same = other is not actor and other.stint is not None and other.stint.place == stint.place
-            if is_same and min(actor.holds_until, other.holds_until) > now:
-                raise Violation(f"{actor.name} and {other.name} are both {stint.place}")
+        holders = {} if root.leases is None else root.leases.holders()
+        there = [each for each in self._cluster.actors if each.stint is not None and each.stint.place == stint.place]
+        # Not those that the root has moved meanwhile, and that do not know it yet because the answer was late or lost.
+        both = [each for each in there if each.holds_until > now and holders.get(each.lease._holder, stint.place) == stint.place]
+        if len(both) > 1:
+            raise Violation(f"{' and '.join(each.name for each in both)} are all {stint.place}")

@@ -20,7 +20,7 @@ from herd.protocols.population.client import PopulationClient
 from herd.protocols.replay.client import ReplayClient
 from herd.protocols.unrolls.metrics import STALE
 from herd.run.checkpoints import CheckpointError
-from herd.run.paths import REPORT, agent_directory
+from herd.run.paths import LINEAGE, REPORT, agent_directory
 from herd.run.processes import is_supervised
 from herd.run.settings import changed_settings, keep_settings
 from herd.service.allocator import return_free_memory
@@ -41,7 +41,7 @@ from herd_learner.population.link import PopulationLink
 from herd_learner.population.member import FitnessWindow, Member, Membership
 from herd_learner.publication import Publication
 from herd_learner.record import checkpoints
-from herd_learner.record.lineage import LINEAGE_FILE, LineageError, open_lineage
+from herd_learner.record.lineage import LineageError, open_lineage
 from herd_learner.record.meters import Meters
 from herd_learner.record.records import Records, RunFiles
 from herd_learner.record.replay_account import ReplayAccount
@@ -246,7 +246,7 @@ class Learner:
             num_slots=2 if self._works_ahead else 1,
             replay_client=replay_client,
         )
-        checkpoint = checkpoints.load_newest(self._run_dir, self._origin) if settings.resume and group.is_first else None
+        checkpoint = checkpoints.load_to_resume(settings, self._run_dir, self._origin) if group.is_first else None
         checkpoint = checkpoints.broadcast(checkpoint, group)
         self._statistics, self._ledger, least_lineage = checkpoints.restore_counters(
             checkpoint,
@@ -275,7 +275,10 @@ class Learner:
         run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
         self._run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
         self._files = RunFiles(
-            self._run_dir, self._meters.write_failed, make_trackers(settings.logging, self._run) if group.is_first else None
+            self._run_dir,
+            self._meters.write_failed,
+            make_trackers(settings.logging, self._run) if group.is_first else None,
+            checkpoints.keep_copy(settings, self._run_dir, agent=agent, meters=self._meters) if group.is_first else None,
         )
         self._schedule = VersionSchedule(
             int(group.broadcast_object(self._open_lineage(least_lineage) if group.is_first else None)),
@@ -436,7 +439,12 @@ class Learner:
             if not self._records.write_report(now - started, now - self._trains_since, stop_reason=self._run.stop_reason):
                 lost.append(REPORT)
         self._group.leave()
-        self._files.close()
+
+        def go_on() -> bool:
+            self._telemetry.beat()
+            return not stop
+
+        self._files.close(go_on)
         if divergence:
             raise BadInputError(f"{divergence}: lower optimizer.learning_rate or set optimizer.max_gradient_norm (docs/runbook.md)")
         if is_over and self._settings.stop.wait_for_signal:
@@ -626,7 +634,7 @@ class Learner:
         self._publication.publish(self._schedule.lineage, self._statistics.learner_updates)
 
     def _open_lineage(self, at_least: int) -> int:
-        return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE_FILE, error))
+        return open_lineage(self._run_dir, at_least, on_failure=lambda error: self._files.failed(LINEAGE, error))
 
     def _log_point(self, session_seconds: float, *, is_last: bool = False) -> None:
         self._records.log_point(session_seconds, learning_rate=self._rates().learning_rate, lineage=self._schedule.lineage, is_last=is_last)

@@ -23,7 +23,7 @@ class DMLabSettings(SuiteSettings):
     """DeepMind Lab: levels seen in first person, each environment in a process of its own."""
 
     suite: Literal["dmlab"] = "dmlab"
-    """DeepMind Lab. It has no wheel; docs/suites.md says how to get it."""
+    """DeepMind Lab. It has no wheel; docs/suites.md explains how to build it."""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = (ALL_LEVELS,)
     """Names of levels. With several names, one agent learns all of them (docs/many-tasks.md). ``dmlab30`` stands for the 30 levels of
     DMLab-30. A name with a slash is the path of a Lab level, such as ``contributed/psychlab/harlow``."""

@@ -7,26 +7,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from herd.files import FileError
+from herd.run import copies
 from herd.run import tensors as checkpoint_files
 from herd.run.checkpoints import CheckpointError, ForeignCheckpointError
-from herd.run.paths import CHECKPOINTS
+from herd.run.paths import CHECKPOINTS, checkpoint_folders
+from herd.run.processes import is_supervised
 from herd.run.tensors import Checkpoint, save_checkpoint
+from herd.telemetry.logs import get_logger
 from herd_learner.intake.ledger import Ledger, LedgerSnapshot
 from herd_learner.record.lineage import checked_lineage
 from herd_learner.record.statistics import RunStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
     from herd.components.suites.scores import ReferenceScores
+    from herd.config.run import RunSettings
     from herd.config.run_contract import Origin
     from herd.contract.spaces import EnvSpec
     from herd.protocols.bandit.tiling import Tiling
     from herd.training.trainer import Trainer
     from herd_learner.batches.local import UnrollReplay
     from herd_learner.group.collectives import ShardGroup
+    from herd_learner.record.meters import Meters
 
 RANDOM = "random"
 """File of a checkpoint with the state of torch's random numbers."""
@@ -96,6 +102,64 @@ def load_newest(run_dir: Path, origin: Origin) -> Checkpoint | None:
             raise ForeignCheckpointError(f"{checkpoint.path}: {objection}")
 
     return checkpoint_files.load_newest(run_dir / CHECKPOINTS, accept)
+
+
+def load_to_resume(settings: RunSettings, run_dir: Path, origin: Origin) -> Checkpoint | None:
+    """Return the checkpoint that a start with these settings continues from, on the disk or in the copy of the run; None if it begins anew.
+
+    Raises:
+        CheckpointError: as `load_newest`; or the copy of the run cannot be used, and the disk has no checkpoint.
+    """
+    _restore_copy(settings, run_dir)
+    return load_newest(run_dir, origin) if settings.resume else None
+
+
+def _restore_copy(settings: RunSettings, directory: Path) -> None:
+    """Fetch what a resumption needs from the copy of the run, if the copy is ahead of the disk. Without ``resume``, refuse a used copy.
+
+    Raises:
+        CheckpointError: the copy cannot be used, and the disk has no checkpoint to continue from.
+    """
+    if settings.copy_to is None or is_supervised(settings.directory):
+        return  # ``herd train`` has done it
+    folder = copies.folder_of(directory, settings.directory)
+    try:
+        storage = copies.Storage(settings.copy_to)
+        if not settings.resume:
+            copies.check_unused(storage, folder)
+        else:
+            copies.restore(storage, directory, copies.AGENT_FILES, folder=folder, extra=() if folder else copies.START_FILES)
+    except FileError as error:
+        if not settings.resume or not checkpoint_folders(directory):
+            raise CheckpointError(str(error)) from error
+        get_logger().warning("continuing from the disk: the copy of the run cannot be used", reason=str(error))
+
+
+def keep_copy(settings: RunSettings, directory: Path, *, agent: int, meters: Meters) -> copies.RunCopy | None:
+    """Start the thread that keeps the copy of this agent's files up to date; None if the run has no copy."""
+    if (address := settings.copy_to) is None:
+        return None
+    folder = copies.folder_of(directory, settings.directory)
+    keep = settings.learner.keep_checkpoints
+
+    def make() -> Callable[[], int | None]:
+        storage = copies.Storage(address)
+        files = copies.AGENT_FILES if folder else (*copies.RUN_FILES, *copies.AGENT_FILES)
+        own = copies.Copier(storage, directory, files, folder=folder, keep=keep)
+        if not folder or agent:
+            return own.update
+        of_run = copies.Copier(storage, settings.directory, copies.RUN_FILES)
+
+        def update() -> int | None:
+            copied = own.update()
+            of_run.update()
+            return copied
+
+        return update
+
+    copy = copies.RunCopy(make, meters.copied, meters.copy_failed)
+    copy.wake()
+    return copy
 
 
 def load_of_member(run_dir: Path, learner_updates: int, origin: Origin, own: Mapping[str, Mapping[str, Tensor]]) -> Checkpoint:

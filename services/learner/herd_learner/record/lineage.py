@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from herd.files import FileError, read_record, replace_file
 from herd.protocols.weights.messages import MAX_FIRST_LINEAGE
+from herd.run.paths import LINEAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-LINEAGE_FILE = "lineage.json"
 
 
 class LineageError(Exception):
@@ -34,7 +33,8 @@ def open_lineage(
     """Open the next lineage (from 1 on, and not below ``at_least``), and write it to disk before it is used.
 
     If it cannot be written, the next start would use the same number. So the clock's milliseconds are used instead, which are far larger
-    than counted numbers and different at every start. ``on_failure`` is called, and ``keep_lineage`` writes the number later.
+    than counted numbers and different at every start. ``on_failure`` is called, and ``keep_lineage`` writes the number later. They are also
+    used if there is a checkpoint (``at_least`` above 1) but no file.
 
     Raises:
         LineageError: the file is there and damaged: going on without it could give one number two meanings; or this run has none
@@ -42,11 +42,14 @@ def open_lineage(
     """
     last = _read(run_dir)
     lineage = max((last or 0) + 1, at_least)
+    if last is None and at_least > 1:
+        # The disk that had the file is lost, and with it the lineages that were published after the checkpoint.
+        lineage = max(lineage, round(now() * 1000))
     try:
         _write(run_dir, lineage)
     except OSError as error:
         if last is None:
-            raise LineageError(f"{run_dir / LINEAGE_FILE}: cannot be written: {error.strerror or error}") from error
+            raise LineageError(f"{run_dir / LINEAGE}: cannot be written: {error.strerror or error}") from error
         lineage = max(lineage, round(now() * 1000))
         if on_failure is not None:
             on_failure(error)
@@ -68,7 +71,7 @@ def keep_lineage(run_dir: Path, lineage: int) -> None:
 
 
 def _read(run_dir: Path) -> int | None:
-    path = run_dir / LINEAGE_FILE
+    path = run_dir / LINEAGE
     try:
         return read_record(path, "a lineage", lambda said: checked_lineage(said["lineage"]))
     except FileNotFoundError:
@@ -85,4 +88,4 @@ def checked_lineage(lineage: object) -> int:
 
 
 def _write(run_dir: Path, lineage: int) -> None:
-    replace_file(run_dir / LINEAGE_FILE, json.dumps({"lineage": lineage}))
+    replace_file(run_dir / LINEAGE, json.dumps({"lineage": lineage}))

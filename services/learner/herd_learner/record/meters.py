@@ -64,6 +64,8 @@ class Meters:
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
         self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
         self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
+        self._copy_failures = counter(names.COPY_FAILURES)
+        self._copy_updates = gauge(names.COPY_UPDATES)
         counter(names.WRITE_FAILURES, file=names.FILES[0])  # starts at 0, so that the first failure is seen as an increase
 
     def episode(self, episode: EpisodeReport, inverse_temperature: float | None = None) -> None:
@@ -167,6 +169,14 @@ class Meters:
     def checkpoint_failed(self) -> None:
         """Count a checkpoint that could not be written."""
         self._checkpoint_failures.inc()
+
+    def copied(self, learner_updates: int | None) -> None:
+        """Record the newest checkpoint in the copy of the run; None if there is none. Called from another thread."""
+        self._copy_updates.set(learner_updates or 0)
+
+    def copy_failed(self) -> None:
+        """Count a failed attempt to copy the run. Called from another thread."""
+        self._copy_failures.inc()
 
     def write_failed(self, file: str) -> None:
         """Count a file of the run directory that could not be written."""

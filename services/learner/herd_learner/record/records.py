@@ -12,12 +12,12 @@ from herd.config.run_contract import learner_inputs
 from herd.files import replace_file
 from herd.run.checkpoints import CheckpointError, NotFiniteError
 from herd.run.journals import METRICS, add_point
-from herd.run.paths import REPORT
+from herd.run.paths import LINEAGE, REPORT
 from herd.service.host import describe_hardware
-from herd.telemetry.logs import warn_limited
+from herd.telemetry.logs import get_logger, warn_limited
 from herd_learner.intake.ledger import LedgerSnapshot
 from herd_learner.record import checkpoints
-from herd_learner.record.lineage import LINEAGE_FILE, keep_lineage
+from herd_learner.record.lineage import keep_lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from herd.components.trackers.publishing import Trackers
     from herd.config.run import RunSettings
     from herd.config.run_contract import Origin
+    from herd.run.copies import RunCopy
     from herd.training.trainer import Trainer
     from herd_learner.batches.assembler import BatchAssembler
     from herd_learner.group.collectives import ShardGroup
@@ -41,16 +42,27 @@ if TYPE_CHECKING:
 class RunFiles:
     """Failures are counted, and logged once a minute. Later writes are tried as usual."""
 
-    def __init__(self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None) -> None:
-        """``on_failure`` gets the name of each file that could not be written; ``trackers`` also get every point and checkpoint."""
+    def __init__(
+        self, run_dir: Path, on_failure: Callable[[str], None], trackers: Trackers | None = None, copy: RunCopy | None = None
+    ) -> None:
+        """``on_failure`` gets the name of each file that could not be written.
+
+        ``trackers`` also get every point and checkpoint; ``copy`` is woken after each checkpoint.
+        """
         self._run_dir = run_dir
         self._on_failure = on_failure
         self._trackers = trackers
+        self._copy = copy
 
-    def close(self) -> None:
-        """Let trackers finish, which is bounded to some seconds. May be called again."""
+    def close(self, go_on: Callable[[], bool] = bool) -> None:
+        """Let trackers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. Callable twice."""
+        if self._copy is not None:
+            self._copy.begin_close()
         if self._trackers is not None:
             self._trackers.close()
+        if self._copy is not None and not self._copy.close(go_on):
+            get_logger().error("the copy of the run is not complete", reason="the storage took too long", directory=str(self._run_dir))
+        self._copy = None
 
     def add_point(self, point: Mapping[str, Any]) -> None:
         """Append a point of the learning curve. A point that cannot be written is lost."""
@@ -62,9 +74,11 @@ class RunFiles:
             self.failed(METRICS, error)
 
     def checkpoint_written(self, directory: Path) -> None:
-        """Tell the trackers of a checkpoint."""
+        """Tell the trackers of a checkpoint, and begin to copy it, which happens in another thread."""
         if self._trackers is not None:
             self._trackers.add_checkpoint(directory)
+        if self._copy is not None:
+            self._copy.wake()
 
     def write_report(self, report: Mapping[str, Any]) -> bool:
         """Replace the report; False if it could not be written."""
@@ -80,7 +94,7 @@ class RunFiles:
         try:
             keep_lineage(self._run_dir, lineage)
         except OSError as error:
-            self.failed(LINEAGE_FILE, error)
+            self.failed(LINEAGE, error)
 
     def failed(self, file: str, error: OSError) -> None:
         """Count and log that ``file`` could not be written."""
