@@ -51,7 +51,8 @@ class ShardProcesses:
 
     def wait(self) -> list[int]:
         """Wait until all have ended, and return their exit codes, that of the first to end first. A request to stop, or the end of one,
-        ends all."""
+        ends all.
+        """
         ended: list[subprocess.Popen[bytes]] = []
         deadline: float | None = None
         while True:
