@@ -50,9 +50,7 @@ class ShardProcesses:
         ]
 
     def wait(self) -> list[int]:
-        """Wait until all have ended, and return their exit codes, that of the first to end first. A request to stop, or the end of one,
-        ends all.
-        """
+        """Wait until all have ended, and return their exit codes in the order of their ends. A stop or the end of one ends all."""
         ended: list[subprocess.Popen[bytes]] = []
         deadline: float | None = None
         while True:
