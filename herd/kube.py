@@ -55,7 +55,8 @@ class Pod:
     restarts: int
     node: str | None
     created: datetime | None
-    metrics_port: int
+    metrics_ports: tuple[int, ...]
+    """Ports of its metrics: of each shard, in the pod of a learner with several."""
     trouble: str
     """Why it is not ready, or how its last container ended; one line, empty if the cluster does not say."""
 
@@ -71,7 +72,8 @@ def read_pod(item: Mapping[str, Any]) -> Pod | None:
     state, trouble = _state(metadata, status, statuses)
     ordinal = str(labels.get(_INDEX_LABEL) or metadata["name"].rpartition("-")[2])
     agent = str(labels.get(_AGENT_LABEL, ""))
-    ports = [port for container in spec.get("containers") or [] for port in container.get("ports") or [] if port.get("name") == "metrics"]
+    ports = [port for container in spec.get("containers") or [] for port in container.get("ports") or []]
+    metrics = sorted(int(port["containerPort"]) for port in ports if str(port.get("name")).startswith("metrics"))
     return Pod(
         name=metadata["name"],
         uid=str(metadata.get("uid", "")),
@@ -83,7 +85,7 @@ def read_pod(item: Mapping[str, Any]) -> Pod | None:
         restarts=sum(int(each.get("restartCount") or 0) for each in statuses),
         node=spec.get("nodeName"),
         created=datetime.fromisoformat(created) if (created := metadata.get("creationTimestamp")) else None,
-        metrics_port=int(ports[0]["containerPort"]) if ports else METRICS_PORT,
+        metrics_ports=tuple(metrics) or (METRICS_PORT,),
         trouble=trouble,
     )
 
@@ -155,19 +157,19 @@ class Cluster:
         items = self.items("list pods", CoreV1Api(self.client).list_namespaced_pod, label_selector=selector)
         return in_order(filter(None, map(read_pod, items)))
 
-    def metrics(self, pods: Sequence[Pod]) -> dict[str, bytes | KubeError]:
-        """Read /metrics of pods, several at once. Returns pages by name of the pod, or the error if a pod does not answer."""
+    def metrics(self, processes: Sequence[tuple[Pod, int]]) -> list[bytes | KubeError]:
+        """Read /metrics of processes, each a pod and a port of it, several at once. A page is an error if the process does not answer."""
         request = CoreV1Api(self.client).connect_get_namespaced_pod_proxy_with_path
 
-        def read(pod: Pod) -> bytes | KubeError:
-            where = f"{pod.name}:{pod.metrics_port}"
+        def read(process: tuple[Pod, int]) -> bytes | KubeError:
+            where = f"{process[0].name}:{process[1]}"
             try:
                 return self._read("get pods/proxy", request, where, self.namespace, "metrics", read_seconds=METRICS_SECONDS)
             except KubeError as error:
                 return error
 
         with ThreadPoolExecutor(max_workers=MAX_CONNECTIONS, thread_name_prefix="pod-metrics") as threads:
-            return dict(zip((pod.name for pod in pods), threads.map(read, pods), strict=True))
+            return list(threads.map(read, processes))
 
     def items(self, purpose: str, request: Callable[..., Any], **options: Any) -> list[dict[str, Any]]:
         """List objects as JSON, page by page. ``purpose`` is for messages: ``list pods``."""

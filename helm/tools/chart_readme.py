@@ -23,7 +23,7 @@ Generated from `values.yaml` by `python -m helm.tools.chart_readme > helm/herd/R
 | --- | --- |
 | Deployment `RELEASE-herd-actor` | actors |
 | Deployment `RELEASE-herd-evaluator` | the evaluator, if the experiment has `evaluation.interval_seconds` |
-| StatefulSet `RELEASE-herd-learner` | one pod per learner shard |
+| StatefulSet `RELEASE-herd-learner` | one pod per learner shard, or per `learner.shardsPerPod` shards |
 | StatefulSet `RELEASE-herd-paramserver` | the parameter server's root |
 | StatefulSet `RELEASE-herd-paramserver-replica` | replicas of the parameter server, if there are any |
 | StatefulSet `RELEASE-herd-bandit` | the bandit, if the experiment has one |

@@ -103,9 +103,9 @@ def read_release(cluster: Cluster, release: str, seconds: float) -> ReleaseStatu
     actors = [pod for pod in pods if pod.component == "actor" and pod.state == "Running"]
     spread = actors[:: max(1, math.ceil(len(actors) / MAX_ACTORS))]
     asked = [pod for pod in pods if pod.component == "learner" and pod.state == "Running"] + spread
-    agents = {_child(pod): pod.agent for pod in pods if pod.component == "learner"}
+    agents = {child: pod.agent for pod in pods if pod.component == "learner" for child in _children(pod)}
     maker = AgentsSnapshotMaker(StopSettings(), agents)
-    states = [ChildState(_child(pod), pod.state, None, pod.restarts) for pod in pods]
+    states = [ChildState(child, pod.state, None, pod.restarts) for pod in pods for child in _children(pod)]
     if seconds:
         maker.make(_read(cluster, asked, agents)[0], states, 0.0)
         time.sleep(seconds)
@@ -128,10 +128,11 @@ def _read(cluster: Cluster, pods: Sequence[Pod], agents: dict[str, int]) -> tupl
     """Read metrics under the names that the processes have in a local run. Returns one note per cause of a failure."""
     samples, problems = {}, {}
     at = time.monotonic()
-    for pod, page in zip(pods, cluster.metrics(pods).values(), strict=True):
+    processes = [(pod, child, port) for pod in pods for child, port in zip(_children(pod), pod.metrics_ports, strict=True)]
+    for (pod, child, _), page in zip(processes, cluster.metrics([(pod, port) for pod, _, port in processes]), strict=True):
         try:
             if isinstance(page, bytes):
-                samples[_child(pod)] = parse(page, pod.name)
+                samples[child] = parse(page, pod.name)
             else:
                 problems[pod.name] = str(page)
         except ScrapeError as error:
@@ -190,5 +191,9 @@ def _numbers(run: RunSnapshot) -> dict[str, Any]:
     }
 
 
-def _child(pod: Pod) -> str:
-    return f"{pod.component}-{pod.name}" if pod.rank is None else f"{pod.component}-{pod.agent}-{pod.rank}"
+def _children(pod: Pod) -> list[str]:
+    """Return a name for each process of a pod. Only the pod of a learner has several, which are its shards."""
+    if pod.rank is None:
+        return [f"{pod.component}-{pod.name}"]
+    here = len(pod.metrics_ports)
+    return [f"{pod.component}-{pod.agent}-{pod.rank * here + local}" for local in range(here)]

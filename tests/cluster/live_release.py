@@ -73,7 +73,7 @@ class LiveRelease:
         """The metrics of the pods of a component; KubeError if one does not answer."""
         pods = self.pods(component)
         found = {}
-        for pod, page in zip(pods, self.cluster.metrics(pods).values(), strict=True):
+        for pod, page in zip(pods, self.cluster.metrics([(pod, pod.metrics_ports[0]) for pod in pods]), strict=True):
             if isinstance(page, KubeError):
                 raise page
             found[pod] = parse(page, pod.name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from herd_learner.group import pod
 from herd_learner.group.rendezvous import Place, place_of
 
 from tests.containers.pods import plan_pods
 from tests.helm.rendering import (
     Object,
+    RenderError,
     container_of,
     find,
     pod_of,
@@ -32,14 +34,37 @@ def test_shards_get_their_rank_and_rendezvous_address() -> None:
     shards = find(objects, "StatefulSet", "herd-learner")
     assert shards["spec"]["replicas"] == 8
     assert shards["spec"]["podManagementPolicy"] == "Parallel"
+    assert container_of(shards)["command"] == ["python", "-m", pod.__name__]
     env = {each["name"]: each for each in container_of(shards)["env"]}
-    assert env["RANK"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}}
+    assert env["GROUP_RANK"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}}
     told = {name: each["value"] for name, each in env.items() if "value" in each} | {"RANK": "3"}
-    assert place_of(8, told) == Place(3, 8, "herd-learner-0.herd-learner", 29500)
+    assert (told["LOCAL_WORLD_SIZE"], place_of(8, told)) == ("1", Place(3, 8, "herd-learner-0.herd-learner", 29500))
     service = find(objects, "Service", "herd-learner")["spec"]
     assert service["clusterIP"] == "None"
     assert service["publishNotReadyAddresses"] is True  # learners must find each other before they are ready
     assert {port["name"]: port["port"] for port in service["ports"]} == {"unrolls": 7100, "rendezvous": 29500, "metrics": 9400}
+
+
+def test_shards_of_one_pod_have_a_gpu_and_ports_each() -> None:
+    words = ("learner.shards=4", "learner.shardsPerPod=2", "learner.gpu.enabled=true", "monitoring.podMonitor.enabled=true")
+    objects = render(*with_values(*words))
+    shards = find(objects, "StatefulSet", "herd-learner")
+    container = container_of(shards)
+    assert (shards["spec"]["replicas"], container["resources"]["limits"]["nvidia.com/gpu"]) == (2, 2)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"unrolls": 7100, "unrolls-1": 7101, "rendezvous": 29500, "metrics": 9400, "metrics-1": 9401}
+    hosts = [(f"herd-learner-{number}.herd-learner", local) for number in range(2) for local in range(2)]
+    actor = container_of(find(objects, "Deployment", "herd-actor"))["args"]
+    assert "--learner=" + ",".join(f"tcp://{host}:{7100 + local}" for host, local in hosts) in actor
+    test = container_of(find(objects, "Pod", "herd-test"))["args"]
+    assert [word for word in test if "--learner" in word] == [f"--learner=http://{host}:{9400 + local}" for host, local in hosts]
+    monitor = find(objects, "PodMonitor", "herd")["spec"]["podMetricsEndpoints"]
+    assert [each["port"] for each in monitor] == ["metrics", "metrics-1"]
+    (unrolls, _, metrics) = find(objects, "NetworkPolicy", "herd-learner")["spec"]["ingress"]
+    assert unrolls["ports"] == [{"port": 7100, "endPort": 7101, "protocol": "TCP"}]
+    assert metrics["ports"] == [{"port": 9400, "endPort": 9401, "protocol": "TCP"}]
+    with pytest.raises(RenderError, match="3 shards cannot be divided into pods of 2"):
+        render(*with_values("learner.shards=3", "learner.shardsPerPod=2"))
 
 
 def test_shards_come_from_the_experiment_unless_overridden(tmp_path: Path) -> None:
@@ -68,7 +93,7 @@ def test_pods_without_a_controller_share_a_group_per_version() -> None:
     def groups(*words: str) -> set[str]:
         plans = [plan for plan in plan_pods(render(*with_values("learner.shards=2", *words))) if plan.component == "learner"]
         env = [{each["name"]: each for each in container_of(plan.manifests[-1])["env"]} for plan in plans]
-        assert [each["RANK"]["value"] for each in env] == ["0", "1"]
+        assert [each["GROUP_RANK"]["value"] for each in env] == ["0", "1"]
         return {each["TORCHELASTIC_RUN_ID"]["value"] for each in env}
 
     assert len(groups()) == 1

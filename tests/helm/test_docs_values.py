@@ -23,8 +23,8 @@ BLOCKS = {
 
 
 def test_the_pages_contain_values_files() -> None:
-    assert len([name for name in BLOCKS if name.startswith("kubernetes-gpus")]) == 5
-    assert len(BLOCKS) >= 7
+    assert len([name for name in BLOCKS if name.startswith("kubernetes-gpus")]) == 6
+    assert len(BLOCKS) >= 8
 
 
 @pytest.mark.parametrize("name", BLOCKS)

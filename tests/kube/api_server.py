@@ -16,7 +16,7 @@ import yaml
 
 from tests.kube.objects import Json
 
-_PATH = re.compile(r"/(?:api/v1|apis/apps/v1)/namespaces/([^/]+)/([a-z]+)(?:/([^/:]+):9400/proxy/metrics)?")
+_PATH = re.compile(r"/(?:api/v1|apis/apps/v1)/namespaces/([^/]+)/([a-z]+)(?:/([^/:]+:94[0-9]+)/proxy/metrics)?")
 
 
 @dataclass
@@ -26,7 +26,7 @@ class ApiServer:
     objects: dict[str, list[Json]]
     """Objects of all namespaces, by resource."""
     pages: dict[str, Callable[[], str] | str] = field(default_factory=dict)
-    """Content of /metrics, by pod."""
+    """Content of /metrics, by pod; of another port than 9400, by ``POD:PORT``."""
     statuses: dict[str, int] = field(default_factory=dict)
     """Status to answer instead, by resource (``pods``, ``pods/proxy``)."""
     requests: list[tuple[str, str, str]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class ApiServer:
             message = f'{what} is forbidden: User "jane" cannot do this'
             return self.statuses[what], json.dumps({"kind": "Status", "message": message, "code": self.statuses[what]})
         if pod:
-            page = self.pages.get(pod)
+            page = self.pages.get(pod.removesuffix(":9400"))
             return (
                 (503, json.dumps({"message": "connection refused"})) if page is None else (200, page if isinstance(page, str) else page())
             )

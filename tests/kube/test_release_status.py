@@ -119,6 +119,17 @@ def test_each_agent_has_its_numbers(server: ApiServer, herd: Herd) -> None:
     assert [(each["agent"], each["rank"]) for each in said["pods"] if each["component"] == "learner"] == [(0, 0), (1, 0)]
 
 
+def test_every_shard_of_a_pod_is_read(server: ApiServer, herd: Herd) -> None:
+    for each in server.objects["pods"]:
+        if "learner" in (name := each["metadata"]["name"]):
+            each["spec"]["containers"][0]["ports"].append({"name": "metrics-1", "containerPort": 9401, "protocol": "TCP"})
+            server.pages[f"{name}:9401"] = learner_page(frames=1_000, updates=120)
+    said = json.loads(herd("herd", "--seconds", "0", "--json").output)
+    assert (said["tasks"][0]["episodes"], said["notes"]) == (4 * 40, [])
+    del server.pages["herd-learner-1:9401"]
+    assert json.loads(herd("herd", "--seconds", "0", "--json").output)["env_frames"] is None
+
+
 def test_a_sample_of_many_actors_is_asked_and_pods_in_trouble_come_first(server: ApiServer, herd: Herd) -> None:
     server.objects["pods"] = [each for each in server.objects["pods"] if "actor" not in each["metadata"]["name"]]
     many = [pod(f"herd-actor-5d9f7c-{number:05}", "actor", ready=number % 20 != 7, restarts=int(number == 234)) for number in range(1_300)]

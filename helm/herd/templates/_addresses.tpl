@@ -48,30 +48,23 @@ tcp://{{ include "herd.fullname" . }}-paramserver-replica:7200
 
 {{/* (list $ agent rank): the host name of a learner shard's pod. */}}
 {{- define "herd.host.learner" -}}
-{{- printf "%s-%d.%s-learner" (include "herd.learner.name" .) (index . 2 | int) (include "herd.fullname" (index . 0)) -}}
+{{- $pod := div (index . 2) (index . 0).Values.learner.shardsPerPod -}}
+{{- printf "%s-%d.%s-learner" (include "herd.learner.name" .) $pod (include "herd.fullname" (index . 0)) -}}
 {{- end -}}
 
 {{/* (list $ agent rank): the address of the metrics of a learner shard. */}}
 {{- define "herd.metrics.learner" -}}
-http://{{ include "herd.host.learner" . }}:9400
+http://{{ include "herd.host.learner" . }}:{{ add 9400 (mod (index . 2) (index . 0).Values.learner.shardsPerPod) }}
 {{- end -}}
 
-{{/* The host names of all learner shards, ordered by agent and rank, as JSON. */}}
-{{- define "herd.hosts.learner" -}}
-{{- $hosts := list -}}
-{{- range $agent := until (include "herd.agents" . | int) -}}
-{{- range $rank := until (include "herd.shards" $ | int) -}}
-{{- $hosts = append $hosts (include "herd.host.learner" (list $ $agent $rank)) -}}
-{{- end -}}
-{{- end -}}
-{{- $hosts | toJson -}}
-{{- end -}}
-
-{{/* The addresses of all learner shards, in the same order, separated by commas. */}}
+{{/* The addresses of all learner shards, ordered by agent and rank, separated by commas. */}}
 {{- define "herd.addresses.learner" -}}
 {{- $addresses := list -}}
-{{- range include "herd.hosts.learner" . | fromJsonArray -}}
-{{- $addresses = append $addresses (printf "tcp://%s:7100" .) -}}
+{{- range $agent := until (include "herd.agents" . | int) -}}
+{{- range $rank := until (include "herd.shards" $ | int) -}}
+{{- $port := add 7100 (mod $rank $.Values.learner.shardsPerPod) -}}
+{{- $addresses = append $addresses (printf "tcp://%s:%d" (include "herd.host.learner" (list $ $agent $rank)) $port) -}}
+{{- end -}}
 {{- end -}}
 {{- join "," $addresses -}}
 {{- end -}}

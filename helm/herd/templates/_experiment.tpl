@@ -63,6 +63,16 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The number of pods of each learner. */}}
+{{- define "herd.learner.pods" -}}
+{{- $shards := include "herd.shards" . | int -}}
+{{- $local := .Values.learner.shardsPerPod | int -}}
+{{- if mod $shards $local -}}
+{{- fail (printf "learner.shardsPerPod: %d shards cannot be divided into pods of %d" $shards $local) -}}
+{{- end -}}
+{{- div $shards $local -}}
+{{- end -}}
+
 {{- define "herd.replicas" -}}
 {{- if kindIs "invalid" .Values.paramserverReplica.replicas -}}
 {{- include "herd.setting" (list . "paramserver" "replicas" 0) -}}

@@ -1,6 +1,6 @@
 {{/*
 The pod of a component, from a dict of
-  root, component, values; service (module and container name); args (list)
+  root, component, values; service (module and container name); args (list); command (list), if it is not the image's
   ports: dict of name and number, without metrics
   env: list; volumes, mounts: lists; run: the volume at /var/lib/herd, unless a claim template creates it
   tolerations: list; roles: list of client and server, for its CURVE keys; limits: dict, added to resources.limits
@@ -133,6 +133,9 @@ spec:
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       securityContext:
         {{- toYaml $root.Values.containerSecurityContext | nindent 8 }}
+      {{- with .command }}
+      command: {{ toJson . }}
+      {{- end }}
       args:
         - --config=/etc/herd/experiment.yaml
         - {{ printf "--run_dir=%s" (include "herd.runDirectory" $root) | quote }}
@@ -252,7 +255,7 @@ as nvidia.com/mig-1g.10gb or nvidia.com/gpu.shared; some clusters name the taint
 
 {{/* (list own given): environment variables, as JSON. Given ones replace our own of the same name, because the API refuses duplicates. */}}
 {{- define "herd.env" -}}
-{{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" "HERD_INDEX" -}}
+{{- $fixed := list "RANK" "WORLD_SIZE" "MASTER_ADDR" "MASTER_PORT" "TORCHELASTIC_RUN_ID" "GROUP_RANK" "LOCAL_WORLD_SIZE" "HERD_INDEX" -}}
 {{- $names := list -}}
 {{- range index . 1 -}}
 {{- if has .name $fixed -}}

@@ -19,8 +19,7 @@ spec:
     {{- toYaml . | nindent 4 }}
     {{- end }}
     - ports:
-        - port: 9400
-          protocol: TCP
+        - {{ include "herd.policyPort" (list $root 9400 $component) }}
       {{- with $root.Values.networkPolicy.metricsFrom }}
       from:
         {{- toYaml . | nindent 8 }}
@@ -36,6 +35,16 @@ spec:
   {{- end }}
 {{- end -}}
 
+{{/* (list $ port component): a port of a policy, as JSON. Each shard in a learner's pod has a port of its own. */}}
+{{- define "herd.policyPort" -}}
+{{- $port := dict "port" (index . 1) "protocol" "TCP" -}}
+{{- $more := sub ((index . 0).Values.learner.shardsPerPod | int) 1 -}}
+{{- if and (eq (index . 2) "learner") (gt $more 0) -}}
+{{- $_ := set $port "endPort" (add (index . 1) $more) -}}
+{{- end -}}
+{{- $port | toJson -}}
+{{- end -}}
+
 {{/* (list $ direction port components...): a rule, as JSON. Port 0 means all ports. */}}
 {{- define "herd.rule" -}}
 {{- $root := index . 0 -}}
@@ -45,7 +54,7 @@ spec:
 {{- end -}}
 {{- $rule := dict (index . 1) $peers -}}
 {{- with index . 2 -}}
-{{- $_ := set $rule "ports" (list (dict "port" . "protocol" "TCP")) -}}
+{{- $_ := set $rule "ports" (list (include "herd.policyPort" (list $root . (has . (list 7100 9400) | ternary "learner" "")) | fromJson)) -}}
 {{- end -}}
 {{- $rule | toJson -}}
 {{- end -}}

@@ -26,7 +26,20 @@
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ agent): environment variables of a learner. With several shards they include those that torchrun would set. */}}
+{{/* The ports of a learner's pod, as JSON: those of each of its shards. */}}
+{{- define "herd.learner.ports" -}}
+{{- $ports := dict "unrolls" 7100 -}}
+{{- if gt (include "herd.shards" . | int) 1 -}}
+{{- $_ := set $ports "rendezvous" 29500 -}}
+{{- end -}}
+{{- range $local := untilStep 1 (.Values.learner.shardsPerPod | int) 1 -}}
+{{- $_ := set $ports (printf "unrolls-%d" $local) (add 7100 $local) -}}
+{{- $_ := set $ports (printf "metrics-%d" $local) (add 9400 $local) -}}
+{{- end -}}
+{{- $ports | toJson -}}
+{{- end -}}
+
+{{/* (list $ agent): environment variables of a learner. With several shards they include those that torchrun would set for a node. */}}
 {{- define "herd.learner.env" -}}
 {{- $agent := index . 1 -}}
 {{- with index . 0 -}}
@@ -46,10 +59,12 @@
       resource: {{ . }}
 {{- end }}
 {{- if gt (include "herd.shards" . | int) 1 }}
-- name: RANK
+- name: GROUP_RANK
   valueFrom:
     fieldRef:
       fieldPath: metadata.labels['apps.kubernetes.io/pod-index']
+- name: LOCAL_WORLD_SIZE
+  value: {{ .Values.learner.shardsPerPod | int | quote }}
 - name: WORLD_SIZE
   value: {{ include "herd.shards" . | quote }}
 - name: MASTER_ADDR
