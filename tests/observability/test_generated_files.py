@@ -32,6 +32,7 @@ READ_ELSEWHERE = {
     *("herd_replay_episodes", "herd_replay_open_agent_steps"),  # benchmarks.replay
     *("herd_inference_environments", "herd_inference_pending_requests"),
     *("herd_paramserver_weights_bytes", "herd_paramserver_upstream_answers_total"),
+    *("herd_learner_copy_failures_total", "herd_learner_copy_updates"),
 }
 """Metrics that the runbook names for a diagnosis, and tests of whole processes or benchmarks read, but no panel shows."""
 RECORDED_NAME = re.compile(r"herd:[a-z0-9_]+:[a-z0-9_]+")
