@@ -7,6 +7,7 @@ settings that name code to run.
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import re
 import shutil
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from herd.files import FileError
+from herd.files import FileError, replace_file
 from herd.run.checkpoints import STATE, newest_checkpoint, read_state, verified_contents, write_checkpoint
 from herd.run.journals import BANDIT_STATES
 from herd.run.paths import AGENTS, CHECKPOINTS, CONFIG, REPORT, agent_directories, config_file, whole_run
@@ -81,17 +82,15 @@ def lay_out(run_dir: Path, folder: Path, checkpoint: Path | None = None) -> Path
 
 def write_pack(folder: Path, output: Path) -> None:
     """Write the files of ``folder`` as a pack; ``output`` appears when it is complete. Raises PackError."""
-    writing = output.with_name(f".{output.name}.partial")
+    packed = io.BytesIO()
     try:
-        with zipfile.ZipFile(writing, "w") as archive:
+        with zipfile.ZipFile(packed, "w") as archive:
             for file in sorted(path for path in folder.rglob("*") if path.is_file()):
                 # The date of the format's beginning, so that equal runs give equal packs.
                 archive.writestr(zipfile.ZipInfo(file.relative_to(folder).as_posix()), file.read_bytes())
-        writing.replace(output)
+        replace_file(output, [packed.getbuffer()])
     except OSError as error:
         raise PackError(f"cannot write {output}: {error.strerror or error}") from error
-    finally:
-        writing.unlink(missing_ok=True)
 
 
 def unpack(file: Path) -> Path:

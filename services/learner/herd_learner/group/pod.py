@@ -17,6 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from herd.components.user_code import PYTHON
 from herd.launch.child import before_exec
 from herd.launch.restarts import RestartPolicy
 from herd.service import EXIT_BAD_INPUT, EXIT_SHARD_LOST
@@ -42,7 +43,7 @@ class ShardProcesses:
         self.started = time.monotonic()
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-m", LEARNER.module, *words, *_ports(words, local)],
+                [*PYTHON, "-m", LEARNER.module, *words, *_ports(words, local)],
                 env={**environ, **_threads(environ, size), "RANK": str(group * size + local), "LOCAL_RANK": str(local)},
                 preexec_fn=before_exec(os.getpid(), 0),  # noqa: PLW1509  system calls only, which take no lock
             )
