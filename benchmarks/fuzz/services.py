@@ -62,7 +62,7 @@ def fuzz_learner(data: bytes) -> None:
     ingest.on_message(PEER, encode(Hello(actor_index=3, incarnation=7, **hello)), 0.0)
     frames, counts = split(data), []
     for _ in range(2):
-        ingest.on_message(PEER, encode(CreditRequest(wanted_unrolls=CAPACITY)), 0.0)
+        ingest.on_message(PEER, encode(CreditRequest(wanted_unrolls=2)), 0.0)
         before = ledger.snapshot(), credit.held, credit.granted_unused
         replies: list[Message] = []
         try:

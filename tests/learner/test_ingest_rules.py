@@ -107,6 +107,7 @@ def test_a_duplicate_is_acknowledged_and_not_counted(learner: Learner) -> None:
         (OTHER, encode(Goodbye()), 0.0, "session"),
         (PEER, unrolls_message(2, generated=16), 0.0, "sequence"),
         (PEER, unrolls_message(1, generated=5 * FRAMES_PER_UNROLL, num_unrolls=5), 0.0, "credit"),
+        (PEER, encode(CreditRequest(wanted_unrolls=5)), 0.0, "credit"),  # a message of 4 beyond one that did not arrive
         (PEER, unrolls_message(1, generated=8), 60.0, "session"),  # the session has expired
     ],
 )

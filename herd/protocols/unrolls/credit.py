@@ -103,6 +103,15 @@ class CreditPool:
         known = self._peers.get(peer)
         return known.granted if known is not None else 0
 
+    def most_wanted(self, peer: Peer) -> int:
+        """Return the greatest cumulative grant that ``peer`` can want, one message beyond what was received in its session.
+
+        A peer that wants more has counted unrolls that did not arrive, such as those before a late ``hello`` that began the session
+        again, and would wait for ever.
+        """
+        known = self._peers[peer]
+        return known.received + known.max_unrolls
+
     def place_for(self, peer: Peer) -> Peer | None:
         """Return the peer whose session must end before that of ``peer`` begins: None if none, ``peer`` itself if it must be refused.
 
@@ -140,7 +149,7 @@ class CreditPool:
         known = self._heard(peer, now)
         if known is None:
             return []
-        known.wanted = max(known.wanted, min(wanted_unrolls, known.received + known.max_unrolls))
+        known.wanted = max(known.wanted, min(wanted_unrolls, self.most_wanted(peer)))
         if known.wanted > known.granted:
             self._waiting.setdefault(peer)
         return self._grant()

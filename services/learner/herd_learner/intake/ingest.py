@@ -138,6 +138,8 @@ class Ingest:
         if session is None or not self._credit.knows(peer):
             return self._hello_required(peer, "session", "no session: the learner restarted, or the actor was silent too long")
         if isinstance(message, CreditRequest):
+            if message.wanted_unrolls > self._credit.most_wanted(peer):
+                return self._hello_required(peer, "credit", "unrolls of this session did not arrive")
             grants = self._credit.on_credit_request(peer, message.wanted_unrolls, now)
             # Always answer the requester: the answer shows that the learner is alive.
             return [Reply(peer, Credit(granted_unrolls=self._credit.granted(peer))), *self._announce(grants, skip=peer)]
