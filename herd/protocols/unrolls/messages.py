@@ -39,8 +39,11 @@ class Hello(Message):
     type: Literal["hello"] = "hello"
     actor_index: Count
     incarnation: Count
+    """Random number of this start of the stream (R7)."""
     max_unrolls: NumUnrolls
+    """Most unrolls that one of its messages will contain."""
     oldest_sequence: Number
+    """Oldest message that it can still send; the next new one if it keeps none."""
 
 
 class Unrolls(WithPayload):
@@ -49,6 +52,7 @@ class Unrolls(WithPayload):
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
     type: Literal["unrolls"] = "unrolls"
     sequence: Number
+    """1, 2, ... within the incarnation."""
     generated_frames: Count
     """Env frames, cumulative over the incarnation, this message included."""
     num_frames: Count
@@ -65,6 +69,7 @@ class CreditRequest(Message):
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
     type: Literal["credit_request"] = "credit_request"
     wanted_unrolls: Count
+    """Cumulative since the session began."""
 
 
 class Goodbye(Message):
@@ -79,7 +84,9 @@ class Welcome(Message):
 
     type: Literal["welcome"] = "welcome"
     accepted_sequence: Count
+    """Last message that the learner has accepted from this incarnation."""
     granted_unrolls: Count
+    """Cumulative since the session began, as in all answers of the learner."""
 
 
 class Ack(Message):

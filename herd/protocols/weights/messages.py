@@ -32,6 +32,7 @@ class GetWeights(Message):
     names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["get_weights"] = "get_weights"
     have: Version | None
+    """(lineage, updates) that the client has, None for none."""
 
 
 class Weights(WithPayload):
@@ -60,7 +61,9 @@ class PublishSlice(WithPayload):
     updates: Count
     index: SliceIndex
     count: SliceCount
+    """Number of slices of the version, one for each shard."""
     digest: Digest
+    """SHA-256 of the slice, in hexadecimal."""
 
 
 class PublishHeartbeat(Message):
@@ -123,6 +126,7 @@ class LeaseIndex(Message):
     names: ClassVar[frozenset[str]] = TO_RUN | {"client"}
     type: Literal["lease_index"] = "lease_index"
     place: tuple[AgentNumber, Count] | None
+    """(agent, actor_index)."""
 
 
 class IndexLeased(Message):
@@ -130,6 +134,7 @@ class IndexLeased(Message):
 
     type: Literal["index_leased"] = "index_leased"
     place: tuple[AgentNumber, Count]
+    """(agent, actor_index)."""
     lease_seconds: Annotated[float, Field(gt=0.0)]
 
 
