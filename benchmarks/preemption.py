@@ -84,7 +84,8 @@ class Pods:
         while child.exit_code() is None:
             _pause(started)
         exited = time.monotonic()
-        written = sorted({path.relative_to(own).parts[0] for path, stamp in _stamps(own).items() if files.get(path) != stamp})
+        changed = {path.relative_to(own).parts[0] for path, stamp in _stamps(own).items() if files.get(path) != stamp}
+        written = sorted(changed - {plan.service for plan in self.plans.values()})  # the others' folders are in the learner's
         progress, pause, replaced = (learner, total(before, LEARNER_ENV_FRAMES.name)), 0.0, 0.0
         while True:
             pid, now = self.samples(LEARNER)
