@@ -34,7 +34,7 @@ READ_ELSEWHERE = {
     *("herd_inference_environments", "herd_inference_pending_requests"),
     *("herd_paramserver_weights_bytes", "herd_paramserver_upstream_answers_total"),
 }
-"""Metrics that the runbook names for a diagnosis, and tests of whole processes or benchmarks read, but no panel shows."""
+"""Metrics for a diagnosis by hand, or that tests of whole processes and benchmarks read, and that no panel shows."""
 RECORDED_NAME = re.compile(r"herd:[a-z0-9_]+:[a-z0-9_]+")
 
 
