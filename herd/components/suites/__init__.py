@@ -21,6 +21,9 @@ from herd.components.suites.reading import PlainReader
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
     from herd.components.suites.scores import ReferenceScores
@@ -97,7 +100,10 @@ class Suite(Part[SuiteSettings]):
     """Returns the env frames per second of a video, for settings and a task."""
     on_screen: Callable[[Any], SuiteSettings] | None = None
     """Returns settings for the same games, step by step and with the same random numbers, as people see them: frames [H, W, 3], not
-    stacked. None: the network sees the same picture as people."""
+    stacked. With ``picture``, the observations stay as they are. None: the network sees the same picture as people."""
+    picture: Callable[[Any], NDArray[np.uint8]] | None = None
+    """Returns what people see, [H, W, 3], of the only environment in a batch with the settings of ``on_screen``. So even games that no seed
+    repeats can be watched."""
     action_names: Callable[[Any], Sequence[str] | None] = lambda _settings: None
     """Returns the names of the actions, by number, for settings with which the tasks decide what an action means; None if they do not, or
     if that is unknown. A policy plays only tasks with the names that it was trained with."""

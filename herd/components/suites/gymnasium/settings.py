@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -11,6 +11,8 @@ from herd.components.suites import SuiteSettings
 
 AUTO, NO_MASK = "auto", "none"
 """Values of ``env.mask`` that are not entries of observations."""
+RGB_ARRAY = "rgb_array"
+"""Gymnasium's name for drawing into an array."""
 
 
 class GymnasiumSettings(SuiteSettings):
@@ -79,6 +81,10 @@ class GymnasiumSettings(SuiteSettings):
     )
 
     of_the_machine: ClassVar[tuple[str, ...]] = ("vectorization", "step_timeout_seconds")
+
+    def drawn(self) -> Self:
+        """Return settings for the same games in this process, each of which can draw itself."""
+        return self.model_copy(update={"vectorization": "sync", "kwargs": {**self.kwargs, "render_mode": RGB_ARRAY}})
 
     def longest_step_seconds(self, num_environments: int) -> float:
         """See `SuiteSettings.longest_step_seconds`: they may step one after the other."""
