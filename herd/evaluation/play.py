@@ -200,7 +200,8 @@ def play_tasks(
         environments: number of games played at once; None: chosen automatically.
         temperatures: temperatures of DiCE's games.
         on_progress: called with (name of what is played, number of finished games, number of wanted games).
-        while_playing: called before each step; an exception that it raises ends the play.
+        while_playing: called before each step, and between environments that are stepped one by one; an exception that it raises ends the
+            play.
 
     Raises:
         EvaluationError: the number of environments does not fit the tasks.
@@ -218,7 +219,14 @@ def play_tasks(
         if len(groups) > 1:
             label += f" ({number} of {len(groups)})"
         count = num_environments(environments, episodes=episodes, num_tasks=len(own_names))
-        batch = make_environments(group, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
+        batch = make_environments(
+            group,
+            num_environments=count,
+            first_slot=0,
+            seed=seed,
+            num_threads=min(usable_cpus(), count),
+            beat=while_playing or (lambda: None),
+        )
         try:
             play = start_play(player, batch, seed=seed, greedy=greedy, temperatures=temperatures(ids[batch.task_ids]))
             told = None if on_progress is None else partial(on_progress, label)

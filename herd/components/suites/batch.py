@@ -172,9 +172,11 @@ class SoloEnvironments:
         failed = []
         for environment in range(self._num_busy):
             self._players[environment].ask(commands[environment])
+            self._slots.beat()
         for environment in range(self.num_environments):
             if not self._players[environment].answers():
                 failed.append(environment)
+            self._slots.beat()
             if environment + self._num_busy < self.num_environments:
                 self._players[environment + self._num_busy].ask(commands[environment + self._num_busy])
         for environment in new_games:
@@ -208,7 +210,9 @@ class SoloEnvironments:
             except UnknownTaskError as error:
                 raise BrokenEnvironmentError(str(error)) from error
             player.ask(self._buffer | RESET)
-            if player.answers():
+            is_ready = player.answers()
+            self._slots.beat()
+            if is_ready:
                 return
 
     def _failure(self, environment: int) -> BrokenEnvironmentError:
