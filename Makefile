@@ -66,6 +66,7 @@ doctor: $(VENV)/.installed  ## Check that this machine is ready to train.
 docs: $(VENV)/.dev  ## Regenerate reference pages, dashboard and requirement files.
 	$(BIN)/python -m herd.config.loading.reference > docs/configuration.md
 	$(BIN)/python -m herd.protocols.catalogue > docs/metrics.md
+	$(BIN)/python -m docsite.messages > docs/messages.md
 	$(BIN)/python -m observability
 	$(BIN)/python -m images.requirements
 

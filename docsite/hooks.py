@@ -1,7 +1,8 @@
 """Hooks of the site's build (https://www.mkdocs.org/user-guide/configuration/#hooks).
 
 Pages are written for two readers: GitHub, where links are paths in the repository, and the site, which has only some of its files.
-These hooks bring files from outside ``docs/`` into the site, write the page of commands, and rewrite links that leave ``docs/``.
+These hooks bring files from outside ``docs/`` into the site, write the page of commands, rewrite links that leave ``docs/``, and draw
+formulas, which pages have in TeX between dollar signs.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import io
 import logging
 import os
 import re
+from html import escape, unescape
 from pathlib import Path
 from posixpath import normpath, relpath
 from typing import TYPE_CHECKING
 from unittest import mock
 
+from matplotlib.font_manager import FontProperties
+from matplotlib.path import Path as Outline
+from matplotlib.textpath import TextPath
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from herd.cli.main import COMMANDS, main, usage
@@ -43,6 +49,12 @@ LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+FORMULA = re.compile(r'<(?P<tag>span|div) class="arithmatex">\\[([](?P<tex>.*?)\\[)\]]</(?P=tag)>(?P<after>[^\s<]*)', re.DOTALL)
+"""What ``pymdownx.arithmatex`` makes of ``$...$`` and ``$$...$$``, with the punctuation after it, which must stay on its line."""
+UNITS_PER_EM = 1000
+FORMULA_SIZE = 1.15
+"""In em of the text, because the letters of formulas are smaller than those of a sans-serif font."""
+SVG_COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CURVE4: "C", Outline.CLOSEPOLY: "Z"}
 COLUMNS = 110
 """Width of the help texts in characters, which fits a page without scrolling."""
 
@@ -79,6 +91,18 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return "".join(piece if number % 2 else LINK.sub(rewritten, piece) for number, piece in enumerate(pieces))
 
 
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001  mkdocs passes all
+    """Draw the formulas."""
+
+    def drawn(match: re.Match[str]) -> str:
+        try:
+            return f'<{match["tag"]} class="formula">{formula(unescape(match["tex"]).strip())}{match["after"]}</{match["tag"]}>'
+        except ValueError as error:
+            raise PluginError(f"{page.file.src_uri}: {error}") from error
+
+    return FORMULA.sub(drawn, html)
+
+
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001  mkdocs passes both
     """Let long names in tables break after an underscore, a dot or a slash. The search's index is made before."""
 
@@ -112,6 +136,23 @@ def link(here: str, target: str, src_uri: str, files: Files, repository: str) ->
     if not found.exists():
         return target
     return f"{repository.rstrip('/')}/{'tree' if found.is_dir() else 'blob'}/main/{wanted}{mark}{anchor}"
+
+
+def formula(tex: str) -> str:
+    """Return the formula as an SVG of outlines, so that it needs neither fonts nor scripts and takes the colour of the text.
+
+    Raises:
+        ValueError: matplotlib does not understand the TeX.
+    """
+    path = TextPath((0, 0), f"${tex}$", size=FORMULA_SIZE * UNITS_PER_EM, prop=FontProperties(math_fontfamily="stix"))
+    outlines = "".join(
+        SVG_COMMANDS[code] + ("" if code == Outline.CLOSEPOLY else " ".join(f"{number:.0f}" for number in points))
+        for points, code in path.iter_segments(simplify=False)
+    )
+    left, bottom, width, height = path.get_extents().bounds
+    size = f"width:{width / UNITS_PER_EM:.2f}em;height:{height / UNITS_PER_EM:.2f}em;vertical-align:{bottom / UNITS_PER_EM:.2f}em"
+    box = f"{left:.0f} {-bottom - height:.0f} {width:.0f} {height:.0f}"
+    return f'<svg role="img" aria-label="{escape(tex)}" viewBox="{box}" style="{size}"><path transform="scale(1,-1)" d="{outlines}"/></svg>'
 
 
 def commands_page() -> str:

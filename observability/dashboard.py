@@ -13,6 +13,8 @@ from observability.rows import ROWS
 UID = "herd"
 """Fixed, so that links to the dashboard outlive an upgrade."""
 EVERYTHING = ".*"
+NO_VALUE = "no data"
+"""What an empty panel says about a part that every run has: nothing is scraped."""
 
 
 def dashboard_json() -> str:
@@ -33,14 +35,15 @@ def dashboard_json() -> str:
         dashboard.with_variable(variable)
     for row in ROWS:
         header = builders.Row(row.title)
-        if row.folded:
+        panels = [panel_builder(panel, row.without or NO_VALUE) for panel in row.panels]
+        if row.without:
             # Grafana keeps the panels of a folded row inside the row.
-            for panel in row.panels:
-                header.with_panel(panel_builder(panel))
+            for panel in panels:
+                header.with_panel(panel)
         dashboard.with_row(header)
-        if not row.folded:
-            for panel in row.panels:
-                dashboard.with_panel(panel_builder(panel))
+        if not row.without:
+            for panel in panels:
+                dashboard.with_panel(panel)
     return JSONEncoder(indent=1, sort_keys=True).encode(_numbered(dashboard.build())) + "\n"
 
 

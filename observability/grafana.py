@@ -22,11 +22,12 @@ MANY_LINES = 4
 PanelBuilder = stat.Panel | bargauge.Panel | timeseries.Panel
 
 
-def panel_builder(panel: Panel) -> PanelBuilder:
-    """The builder of one panel, with its queries."""
+def panel_builder(panel: Panel, no_value: str) -> PanelBuilder:
+    """The builder of one panel, with its queries. ``no_value``: what it says if they are empty and it has no words of its own."""
     builder = {"lines": _lines, "figure": _figure, "bars": _bars}[panel.kind](panel)
     builder.title(panel.title).description(panel.description).datasource(DATASOURCE)
     builder.span(panel.width).height(panel.height).unit(panel.unit).thresholds(_thresholds(panel))
+    builder.no_value(panel.no_value or no_value)
     for ref_id, query in zip(REF_IDS, panel.queries, strict=False):
         builder.with_target(_target(query, ref_id, instant=panel.kind != "lines"))
     if panel.decimals is not None:
@@ -68,16 +69,14 @@ def _figure(panel: Panel) -> PanelBuilder:
         .color_mode(options.BigValueColorMode.VALUE)
         # Only the present value is asked for: a graph of the last hours would go on showing the last value of a dead run.
         .graph_mode(options.BigValueGraphMode.NONE)
-        .no_value(panel.no_value)
         .text_mode(options.BigValueTextMode.VALUE_AND_NAME if several else options.BigValueTextMode.VALUE)
         .reduce_options(_last())
     )
 
 
-def _bars(panel: Panel) -> PanelBuilder:
+def _bars(_: Panel) -> PanelBuilder:
     return (
         bargauge.Panel()
-        .no_value(panel.no_value)
         .color_scheme(_by_value())
         .display_mode(options.BarGaugeDisplayMode.BASIC)
         .orientation(options.VizOrientation.HORIZONTAL)

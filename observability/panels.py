@@ -50,8 +50,8 @@ class Panel:
     base: Colour = "green"
     steps: tuple[Step, ...] = ()
     """Colours of a figure or a bar by value; dashed lines over time."""
-    no_value: str = "no data"
-    """What a figure or bar shows if nothing answers its query now."""
+    no_value: str = ""
+    """What it says if nothing answers its queries. Empty: that of its row."""
     stacked: bool = False
     width: int = 6
     height: int = 8
@@ -63,11 +63,19 @@ class Row:
 
     title: str
     panels: tuple[Panel, ...]
-    folded: bool = False
-    """Whether the row is closed until it is clicked: rows of parts that not every run has."""
+    without: str = ""
+    """What empty panels say, for a part that not every run has. Such rows are closed until they are clicked."""
 
 
-def share(title: str, description: str, *queries: Query, steps: tuple[Step, ...] = (), stacked: bool = False, width: int = 6) -> Panel:
+def share(
+    title: str,
+    description: str,
+    *queries: Query,
+    steps: tuple[Step, ...] = (),
+    stacked: bool = False,
+    no_value: str = "",
+    width: int = 6,
+) -> Panel:
     """Shares of time or of a whole, from 0 to 100 %."""
     return Panel(
         title=title,
@@ -77,6 +85,7 @@ def share(title: str, description: str, *queries: Query, steps: tuple[Step, ...]
         high=1.0,
         steps=steps,
         stacked=stacked,
+        no_value=no_value,
         width=width,
     )
 

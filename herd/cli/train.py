@@ -54,7 +54,7 @@ on an empty disk.
 Later sources of settings win: defaults, files in the order given, environment (HERD_LEARNER__BATCH_SIZE=64), command line
 (--learner.batch_size 64). Lists are JSON, comma-separated or repeated. An option without a value means true."""
 _DEBUG = "--debug"
-MOST_NAMES = 4
+MAX_NAMES = 4
 """Largest number of tasks that are named in the title of the live view."""
 _MISSING_FILE = (
     "train needs a run file or the name of an experiment, such as breakout, or the directory of a run to continue (see herd train --help)"
@@ -285,4 +285,4 @@ def _inputs(settings: RunSettings) -> str:
 
 
 def _played(tasks: Sequence[str]) -> str:
-    return ", ".join(tasks) if len(tasks) <= MOST_NAMES else f"{', '.join(tasks[:MOST_NAMES])} and {len(tasks) - MOST_NAMES} more"
+    return ", ".join(tasks) if len(tasks) <= MAX_NAMES else f"{', '.join(tasks[:MAX_NAMES])} and {len(tasks) - MAX_NAMES} more"

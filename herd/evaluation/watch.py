@@ -30,7 +30,7 @@ View = Literal["screen", "network"]
 
 _PICTURE_HEIGHT = 420  # pixels; frames are enlarged by the largest integer factor that does not exceed this
 _CAPTION_HEIGHT = 26
-_MOST_RETURNS = 5  # told one by one
+_MAX_RETURNS = 5  # told one by one
 _SMALLEST_WIDTH = 280  # room for the caption
 
 
@@ -58,7 +58,7 @@ class Recording:
         returns = self.episode_returns
         if not returns:
             return "no game ended"
-        if len(returns) > _MOST_RETURNS:
+        if len(returns) > _MAX_RETURNS:
             return f"mean return {sum(returns) / len(returns):.2f} of {len(returns)} games"
         return f"return {', '.join(f'{value:g}' for value in returns)}"
 

@@ -72,22 +72,30 @@ LEARNER = Row(
         ),
         Panel(
             title="Updates since the last checkpoint",
-            description="Updates that a restart would lose. Normal: a sawtooth. If it only increases, checkpoints fail.",
+            description="Updates that a restart would lose, on this disk and, with copy_to, on any other. Normal: a sawtooth. If it only "
+            "increases, checkpoints or copies fail.",
             queries=(
                 Query(
                     'max by (agent) (herd_weights_updates{SCOPE, AGENTS, component="learner"})'
                     " - max by (agent) (herd_learner_checkpoint_updates{SCOPE, AGENTS})",
                     "agent {{agent}}",
                 ),
+                Query(
+                    'max by (agent) (herd_weights_updates{SCOPE, AGENTS, component="learner"})'
+                    " - max by (agent) (herd_learner_copy_updates{SCOPE, AGENTS} > 0)",
+                    "agent {{agent}}, in the copy",
+                ),
             ),
             width=8,
         ),
         Panel(
             title="Checkpoints and files",
-            description="Per hour: written checkpoints, failed checkpoints, and failed writes of other files of the run.",
+            description="Per hour: written checkpoints, failed checkpoints, failed copies (copy_to), and failed writes of other files of "
+            "the run.",
             queries=(
                 Query("sum(increase(herd_learner_checkpoints_written_total{SCOPE, AGENTS}[1h]))", "checkpoints written"),
                 Query("sum(increase(herd_learner_checkpoint_failures_total{SCOPE, AGENTS}[1h]))", "checkpoints failed"),
+                Query("sum(increase(herd_learner_copy_failures_total{SCOPE, AGENTS}[1h]))", "copies failed"),
                 Query("sum by (file) (increase(herd_learner_write_failures_total{SCOPE, AGENTS}[1h]))", "{{file}} not written"),
             ),
             decimals=0,

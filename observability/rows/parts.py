@@ -1,10 +1,10 @@
-"""Parts that not every run has. Their rows are folded."""
+"""Parts that not every run has. Their rows are folded, and their panels say which setting adds the part."""
 
 from observability.panels import Panel, Query, Row, quantiles, share
 
 INFERENCE = Row(
     title="Central inference",
-    folded=True,
+    without="no inference service (actor.inference: remote)",
     panels=(
         Panel(
             title="Round trip of an action",
@@ -52,7 +52,7 @@ INFERENCE = Row(
 
 REPLAY = Row(
     title="Replay",
-    folded=True,
+    without="no shared replay (replay.kind: shared)",
     panels=(
         Panel(
             title="Agent steps in and out",
@@ -116,7 +116,7 @@ REPLAY = Row(
 
 BANDIT = Row(
     title="Bandit",
-    folded=True,
+    without="no bandit (loss.kind: dice)",
     panels=(
         Panel(
             title="Requests and reports per second",
@@ -172,7 +172,7 @@ BANDIT = Row(
 
 POPULATION = Row(
     title="Population",
-    folded=True,
+    without="no population (population.strategy: pbt)",
     panels=(
         Panel(
             title="Fitness by member",
@@ -206,7 +206,7 @@ POPULATION = Row(
 
 EVALUATION = Row(
     title="Evaluation",
-    folded=True,
+    without="no evaluator, or no evaluation yet (evaluation.interval_seconds)",
     panels=(
         Panel(
             title="Score",
@@ -223,6 +223,7 @@ EVALUATION = Row(
             queries=(
                 Query("max by (agent, statistic) (herd_evaluator_normalised_score{SCOPE, AGENTS})", "{{statistic}}, agent {{agent}}"),
             ),
+            no_value="no evaluation yet, or a task without reference scores",
             unit="percentunit",
             low=None,
             width=8,

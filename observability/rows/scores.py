@@ -30,10 +30,11 @@ SCORES = Row(
         Panel(
             title="Human-normalised return",
             description="Mean over tasks of (return - random) / (human - random), each at most 1: the fitness of IMPALA's Table G.1. "
-            "Empty until each task with human scores has finished an episode.",
+            "Needs an episode of each task.",
             queries=(Query("max by (agent) (herd_learner_human_normalised_mean_capped{SCOPE, AGENTS})", "agent {{agent}}"),),
             unit="percentunit",
             low=None,
+            no_value="no human scores, or no episode yet",
         ),
         Panel(
             title="Entropy",

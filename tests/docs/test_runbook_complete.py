@@ -1,4 +1,4 @@
-"""The runbook covers every warning that a process can log, every metric, and every reason label of a metric."""
+"""The runbook covers every warning that a process can log, every reason label of a metric, and every metric that counts failures."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_warnings_have_literal_events() -> None:
     assert hidden.items() <= PASSED_THROUGH.items(), hidden
 
 
-def test_every_metric_and_reason_is_in_the_runbook() -> None:
+def test_every_reason_and_failure_is_in_the_runbook() -> None:
     missing = [f"{metric.name} counts by {value!r}" for metric, value in reasons() if f"`{value}`" not in RUNBOOK]
-    missing += [metric.name for metric in CATALOGUE if metric.name not in RUNBOOK]
+    missing += [metric.name for metric in CATALOGUE if metric.name.endswith("_failures_total") and metric.name not in RUNBOOK]
     assert not missing, "say in docs/runbook.md when to look at it and what to do"
 
 

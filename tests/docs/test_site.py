@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from docsite.hooks import formula
 from herd.cli.main import COMMANDS
 
 pytestmark = pytest.mark.processes
@@ -66,6 +67,17 @@ def test_the_command_page_lists_all_commands(site: Path) -> None:
 def test_names_in_tables_break_between_words(site: Path) -> None:
     assert "<code>herd_<wbr>process_<wbr>info</code>" in (site / "metrics.html").read_text(encoding="utf-8")
     assert "herd_process_info" in (site / "search" / "search_index.json").read_text(encoding="utf-8")
+
+
+def test_formulas_are_drawn(site: Path) -> None:
+    impala = (site / "impala.html").read_text(encoding="utf-8")
+    assert '<div class="formula"><svg role="img" aria-label="v_s = V(x_s)' in impala
+    assert [page for page in site.rglob("*.html") if 'class="arithmatex"' in page.read_text(encoding="utf-8")] == []
+
+
+def test_a_formula_that_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(ValueError, match="Unknown symbol"):
+        formula(r"\nosuchsymbol")
 
 
 def test_links_out_of_docs_lead_to_the_site_or_the_repository(site: Path) -> None:

@@ -358,6 +358,7 @@ def test_shared_keys_apply_to_every_component() -> None:
         "workloadLabels": {"kueue.x-k8s.io/queue-name": "q"},
         "annotations": {"note": "n"},
         "env": [{"name": "OMP_NUM_THREADS", "value": "9"}],
+        "envFrom": [{"secretRef": {"name": "storage"}}],
         "extraArgs": ["--seed=7"],
         "image": {"registry": "own", "tag": "t"},
     }
@@ -378,6 +379,7 @@ def test_shared_keys_apply_to_every_component() -> None:
         assert workload["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
         assert "kueue.x-k8s.io/queue-name" not in metadata["labels"]
         assert metadata["annotations"]["note"] == "n"
+        assert container["envFrom"] == more["envFrom"]
         assert [each["value"] for each in container["env"] if each["name"] == "OMP_NUM_THREADS"] == ["9"]
         assert container["args"][-1] == "--seed=7"
         assert container["image"].startswith("own/herd-")
@@ -437,6 +439,21 @@ def test_network_policies_allow_exactly_the_needed_connections() -> None:
                     pairs |= {(own, other, port) if direction == "egress" else (other, own, port) for port in ports}
     assert outgoing == TALK
     assert incoming == TALK
+
+
+@pytest.mark.parametrize(
+    ("words", "is_open"),
+    [
+        ((), False),
+        (("experiment.copy_to=s3://bucket/run",), True),
+        (("experiment.logging.mlflow=https://host",), True),
+        (("experiment.logging.wandb=online",), True),
+        (("experiment.logging.wandb=offline",), False),
+    ],
+)
+def test_learners_reach_outside_servers_only_if_the_experiment_names_one(words: tuple[str, ...], is_open: bool) -> None:
+    rules = find(render(*with_values(*words)), "NetworkPolicy", "herd-learner")["spec"]["egress"]
+    assert ({"ports": [{"port": 443, "protocol": "TCP"}]} in rules) is is_open
 
 
 def test_dns_is_allowed_on_both_ports() -> None:

@@ -486,6 +486,34 @@ DISK = (
         minutes=120,
     ),
     Case(
+        "HerdCopyLate",
+        "every attempt fails",
+        {key("herd_learner_copy_failures_total", SHARDS[0]): f"{stays(0, 20)} {grows(1 / 300, 40)}"},
+        fires=(AGENT,),
+    ),
+    Case(
+        "HerdCopyLate",
+        "the storage was away for five minutes",
+        {key("herd_learner_copy_failures_total", SHARDS[0]): f"{stays(0, 30)} {grows(1 / 60, 5)} {stays(5, 25)}"},
+    ),
+    Case(
+        "HerdCopyLate",
+        "an upload hangs",
+        {key("herd_learner_copy_updates", SHARDS[0]): f"{grows(2, 30)} {stays(3600, 90)}"},
+        minutes=120,
+        fires=(AGENT,),
+    ),
+    Case(
+        "HerdCopyLate",
+        "nothing was learned since",
+        {
+            key("herd_learner_copy_updates", SHARDS[0]): stays(3600, 120),
+            **everywhere("herd_learner_checkpoint_updates", stays(3600, 120)),
+        },
+        minutes=120,
+    ),
+    Case("HerdCopyLate", "the run has no copy", everywhere("herd_learner_copy_updates", stays(0, 120)), minutes=120),
+    Case(
         "HerdRunFilesFailing",
         "the curve cannot be written",
         {key("herd_learner_write_failures_total", SHARDS[0], file="metrics.jsonl"): f"{stays(0, 50)} {grows(0.2, 15)}"},

@@ -102,6 +102,10 @@ def healthy_run(minutes: float) -> Series:
     counts("herd_learner_policy_lag_updates_bucket", "learner", 10, le="+Inf")
     counts("herd_learner_checkpoints_written_total", "learner", 1 / 300)
     counts("herd_learner_checkpoint_failures_total", "learner", 0)
+    counts("herd_learner_checkpoint_updates", "learner", 2)
+    counts("herd_learner_copy_updates", "learner", 2)
+    series[key("herd_learner_copy_updates", SHARDS[1])] = stays(0, minutes)  # shard 0 copies for all
+    counts("herd_learner_copy_failures_total", "learner", 0)
     counts("herd_learner_write_failures_total", "learner", 0, file="metrics.jsonl")
     shows("herd_paramserver_upstream_silence_seconds", "paramserver-replica", 0.01)
     counts("herd_bandit_requests_total", "bandit", 1, outcome="new")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 
 NAMESPACE = "lab"
 TREE, BANDIT = "tree", "bandit"
-"""Releases: one with two shards and a replica of the parameter server; one with one shard, a bandit and replay."""
+"""Releases: one with two shards and a replica of the parameter server; one with one shard, a bandit, replay and a copy."""
 RUNS = {
     TREE: ("experiments/catch.yaml", ("learner-0", "learner-1", "paramserver-0", "paramserver-1", "actor-0")),
     BANDIT: ("experiments/dice-catch.yaml", ("learner-0", "paramserver-0", "bandit-0", "replay-0", "actor-0")),
@@ -32,10 +32,13 @@ SHARED_REPLAY = (
 )
 WORDS = {
     TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"),
-    BANDIT: (*SHARED_REPLAY, "--replay_service.snapshot_interval_seconds", "1"),
+    BANDIT: (
+        *(*SHARED_REPLAY, "--replay_service.snapshot_interval_seconds", "1"),
+        *("--copy_to", "memory://run", "--learner.checkpoint_interval_seconds", "5"),
+    ),
 }
-ONLY_WITH_BANDIT_OR_REPLAY = (
-    *("herd_bandit_", "herd_replay_", "herd_learner_replay_"),
+ONLY_WITH_BANDIT_REPLAY_OR_COPY = (
+    *("herd_bandit_", "herd_replay_", "herd_learner_replay_", "herd_learner_copy_updates"),
     *("herd_wire_request_bytes_total", "herd_wire_answer_bytes_total"),
 )
 IN_NO_RUN = (
@@ -151,7 +154,7 @@ def shown(expression: str, release: str) -> str:
 def releases_with(expression: str) -> tuple[str, ...]:
     if any(name in expression for name in IN_NO_RUN):
         return ()
-    if any(name in expression for name in ONLY_WITH_BANDIT_OR_REPLAY):
+    if any(name in expression for name in ONLY_WITH_BANDIT_REPLAY_OR_COPY):
         return (BANDIT,)
     return (TREE, BANDIT)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from docsite.messages import render_messages
 from herd.contract.spaces import discrete
 from herd.contract.unroll import Array, UnrollLayout
 from herd.protocols.bandit.messages import BANDIT, ExchangeTemperatures, FinishedEpisode, HandedTemperature, StartingEpisode, Temperatures
@@ -199,6 +200,12 @@ def test_every_message_has_a_golden_file() -> None:
     files = {path.stem for path in DIRECTORY.iterdir()}
     assert files == {message.type for message in MESSAGES} | VARIANTS.keys()
     assert files - {"unrolls_lz4", "unrolls_zstd"} == {kind for each in CONVERSATIONS for kind in each.types}
+
+
+def test_the_page_of_messages_is_up_to_date() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "messages.md").read_text(encoding="utf-8")
+    assert page == "\n".join(render_messages()), "run: python -m docsite.messages > docs/messages.md"
+    assert {f"### {kind}" for each in CONVERSATIONS for kind in each.types} - set(page.splitlines()) == {"### refused"}
 
 
 def write() -> None:

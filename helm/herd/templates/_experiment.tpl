@@ -55,6 +55,12 @@
 {{- if eq (include "herd.setting" (list . "population" "strategy" "none")) "pbt" -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" if learners send copies or points to servers outside of the release; else empty. */}}
+{{- define "herd.has.outside" -}}
+{{- $online := eq (include "herd.setting" (list . "logging" "wandb" "off")) "online" -}}
+{{- if or $online (include "herd.setting" (list . "" "copy_to" "")) (include "herd.setting" (list . "logging" "mlflow" "")) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "herd.shards" -}}
 {{- if kindIs "invalid" .Values.learner.shards -}}
 {{- include "herd.setting" (list . "learner" "shards" 1) -}}

@@ -153,6 +153,10 @@ spec:
       env:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- with $values.envFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       ports:
         {{- range $name, $port := .ports }}
         - name: {{ $name }}

@@ -39,32 +39,37 @@ class Hello(Message):
     type: Literal["hello"] = "hello"
     actor_index: Count
     incarnation: Count
+    """Random number of this start of the stream (R7)."""
     max_unrolls: NumUnrolls
+    """Most unrolls that one of its messages will contain."""
     oldest_sequence: Number
+    """Oldest message that it can still send; the next new one if it keeps none."""
 
 
 class Unrolls(WithPayload):
-    """Actor to learner: all unrolls finished at the same time; one payload frame per field of the layout."""
+    """Actor to learner: the unrolls that ended at the same time, with one payload frame per field of the layout."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
     type: Literal["unrolls"] = "unrolls"
     sequence: Number
+    """1, 2, ... within the incarnation."""
     generated_frames: Count
     """Env frames, cumulative over the incarnation, this message included."""
     num_frames: Count
     """Env frames of this message."""
     num_unrolls: NumUnrolls
     compression: Compression = "none"
-    """Of those frames that are shorter than their array."""
+    """How frames that are shorter than their array are compressed; the others are sent as they are."""
     episodes: Annotated[tuple[EpisodeReport, ...], Field(max_length=MAX_EPISODES), FailFast()] = ()
 
 
 class CreditRequest(Message):
-    """Actor to learner: requests that its cumulative grant reach this number."""
+    """Actor to learner: requests credit."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
     type: Literal["credit_request"] = "credit_request"
     wanted_unrolls: Count
+    """Grant that the actor needs, cumulative since the session began."""
 
 
 class Goodbye(Message):
@@ -79,7 +84,9 @@ class Welcome(Message):
 
     type: Literal["welcome"] = "welcome"
     accepted_sequence: Count
+    """Last message that the learner has accepted from this incarnation."""
     granted_unrolls: Count
+    """Cumulative since the session began, as in all answers of the learner."""
 
 
 class Ack(Message):
@@ -105,7 +112,7 @@ class HelloRequired(Message):
 
 
 class Rejected(Message):
-    """Learner to actor: this message is dropped permanently and must not be sent again."""
+    """Learner to actor: the message is dropped permanently and must not be sent again."""
 
     type: Literal["rejected"] = "rejected"
     sequence: Count

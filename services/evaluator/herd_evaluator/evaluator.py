@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
@@ -73,7 +73,7 @@ class Evaluator:
     def follow(self, interval_seconds: float) -> None:
         """Evaluate the newest version of each agent every ``interval_seconds``; returns at the signal."""
         settings, process = self._settings, self._process
-        agent = agent_of(settings, process.spec)
+        agent = build_agent(settings, process.spec)
         with ExitStack() as sockets:
             clients = [sockets.enter_context(closing(process.weights_client(number))) for number in range(settings.agents)]
             self._meters.watch_bytes([client.socket for client in clients])
