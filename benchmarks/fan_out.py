@@ -214,10 +214,10 @@ def weights_bytes(settings: RunSettings) -> int:
     """Return the size of one published version, without its headers of about 1 kB."""
     import torch  # noqa: PLC0415  the processes of clients do without
 
-    from herd.agent import agent_of  # noqa: PLC0415
+    from herd.agent import build_agent  # noqa: PLC0415
 
     with torch.device("meta"):
-        agent = agent_of(settings, environment_spec(settings.env))
+        agent = build_agent(settings, environment_spec(settings.env))
     parameters = sum(parameter.numel() for parameter in agent.parameters())
     return parameters * {"float32": 4, "bfloat16": 2}[settings.learner.weights_dtype]
 

@@ -27,7 +27,7 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 STRATEGIES = ("pbt", "none")
 FIRST_SEED = 101
 """Seeds from 101 on were not used for tuning."""
-FEWEST_SEEDS = 3
+MIN_SEEDS = 3
 WINDOWS = 30
 
 
@@ -39,8 +39,8 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--limit-seconds", type=float, default=3600.0, help="of one run")
     options, overrides = parser.parse_known_args()
-    if options.seeds < FEWEST_SEEDS:
-        parser.error(f"--seeds must be at least {FEWEST_SEEDS}: the bootstrap of fewer gives intervals that say nothing")
+    if options.seeds < MIN_SEEDS:
+        parser.error(f"--seeds must be at least {MIN_SEEDS}: the bootstrap of fewer gives intervals that say nothing")
     # So that SIGTERM also ends the current run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     experiment = EXPERIMENTS / f"{options.experiment}.yaml"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Pair = dict[str, dict[str, float]]
 """Figures of an agent, by name: ``shared`` with the others, ``alone`` in its twin."""
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-FEWEST_SEEDS = 3
+MIN_SEEDS = 3
 
 
 def main() -> None:
@@ -44,8 +44,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit-seconds", type=float, default=3600.0, help="of one run")
     options, overrides = parser.parse_known_args()
-    if options.seeds < FEWEST_SEEDS:
-        parser.error(f"--seeds must be at least {FEWEST_SEEDS}: the bootstrap of fewer gives intervals that say nothing")
+    if options.seeds < MIN_SEEDS:
+        parser.error(f"--seeds must be at least {MIN_SEEDS}: the bootstrap of fewer gives intervals that say nothing")
     # So that SIGTERM also ends the current run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     shared = EXPERIMENTS / f"{options.experiment}.yaml"

@@ -33,7 +33,7 @@ JOINT_SIZE = 256
 """Number of units that mix torso and side inputs if there is no recurrent core."""
 
 
-def agent_of(settings: RunSettings, spec: EnvSpec) -> Agent:
+def build_agent(settings: RunSettings, spec: EnvSpec) -> Agent:
     """Make the agent of a run with fresh parameters.
 
     Raises:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TURNS = 20
-MOST_RESIDENT_BYTES = 1 << 30
+MAX_RESIDENT_BYTES = 1 << 30
 """Maximum growth of a server's memory at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what arrives
 between two checks."""
 SERVERS = ("learner", "paramserver", "replica", "bandit", "replay", "population", "inference")
@@ -67,7 +67,7 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
         and all(siege["learner_updates"] > 0 for siege in sieges.values()),
         "the ledger balances": end["balanced"],
         "nothing consumed from strangers": end["nothing_consumed_from_strangers"],
-        "memory bounded": all(s["resident_peak_bytes"] - s["resident_before_bytes"] < MOST_RESIDENT_BYTES for s in sieges.values()),
+        "memory bounded": all(s["resident_peak_bytes"] - s["resident_before_bytes"] < MAX_RESIDENT_BYTES for s in sieges.values()),
         "messages without end were cut off": all(siege["connections_cut"].get("unread", 2) >= 2 for siege in sieges.values()),
         "who reads no answers was let go": all(siege["deaf_hung_up_on"] == siege["deaf_connections"] for siege in sieges.values()),
         "half-open connections were let go": all(siege["half_open_left_at_the_end"] == 0 for siege in sieges.values()),

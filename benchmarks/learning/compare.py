@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-FEWEST_SEEDS = 3
+MIN_SEEDS = 3
 WINDOWS = 30
 _COLOURS = ("#999999", "#56B4E9", "#E69F00", "#D55E00", "#0072B2", "#009E73", "#CC79A7")
 
@@ -64,7 +64,7 @@ def table(runs: Mapping[str, Sequence[RunResult]]) -> str:
         cells = []
         for game in games:
             returns = [run.last_return for run in results if run.game == game]
-            if len(returns) < FEWEST_SEEDS:
+            if len(returns) < MIN_SEEDS:
                 cells.append(", ".join(f"{each:,.1f}" for each in returns) or "-")
                 continue
             one = estimate(returns)
@@ -94,7 +94,7 @@ def draw(runs: Mapping[str, Sequence[RunResult]], path: Path) -> None:
                 curves = np.stack([_windows(run, total) for run in own])
                 millions = (np.arange(WINDOWS) + 0.5) / WINDOWS * total / 1e6
                 axes.plot(millions, curves.mean(axis=0), color=colour, label=f"{label} ({len(own)})")
-                if len(own) >= FEWEST_SEEDS:
+                if len(own) >= MIN_SEEDS:
                     bands = curve_estimates(curves)
                     axes.fill_between(millions, [band.low for band in bands], [band.high for band in bands], color=colour, alpha=0.15, lw=0)
             for curve in others_curves(game):

@@ -50,13 +50,13 @@ def measure_inference(settings: RunSettings, *, seconds: float, warmup_seconds: 
     from herd.acting.policy import LocalPolicy, inference_precision  # noqa: PLC0415
     from herd.acting.row_state import RowState  # noqa: PLC0415
     from herd.acting.temperatures import Temperatures  # noqa: PLC0415
-    from herd.agent import agent_of  # noqa: PLC0415
+    from herd.agent import build_agent  # noqa: PLC0415
     from herd.components.suites.api import Observation  # noqa: PLC0415
 
     torch.set_num_threads(settings.actor.inference_threads)
     spec = environment_spec(settings.env)
     num_environments = settings.actor.environments
-    agent = agent_of(settings, spec)
+    agent = build_agent(settings, spec)
     policy = LocalPolicy(agent, seed=settings.seed, precision=inference_precision(settings))
     state = RowState(spec, settings.network, Temperatures(), num_environments=num_environments)
     random = np.random.default_rng(settings.seed)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 AGE_BIN_SECONDS = 5.0
 WARM_UP_SECONDS = 20.0
 """After this time libraries are loaded, buffers are filled, and the first checkpoint is written."""
-FEWEST_PAIRS = 5
+MIN_PAIRS = 5
 """With fewer comparable samples no growth is stated."""
 
 
@@ -81,7 +81,7 @@ def _between(second: Sequence[Sample], last: Sequence[Sample]) -> tuple[float | 
         weight = min(len(before[key]), len(after[key]))
         weighted += weight * (_mean(after[key]) / _mean(before[key]) - 1.0)
         pairs += weight
-    return (weighted / pairs, pairs) if pairs >= FEWEST_PAIRS else (None, pairs)
+    return (weighted / pairs, pairs) if pairs >= MIN_PAIRS else (None, pairs)
 
 
 def _slope(samples: Iterable[Sample]) -> float | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 """Interval of observations: the accuracy of recovery times."""
-MOST_BREACHES = 100
+MAX_BREACHES = 100
 """Maximum number of recorded breaches: a broken run breaks promises all the time, and the first ones show the reason."""
 
 
@@ -71,7 +71,7 @@ class Monitor:
     def broken(self, breach: Breach) -> None:
         """Record a broken promise."""
         self.record.num_breaches += 1
-        if len(self.record.breaches) < MOST_BREACHES:
+        if len(self.record.breaches) < MAX_BREACHES:
             self.record.breaches.append((self.seconds, breach))
 
     def tick(self, asleep: Collection[str] = ()) -> Observation:

@@ -29,7 +29,7 @@ NEAR, FAR = "10.99.0.1", "10.99.0.2"
 """Address on which servers listen, and address to which clients connect."""
 MTU_BYTES = 9000
 """Jumbo frames: an unroll of Catch takes seven packets, so that one interpreter moves 50 MB/s."""
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 """Maximum number of packets under way; further ones are lost, as in a router with a full queue."""
 
 _DEVICE = "herd0"
@@ -128,7 +128,7 @@ class Network:
             if packet[0] >> 4 != 4:  # the kernel's own IPv6 announcements
                 continue
             packet = b"".join((packet[:12], packet[16:20], packet[12:16], packet[20:]))
-            arrivals = self._conditions.fate(self._random) if len(self._waiting) < MOST_WAITING else ()
+            arrivals = self._conditions.fate(self._random) if len(self._waiting) < MAX_WAITING else ()
             self.num_lost += not arrivals
             for seconds in arrivals:
                 self.num_passed += 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.soak.monitor import Record
     from benchmarks.soak.soak import Story, Survived
 
-MOST_POINTS = 400
+MAX_POINTS = 400
 """Maximum number of points of each series in soak.json, more than a picture can show."""
 _MEGABYTE = 1 << 20
 
@@ -168,5 +168,5 @@ def _memory_line(name: str, row: dict[str, Any]) -> str:
 
 
 def _thinned(series: Sequence[Any]) -> Sequence[Any]:
-    step = -(-len(series) // MOST_POINTS)
+    step = -(-len(series) // MAX_POINTS)
     return series[:: max(1, step)]

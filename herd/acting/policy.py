@@ -179,7 +179,7 @@ def load_received(
     return True
 
 
-def device_of(wanted: str, key: str) -> torch.device:
+def parse_device(wanted: str, key: str) -> torch.device:
     """Return the GPU, or the CPU if ``auto`` finds none; ``key`` is the name of the setting.
 
     Raises:

@@ -210,9 +210,9 @@ def check_user_code(settings: RunSettings) -> None:
         if (missing := what_is_missing(settings.logging)) is not None:
             raise CommandError(missing)
         if "custom" in {network.torso.kind, network.core.kind}:
-            from herd.agent import agent_of  # noqa: PLC0415
+            from herd.agent import build_agent  # noqa: PLC0415
 
-            agent_of(settings, spec)
+            build_agent(settings, spec)
         settings.loss.check()
     except (UserCodeError, ValueError) as error:
         raise CommandError(str(error)) from error

@@ -54,7 +54,7 @@ on an empty disk.
 Later sources of settings win: defaults, files in the order given, environment (HERD_LEARNER__BATCH_SIZE=64), command line
 (--learner.batch_size 64). Lists are JSON, comma-separated or repeated. An option without a value means true."""
 _DEBUG = "--debug"
-MOST_NAMES = 4
+MAX_NAMES = 4
 """Largest number of tasks that are named in the title of the live view."""
 _MISSING_FILE = (
     "train needs a run file or the name of an experiment, such as breakout, or the directory of a run to continue (see herd train --help)"
@@ -217,9 +217,9 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
     from herd.run.processes import begin_session, end_session  # noqa: PLC0415
     from herd.run.settings import changed_settings  # noqa: PLC0415
     from herd.view.summary import draw_curve, print_summary  # noqa: PLC0415
-    from herd.view.terminal import RunConsole, make_view  # noqa: PLC0415
+    from herd.view.terminal import TrainConsole, make_view  # noqa: PLC0415
 
-    console = RunConsole()
+    console = TrainConsole()
     if inbox.asked:
         return Outcome(0, "")
     settings = claim_run_directory(settings)
@@ -285,4 +285,4 @@ def _inputs(settings: RunSettings) -> str:
 
 
 def _played(tasks: Sequence[str]) -> str:
-    return ", ".join(tasks) if len(tasks) <= MOST_NAMES else f"{', '.join(tasks[:MOST_NAMES])} and {len(tasks) - MOST_NAMES} more"
+    return ", ".join(tasks) if len(tasks) <= MAX_NAMES else f"{', '.join(tasks[:MAX_NAMES])} and {len(tasks) - MAX_NAMES} more"

@@ -19,11 +19,11 @@ Pixels = Annotated[int, Field(gt=0, le=4096)]
 """Height or width of a picture. The bound is that of a large screen; a larger picture is a mistake that would fill memory."""
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-MOST_INTEGER = 1 << 63
+MAX_INTEGER = 1 << 63
 """Larger numbers do not fit into the counters of C and numpy."""
-MOST_SECONDS = 1e9
+MAX_SECONDS = 1e9
 """30 years; the clocks of sockets and threads overflow at 292."""
-MOST_FLOAT = 3.4028234663852886e38
+MAX_FLOAT = 3.4028234663852886e38
 """Larger numbers do not fit into single precision, in which devices compute."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
@@ -74,11 +74,11 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _is_of_a_usable_size(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, int) and abs(value) >= MOST_INTEGER:
+        if isinstance(value, int) and abs(value) >= MAX_INTEGER:
             raise ValueError("should be below 2^63")
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, float) and MOST_FLOAT < abs(number) < math.inf:
-                raise ValueError(f"should be at most {MOST_FLOAT:.2g}, the largest number in single precision")
-        if isinstance(value, int | float) and str(info.field_name).endswith("_seconds") and value > MOST_SECONDS:
-            raise ValueError(f"should be at most {MOST_SECONDS:g} seconds")
+            if isinstance(number, float) and MAX_FLOAT < abs(number) < math.inf:
+                raise ValueError(f"should be at most {MAX_FLOAT:.2g}, the largest number in single precision")
+        if isinstance(value, int | float) and str(info.field_name).endswith("_seconds") and value > MAX_SECONDS:
+            raise ValueError(f"should be at most {MAX_SECONDS:g} seconds")
         return value

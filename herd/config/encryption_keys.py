@@ -45,7 +45,7 @@ RUN_TOKEN_VARIABLE = "HERD_RUN_TOKEN"  # noqa: S105  a variable's name
 CURVE_VARIABLES = frozenset(name for names in VARIABLES_OF_ROLE.values() for name in names)
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
-_MOST_BYTES = 1024
+_MAX_BYTES = 1024
 """Number of bytes that are read of a key file. More is not needed to detect a wrong file."""
 
 
@@ -170,7 +170,7 @@ def read_key(file: Path, advice: str) -> bytes:
     try:
         with open_file(file, MAX_JSON_BYTES) as stream:
             mode = os.fstat(stream.fileno()).st_mode
-            text = stream.read(_MOST_BYTES)
+            text = stream.read(_MAX_BYTES)
     except FileNotFoundError:
         raise SettingsError(f"{file}: no such file; {advice}") from None
     except OSError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_TILES = 400
 """Largest number of tiles of a bandit: ten times the default; 1/tau is then resolved to 1 %."""
 MAX_REPLICAS = 256
-LEAST_MEMORY_BYTES = 64 << 20
+MIN_MEMORY_BYTES = 64 << 20
 OPEN_SHARE = 0.25
 """Largest share of ``memory_bytes`` for episodes that have not ended. By default, Atari needs an eighth."""
 
@@ -191,7 +191,7 @@ class ReplayServiceSettings(Section):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
     """Number of processes that share the episodes, by a hash of each episode. ``herd train`` starts them on this machine. After a change of
     this number replay starts empty."""
-    memory_bytes: Annotated[PositiveInt, Field(ge=LEAST_MEMORY_BYTES)] = 8 << 30
+    memory_bytes: Annotated[PositiveInt, Field(ge=MIN_MEMORY_BYTES)] = 8 << 30
     """Largest memory for episodes in each process, in bytes. Beyond it the oldest complete ones are dropped, regardless of
     ``replay.capacity_agent_steps``. Episodes that have not ended may take a quarter of it; beyond that, the one that has been silent
     longest is discarded. A million agent steps of Breakout take about 0.1 GB, of most Atari games 0.2 to 1 GB."""

@@ -33,7 +33,7 @@ _PRIVATE = ("logging", "security", "placement", "run_dir", "resume")
 """Settings that playing does not need, and that may hold addresses or options with secrets."""
 _FOR_TRAINING = frozenset({"optimizer", "random", "ledger", "replay_random", "population"})
 """Files and state of a checkpoint without which it can be played, but not trained further."""
-_MOST_FILES = 64
+_MAX_FILES = 64
 _NAME = re.compile(
     r"config\.yaml|bandit/state(\.previous)?\.json"
     r"|(agents/\d{1,4}/)?(report\.json|game\.gif|evaluation[\w.-]*\.json|checkpoints/\d{12}/[a-z0-9_]+\.(safetensors|json))"
@@ -105,7 +105,7 @@ def unpack(file: Path) -> Path:
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-            if len(entries) > _MOST_FILES or len({entry.filename for entry in entries}) < len(entries):
+            if len(entries) > _MAX_FILES or len({entry.filename for entry in entries}) < len(entries):
                 raise PackError(f"{file}: not a pack of herd pack: it has too many files, or one of them twice")
             for entry in entries:
                 if not _NAME.fullmatch(entry.filename) or entry.compress_type != zipfile.ZIP_STORED:

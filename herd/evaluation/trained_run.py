@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from herd.agent import Agent, agent_of
+from herd.agent import Agent, build_agent
 from herd.components.suites import environment_spec, suite_of
 from herd.components.value_scaling import VALUE_SCALINGS
 from herd.components.value_scaling.api import VALUE_STATISTICS
@@ -57,7 +57,7 @@ def load_trained_run(run_dir: Path, checkpoint: Path | None = None, overrides: S
     trained, trained_spec = settings_of(run_dir)
     config = config_file(run_dir)
     try:
-        agent = agent_of(trained, trained_spec)
+        agent = build_agent(trained, trained_spec)
     except ValueError as error:
         raise EvaluationError(f"{config}: {error}") from error
     settings, spec = _overridden(config, overrides, trained.env, trained_spec)

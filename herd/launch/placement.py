@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _EVERY_INTERFACE = "*"
-_MOST_LEARNERS = 1000
+_MAX_LEARNERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def on_hosts(settings: RunSettings, hosts: Sequence[str]) -> Callable[[Place], S
         first = ports.get(service.name, service.port)
         listen = ANY_PORT if first is None else Endpoint(_EVERY_INTERFACE, first + place.number)
         # As far from the servers' ports as a run may have learners, and moving with them, so that two runs can share a host.
-        group_port = first + _MOST_LEARNERS + place.number if service.group_port is not None and first is not None else 0
+        group_port = first + _MAX_LEARNERS + place.number if service.group_port is not None and first is not None else 0
         return Spot(candidates[place.index % len(candidates)], listen, ANY_PORT, group_port)
 
     return spot_of

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from herd.config.run import RunSettings
 
 TOKEN = "token"  # noqa: S105  a file's name
-_MOST_NAMES = 10_000
+_MAX_NAMES = 10_000
 """Largest number of runs with one name; more are probably a mistake in a script."""
 
 
@@ -123,11 +123,11 @@ def _fresh(settings: RunSettings) -> Path:
         return settings.run_dir
     first = settings.directory
     first.parent.mkdir(parents=True, exist_ok=True)
-    for number in range(1, _MOST_NAMES):
+    for number in range(1, _MAX_NAMES):
         directory = first if number == 1 else first.with_name(f"{first.name}-{number}")
         try:
             directory.mkdir()  # atomic: two commands started together get two names
         except FileExistsError:
             continue
         return directory
-    raise RunDirectoryError(f"{first}: {_MOST_NAMES} runs with this name exist; choose another --name or --run_dir")
+    raise RunDirectoryError(f"{first}: {_MAX_NAMES} runs with this name exist; choose another --name or --run_dir")

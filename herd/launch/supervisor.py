@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.5
 """Interval of the loop, for redraws, restarts and deadlines; signals and ended children wake it at once."""
 _SHOWN_LOG_LINES = 20
-MOST_START_SECONDS = 600.0
+MAX_START_SECONDS = 600.0
 """Longest start that ``stop.wall_seconds`` does not count, because a first update with a cold compiler takes minutes. A run that never
 trains ends after this time plus ``stop.wall_seconds``."""
 
@@ -120,7 +120,7 @@ class Supervisor:
         started: float | None = None,
         policy: RestartPolicy | None = None,
         grace: Grace | None = None,
-        most_start_seconds: float = MOST_START_SECONDS,
+        most_start_seconds: float = MAX_START_SECONDS,
     ) -> None:
         """Prepare; nothing is started.
 

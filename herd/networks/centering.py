@@ -19,9 +19,9 @@ ROW_STRIDE = 4
 """Only one of this many rows enters the average: neighbouring rows are similar, and reading all of them would cost 3 % of an update."""
 LARGEST_NORMALIZED = 10.0
 """Limit of a normalised number of a vector, in deviations: one that was constant so far must not outweigh all others."""
-_LEAST_VECTOR_DEVIATION = 1e-4
+_MIN_VECTOR_DEVIATION = 1e-4
 """Lower bound of the deviation of a number of a vector, in its own unit."""
-_LEAST_DEVIATION = 1.0
+_MIN_DEVIATION = 1.0
 """Lower bound of the deviation in pixel units, so that a picture that never changes is not amplified."""
 
 
@@ -71,7 +71,7 @@ class AverageImage(nn.Module):
         self.mean.lerp_((total[:-1] / rows).view_as(self.mean).to(self.mean.dtype), rate)
         squares = all_reduce_sum((some.float() - self.mean).square_().sum(dtype=torch.float64))
         variance = squares / (rows * self.mean.numel())
-        self.deviation.copy_(self.deviation.square().lerp(variance.to(self.deviation.dtype), rate).sqrt().clamp(min=_LEAST_DEVIATION))
+        self.deviation.copy_(self.deviation.square().lerp(variance.to(self.deviation.dtype), rate).sqrt().clamp(min=_MIN_DEVIATION))
         self.num_batches.add_(1)
 
 
@@ -114,7 +114,7 @@ class RunningMoments(nn.Module):
         # Exact for a weighted mean: the old mass around the new mean is its variance plus the square of the shift.
         around = all_reduce_sum(((rows - mean).square() * weights).sum(0)) / num_rows
         variance = (self.deviation.square() + (self.mean - mean).square()).lerp(around, rate)
-        deviation = variance.sqrt().clamp(min=_LEAST_VECTOR_DEVIATION)
+        deviation = variance.sqrt().clamp(min=_MIN_VECTOR_DEVIATION)
         is_taken = is_taken & (num_rows > 0)
         for own, updated in ((self.mean, mean), (self.deviation, deviation), (self.num_batches, self.num_batches + 1)):
             own.copy_(torch.where(is_taken, updated, own))

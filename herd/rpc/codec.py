@@ -17,7 +17,7 @@ MAX_ELEMENTS = 4096
 """Maximum length of a list: as many episodes may end in one message."""
 FEW_ELEMENTS = 16
 """Length that any list may have; shapes and versions are shorter."""
-LEAST_ELEMENT_BYTES = 32
+MIN_ELEMENT_BYTES = 32
 """Minimum size of an element of longer lists: a starting game takes 40 bytes. msgpack allocates the announced length of a list, so without
 this limit nested lists of three bytes each would take 10,000 times their size."""
 MAX_KEYS = 32
@@ -101,7 +101,7 @@ class Conversation:
                 use_list=False,
                 max_str_len=1024,
                 max_bin_len=0,
-                max_array_len=min(MAX_ELEMENTS, FEW_ELEMENTS + len(frame) // LEAST_ELEMENT_BYTES),
+                max_array_len=min(MAX_ELEMENTS, FEW_ELEMENTS + len(frame) // MIN_ELEMENT_BYTES),
                 max_map_len=MAX_KEYS,
                 max_ext_len=0,
             )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from herd.config.run import RunSettings
     from herd.topology import Component, Service
 
-_MOST_PORT = 65535
+_MAX_PORT = 65535
 
 
 class Endpoint(NamedTuple):
@@ -166,7 +166,7 @@ def _number(text: str, name: str, origin: str) -> int | None:
 
 def _endpoint(text: str, name: str, origin: str) -> Endpoint:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _MOST_PORT or (":" in host and not host.startswith("[")):
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT or (":" in host and not host.startswith("[")):
         raise SettingsError(f"{name}: should be HOST:PORT, with an IPv6 address in brackets, not {text!r} ({origin})")
     return Endpoint(bare(host), int(port))
 

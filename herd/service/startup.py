@@ -39,9 +39,9 @@ directory (run_dir). Processes of one run need the same name, env, network, algo
 options:"""
 
 
-LEAST_DESCRIPTORS = 256
+MIN_DESCRIPTORS = 256
 """Number of files and sockets that a process needs: libraries, environments, 64 connections, metrics."""
-MOST_DESCRIPTORS = 32_768
+MAX_DESCRIPTORS = 32_768
 """Requested limit of open files: a server has a connection for each of its clients."""
 
 
@@ -86,13 +86,13 @@ def ensure_descriptors() -> None:
 
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    if soft != resource.RLIM_INFINITY and soft < LEAST_DESCRIPTORS:
-        raise BadInputError(f"the limit of open files is {soft}, but a process needs {LEAST_DESCRIPTORS}: increase it (ulimit -n)")
+    if soft != resource.RLIM_INFINITY and soft < MIN_DESCRIPTORS:
+        raise BadInputError(f"the limit of open files is {soft}, but a process needs {MIN_DESCRIPTORS}: increase it (ulimit -n)")
 
 
 def fail(service: str, message: str, exit_code: int = EXIT_BAD_INPUT) -> NoReturn:

@@ -38,7 +38,7 @@ NUM_STEPS = 20
 """Parts of a run after which it may be pruned. All runs are compared at the same ones."""
 _PRUNES_AFTER = NUM_STEPS // 4
 """Steps before a run is pruned: a policy needs some time to leave the level of random play."""
-_LEAST_TRIALS = 4
+_MIN_TRIALS = 4
 """Complete runs without which there is neither pruning nor an importance: a median of fewer means little."""
 _START_SECONDS = 60
 """Longest time between the choice of a run's settings and its start."""
@@ -81,7 +81,7 @@ class Study:
             study_name=output.name,
             storage=optuna.storages.JournalStorage(backend),
             sampler=optuna.samplers.TPESampler(),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=_LEAST_TRIALS, n_warmup_steps=_PRUNES_AFTER),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=_MIN_TRIALS, n_warmup_steps=_PRUNES_AFTER),
             direction="maximize",
             load_if_exists=True,
         )
@@ -158,7 +158,7 @@ class Study:
     def importance(self) -> dict[str, float]:
         """Return the share of each setting in what separates the best runs from all (PED-ANOVA, arXiv:2304.10255); empty for few runs."""
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(complete) < _LEAST_TRIALS or len({each.value for each in complete}) == 1:
+        if len(complete) < _MIN_TRIALS or len({each.value for each in complete}) == 1:
             return {}
         return dict(get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator()))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.components.auxiliary import AUXILIARIES
 from herd.components.losses import LOSSES
 from herd.components.losses.api import LossOutput, Metric
@@ -112,7 +112,7 @@ class Trainer:
         self._own_micro_batch_size = settings.learner.micro_batch_size or settings.network.torso.micro_batch(device.type)
         self._micro_batch_size = self._batch_size if settings.loss.needs_whole_batch else self._own_micro_batch_size
         torch.manual_seed(settings.seed)
-        self.agent = agent_of(settings, spec).to(device)
+        self.agent = build_agent(settings, spec).to(device)
         self.agent.compute_dtype = precision
         self._average = next((module for module in self.agent.modules() if isinstance(module, AverageImage)), None)
         # After the agent, so that its initial parameters are the same with and without an auxiliary loss.

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
     from herd.transport import Peer
 
-Cause = Literal["crowd", "unread"]
-"""Why a connection was closed. ``crowd``: too many connections at once. ``unread``: too many unread bytes."""
+Cause = Literal["too_many", "unread"]
+"""Why a connection was closed. ``too_many``: too many connections at once. ``unread``: too many unread bytes."""
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 MAX_CONNECTIONS = 16_384
 """Four times the 4,000 actors that the system is designed for; an actor has two connections to the parameter server."""
 SPARE_DESCRIPTORS = 256
 """Descriptors reserved for files, metrics and everything else that the process opens."""
-LEAST_CONNECTIONS = 64
+MIN_CONNECTIONS = 64
 UNREAD_SLACK_BYTES = 8 << 20
 """Beyond what messages may hold: small ones of 4,000 peers take 1 MB, and the kernel keeps up to 6 MB for one that sends much. Every
 byte of it can cost 30 of memory: a frame of 1 byte takes 3 on the wire, and 64 to 96 in libzmq."""
@@ -112,7 +112,7 @@ def most_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
-    return max(LEAST_CONNECTIONS, min(MAX_CONNECTIONS, soft - SPARE_DESCRIPTORS))
+    return max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, soft - SPARE_DESCRIPTORS))
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class _Connection:
     """Bytes of these that were delivered as messages or were heartbeats."""
     route: bytes | None = None
     """The route of its messages, known after the first; it never changes."""
-    speaker: Peer | None = None
+    sender: Peer | None = None
     """The peer that sends over it, known after the first message."""
 
     @property
@@ -149,7 +149,7 @@ class Connections:
         """Create an empty table.
 
         Args:
-            max_connections: beyond this number, the oldest connection not yet introduced is closed; if there is none, the new one.
+            max_connections: beyond this number, the oldest connection not yet verified is closed; if there is none, the new one.
             max_unread_bytes: limit of all connections together, in addition to ``unread_bytes_each``; beyond it, the connection with the
                 most unread bytes is closed.
             unread_bytes_each: unread bytes allowed to every connection.
@@ -170,8 +170,8 @@ class Connections:
         self._clock = clock
         # By descriptor; the one checked least recently comes first.
         self._connections: OrderedDict[int, _Connection] = OrderedDict()
-        # Connections not introduced yet, and those of them that have not authenticated, oldest first.
-        self._strangers: OrderedDict[int, None] = OrderedDict()
+        # Connections not verified yet, and those of them that have not authenticated, oldest first.
+        self._unverified: OrderedDict[int, None] = OrderedDict()
         self._greeting: OrderedDict[int, None] = OrderedDict()
         self._unread_bytes = 0  # as of the last looks
         self._by_route: dict[bytes, int] = {}
@@ -192,15 +192,15 @@ class Connections:
         if found is None:
             return
         self._connections[descriptor] = _Connection(found.peer, self._clock())
-        self._strangers[descriptor] = None
+        self._unverified[descriptor] = None
         if self._welcome_bytes:
             self._greeting[descriptor] = None
         if len(self._connections) > self._max_connections:
-            self._cut(next(iter(self._strangers)), "crowd")
+            self._cut(next(iter(self._unverified)), "too_many")
 
     def closed(self, descriptor: int) -> None:
         """Forget a connection."""
-        self._strangers.pop(descriptor, None)
+        self._unverified.pop(descriptor, None)
         self._greeting.pop(descriptor, None)
         known = self._connections.pop(descriptor, None)
         if known is None:
@@ -208,8 +208,8 @@ class Connections:
         self._unread_bytes -= known.unread
         if known.route is not None:
             self._by_route.pop(known.route, None)
-        if known.speaker is not None:
-            self._departed.append(known.speaker)
+        if known.sender is not None:
+            self._departed.append(known.sender)
 
     def has(self, descriptor: int, route: bytes) -> bool:
         """Return whether this connection is known and carries messages of this route."""
@@ -232,15 +232,15 @@ class Connections:
         known.delivered += num_bytes + num_frames * FRAME_OVERHEAD_BYTES
         self._unread_bytes += known.unread - before
 
-    def introduced(self, route: bytes) -> None:
+    def verified(self, route: bytes) -> None:
         """Mark a connection as belonging to this run: the service has accepted a message from it."""
-        self._strangers.pop(self._by_route.get(route, -1), None)
+        self._unverified.pop(self._by_route.get(route, -1), None)
 
-    def speaks(self, route: bytes, peer: Peer) -> None:
+    def note_sender(self, route: bytes, peer: Peer) -> None:
         """Note the peer that sends over a connection."""
         known = self._connections.get(self._by_route.get(route, -1))
         if known is not None:
-            known.speaker = peer
+            known.sender = peer
 
     def departures(self) -> list[Peer]:
         """Return the peers whose connections have ended since the last call; they may have others."""

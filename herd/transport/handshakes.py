@@ -28,7 +28,7 @@ _EVENTS = (
 _CLIENT_EVENTS = _EVENTS | zmq.Event.CONNECTED
 _SERVER_EVENTS = (_EVENTS | zmq.Event.ACCEPTED) & ~zmq.Event.HANDSHAKE_SUCCEEDED
 _NUMBERS = itertools.count()
-MOST_EVENTS = 4096
+MAX_EVENTS = 4096
 """Maximum number of events read in one call."""
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 5.0
@@ -94,7 +94,7 @@ class HandshakeMonitor:
 
     def read(self) -> Iterator[Handshake]:
         """Return the events since the last call, in order."""
-        for _ in range(MOST_EVENTS):
+        for _ in range(MAX_EVENTS):
             try:
                 frames = self._events.recv_multipart(zmq.DONTWAIT)
             except zmq.ZMQError:  # nothing more; or the context ended

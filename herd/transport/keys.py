@@ -50,7 +50,7 @@ _SHOWN_CHARACTERS = 16
 """Characters of an unknown public key in the log: enough to find its file."""
 
 
-class Gate(ThreadAuthenticator):
+class Authenticator(ThreadAuthenticator):
     """Answers in its own thread; subclasses decide which clients to admit, and count the others in ``refusals``."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], refusals: Refusals) -> None:
@@ -73,7 +73,7 @@ class Guard(ABC):
 
     welcome_bytes: int
     """The most bytes that a server sends before a client has authenticated."""
-    _gate: Gate | None = None
+    _authenticator: Authenticator | None = None
 
     @abstractmethod
     def secure_client(self, socket: zmq.Socket[bytes]) -> str:
@@ -95,14 +95,14 @@ class Guard(ABC):
 
     def close(self) -> None:
         """Stop the authenticator: no further client is admitted. Closing again does nothing."""
-        if self._gate is not None:
-            self._gate.stop()
-            self._gate = None
+        if self._authenticator is not None:
+            self._authenticator.stop()
+            self._authenticator = None
 
-    def _guard(self, socket: zmq.Socket[bytes], gate: Callable[[], Gate]) -> None:
-        if self._gate is None:
-            self._gate = gate()
-            self._gate.start()
+    def _guard(self, socket: zmq.Socket[bytes], authenticator: Callable[[], Authenticator]) -> None:
+        if self._authenticator is None:
+            self._authenticator = authenticator()
+            self._authenticator.start()
         socket.setsockopt_string(zmq.ZAP_DOMAIN, _DOMAIN)
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
@@ -178,7 +178,7 @@ class Curve(Guard):
         if self.authorised is None:
             self.authorised = AuthorisedClients(keys.clients, keys.folder, self._log)
         authorised = self.authorised
-        self._guard(socket, lambda: _KeyGate(socket.context, authorised, self._refusals))
+        self._guard(socket, lambda: _KeyAuthenticator(socket.context, authorised, self._refusals))
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.get_secret_value())
         return authorised
@@ -243,7 +243,7 @@ class AuthorisedClients:
         return clients
 
 
-class _KeyGate(Gate):
+class _KeyAuthenticator(Authenticator):
     """Admits known keys and counts the others."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], authorised: AuthorisedClients, refusals: Refusals) -> None:
@@ -297,11 +297,11 @@ class RunToken(Guard):
 
     def secure_server(self, socket: zmq.Socket[bytes]) -> None:
         """See `Guard`."""
-        self._guard(socket, lambda: _TokenGate(socket.context, self._token, self._refusals))
+        self._guard(socket, lambda: _TokenAuthenticator(socket.context, self._token, self._refusals))
         socket.setsockopt(zmq.PLAIN_SERVER, 1)
 
 
-class _TokenGate(Gate):
+class _TokenAuthenticator(Authenticator):
     """Admits clients that know the token."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes, refusals: Refusals) -> None:

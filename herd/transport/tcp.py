@@ -40,7 +40,7 @@ KEEP_ALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIV
 HANDSHAKE_MILLISECONDS = 10_000  # three round trips and 1 ms of work, while 4,000 actors reconnect at once
 LOOK_SECONDS = 0.1
 """Interval between checks of handshakes, connections and key files while a socket is read: 3 us each, 3 more per connection."""
-MOST_DROPPED = 256
+MAX_DROPPED = 256
 """Messages skipped in one ``receive``: unauthorised peers must not keep the owner of the socket busy."""
 UNCOPIED_BYTES = 1 << 16
 """Frames of at least this size are sent from the caller's memory, which is cheaper than copying; the caller must not change it."""
@@ -267,7 +267,7 @@ class Router(_Socket):
 
     def receive(self) -> tuple[Peer, list[memoryview]] | None:
         """Return the next (peer, frames), at least one frame; None if none is waiting, or after too many skipped messages."""
-        for _ in range(MOST_DROPPED):
+        for _ in range(MAX_DROPPED):
             if (frames := self._receive()) is None:
                 return None
             route = frames[0].bytes
@@ -275,13 +275,13 @@ class Router(_Socket):
             self._account_for(route, frames)
             if len(frames) == 1 or (sender := self._sender(route, frames[1])) is None or not self._routes.heard(route, sender):
                 continue
-            self.connections.speaks(route, sender)
+            self.connections.note_sender(route, sender)
             return sender, [frame.buffer for frame in frames[1:]]
         return None
 
     def trust(self, peer: Peer) -> None:
         """Note that this peer said something valid: its connection is not among those that are closed first where there are too many."""
-        self.connections.introduced(self._routes.route_to(peer))
+        self.connections.verified(self._routes.route_to(peer))
 
     def departures(self) -> list[Peer]:
         """Return the peers whose connections have ended since the last call; they may have others."""

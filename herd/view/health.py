@@ -7,21 +7,21 @@ from typing import Any
 
 from herd.run.journals import number_in
 
-MOST_DEAD_SHARE = 0.25
+MAX_DEAD_SHARE = 0.25
 """Share of dead filters in the first layer. Networks start with up to a quarter of them dead, depending on the game's background."""
-MOST_DEAD_SHARE_LATER = 0.75
+MAX_DEAD_SHARE_LATER = 0.75
 """Share of dead units in a later layer. ReLU units there are often selective, so many seem dead on a few hundred rows."""
-MOST_ALWAYS_ON_SHARE = 0.75
+MAX_ALWAYS_ON_SHARE = 0.75
 """Share of always-on filters in the first layer, which are linear."""
-MOST_CLIPPED_SHARE = 0.9
+MAX_CLIPPED_SHARE = 0.9
 """Share of clipped updates. Above it, only the learning rate determines the size of an update, and the gradient's norm has no effect."""
-LEAST_EFFECTIVE_SAMPLE_SIZE = 0.3
+MIN_EFFECTIVE_SAMPLE_SIZE = 0.3
 """Effective sample size as a share of the rows. Below it, most of a batch has almost no weight."""
-LEAST_EXPLAINED_VARIANCE = 0.0
+MIN_EXPLAINED_VARIANCE = 0.0
 """Explained variance. Below it, a constant would be a better value function."""
 FIRST_VALUES_UPDATES = 2000
 """Number of updates before which values may be worse than a constant, because they are hardly trained."""
-MOST_UPDATE_KL = 0.1
+MAX_UPDATE_KL = 0.1
 """KL divergence of an update in nats. PPO's targets are 0.003 to 0.03 for a whole round of updates (arXiv:1707.06347)."""
 
 _ONE_SKIPPED = "1 update was skipped: its gradient was not finite"
@@ -34,7 +34,7 @@ def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
     if skipped:
         found.append(f"{skipped:,.0f} updates were skipped: their gradients were not finite" if skipped > 1 else _ONE_SKIPPED)
     clipped = number_in(point, "clipped_share")
-    if clipped is not None and clipped > MOST_CLIPPED_SHARE:
+    if clipped is not None and clipped > MAX_CLIPPED_SHARE:
         found.append(f"{clipped:.0%} of updates are clipped")
     health = point.get("health")
     if not isinstance(health, Mapping):
@@ -42,14 +42,14 @@ def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
     layers = health.get("layers")
     found += _of_layers(layers if isinstance(layers, Sequence) else ())
     effective = number_in(health, "effective_sample_size")
-    if effective is not None and effective < LEAST_EFFECTIVE_SAMPLE_SIZE:
+    if effective is not None and effective < MIN_EFFECTIVE_SAMPLE_SIZE:
         found.append(f"importance ratios reduce the effective samples to {effective:.0%}")
     explained = number_in(health, "explained_variance")
     updates = number_in(point, "learner_updates") or 0.0
-    if explained is not None and explained < LEAST_EXPLAINED_VARIANCE and updates >= FIRST_VALUES_UPDATES:
+    if explained is not None and explained < MIN_EXPLAINED_VARIANCE and updates >= FIRST_VALUES_UPDATES:
         found.append(f"values are worse than a constant (explained variance {explained:.2f})")
     moved = number_in(health, "update_kl")
-    if moved is not None and moved > MOST_UPDATE_KL:
+    if moved is not None and moved > MAX_UPDATE_KL:
         found.append(f"one update moves the policy by {moved:.2f} nats")
     return tuple(found)
 
@@ -59,8 +59,8 @@ def _of_layers(layers: Sequence[Any]) -> list[str]:
     for number, layer in enumerate(layers, start=1):
         total, dead, always_on, kind = layer["total"], layer["dead"], layer["always_on"], layer["kind"]
         where = "the first layer" if number == 1 else f"layer {number}"
-        if dead > (MOST_DEAD_SHARE if number == 1 else MOST_DEAD_SHARE_LATER) * total:
+        if dead > (MAX_DEAD_SHARE if number == 1 else MAX_DEAD_SHARE_LATER) * total:
             found.append(f"{dead} of {total} {kind} of {where} are never active")
-        if number == 1 and always_on > MOST_ALWAYS_ON_SHARE * total:
+        if number == 1 and always_on > MAX_ALWAYS_ON_SHARE * total:
             found.append(f"{always_on} of {total} {kind} of {where} are always active")
     return found

@@ -17,7 +17,7 @@ RATE_WINDOW_SECONDS = 10.0
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 16
 """Width in characters, so that a row of the task table fits into 80 columns."""
-_MOST_VALUES = 8 * SPARKLINE_WIDTH
+_MAX_VALUES = 8 * SPARKLINE_WIDTH
 _FULL_WINDOW = 100
 """Number of games in a mean return. A mean of fewer games may be high by chance, so it is never the best value."""
 
@@ -75,8 +75,8 @@ class ReturnHistory:
         if len(self._newest) == self._per_value:
             self._values.append(_mean(self._newest))
             self._newest.clear()
-        if len(self._values) == _MOST_VALUES:
-            self._values = [_mean(self._values[index : index + 2]) for index in range(0, _MOST_VALUES, 2)]
+        if len(self._values) == _MAX_VALUES:
+            self._values = [_mean(self._values[index : index + 2]) for index in range(0, _MAX_VALUES, 2)]
             self._per_value *= 2
 
     @property

@@ -35,7 +35,7 @@ _KEPT_TO_THE_END = (
 _FAILED_WRITES = (training_metrics.CHECKPOINT_FAILURES, training_metrics.WRITE_FAILURES)
 _LONGEST_SILENCE_SECONDS = 15.0
 """Time without an answer after which a running process is shown as hanging. A busy machine delays answers by seconds."""
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 """Largest number of processes that a phase names."""
 
 
@@ -314,8 +314,8 @@ def start_phase(children: Sequence[ChildState], answering: Collection[str], *, h
     """
     loading = [child.name for child in children if child.state == "running" and child.name not in answering]
     if loading:
-        shown = ", ".join(loading[:_MOST_NAMES])
-        more = f" and {len(loading) - _MOST_NAMES} more" if len(loading) > _MOST_NAMES else ""
+        shown = ", ".join(loading[:_MAX_NAMES])
+        more = f" and {len(loading) - _MAX_NAMES} more" if len(loading) > _MAX_NAMES else ""
         return f"starting: {shown}{more} {'are' if len(loading) > 1 else 'is'} loading"
     restarting = [child.name for child in children if child.state == "restarting"]
     if restarting:
@@ -330,7 +330,7 @@ def stop_phase(children: Sequence[ChildState]) -> str | None:
     alive = [child.name for child in children if child.state == "stopping"]
     if any(name.startswith("learner") for name in alive):
         return "stopping: the learner is writing its checkpoint"
-    return f"stopping: waiting for {', '.join(alive[:_MOST_NAMES])}" if alive else "stopped"
+    return f"stopping: waiting for {', '.join(alive[:_MAX_NAMES])}" if alive else "stopped"
 
 
 def snapshot_of(points: Sequence[Mapping[str, Any]]) -> RunSnapshot:

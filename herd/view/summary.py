@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-_MOST_TASKS = 8
+_MAX_TASKS = 8
 """Largest number of tasks that are listed one by one; for more, only the scores over all tasks are."""
 _NAME_WIDTH = 16
 """Fits the longest names of games."""
@@ -101,7 +101,7 @@ def _figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append((name, "no game ended" if mean is None else f"{mean:,.2f} (mean return of {averaged})"))
     tasks = report.get("tasks", {})
     moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
-    rows += [("progress", progress_line(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MOST_TASKS]]
+    rows += [("progress", progress_line(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MAX_TASKS]]
     return rows
 
 
@@ -192,8 +192,8 @@ def _evaluations(run_dir: Path) -> Part | None:
 
 
 def _shortened(rows: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    more = [("", f"and {len(rows) - _MOST_TASKS} more")] if len(rows) > _MOST_TASKS else []
-    return (*rows[:_MOST_TASKS], *more)
+    more = [("", f"and {len(rows) - _MAX_TASKS} more")] if len(rows) > _MAX_TASKS else []
+    return (*rows[:_MAX_TASKS], *more)
 
 
 def _text(value: Any) -> str:

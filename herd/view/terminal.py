@@ -24,7 +24,7 @@ from herd.view.series import sparkline
 from herd.view.snapshot import AgentsSnapshotMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rich.console import ConsoleOptions, RenderableType
@@ -38,10 +38,10 @@ _FILE_COLUMNS = 240
 """Width of tables in a file, so that no line is wrapped."""
 PLAIN_INTERVAL_SECONDS = 10.0
 """Seconds between lines: 360 lines per hour."""
-_MOST_ROWS = 12
+_MAX_ROWS = 12
 """Largest number of tasks and processes that are listed one by one; a terminal has at least 24 lines."""
 
-_MOST_WARNINGS = 4
+_MAX_WARNINGS = 4
 _STATE_STYLES = {"running": "green", "restarting": "bold red", "hanging": "bold red", "given up": "bold red"}
 """Colours of process states; other states are yellow. rich uses no colours if NO_COLOR is set or the output is not a terminal."""
 
@@ -49,36 +49,24 @@ _STATE_STYLES = {"running": "green", "restarting": "bold red", "hanging": "bold 
 class RunView:
     """What ``herd train`` shows: makes a snapshot of the run from what the supervisor reads, and draws it.
 
-    A live panel on a terminal, otherwise lines. Nothing more is drawn after its output has failed: the run continues if its terminal is
-    closed or its disk is full.
+    A live panel on a terminal, otherwise lines.
     """
 
     def __init__(self, output: LiveView | PlainView, snapshots: AgentsSnapshotMaker) -> None:
         self._output = output
         self._snapshots = snapshots
-        self._gone = False
 
     def show(self, children: Sequence[ChildState], readings: Readings, elapsed_seconds: float, trained_seconds: float) -> None:
-        """Show the present state, unless the output has failed."""
-        snapshot = self._snapshots.make(readings, children, elapsed_seconds, trained_seconds)
-        self._try(lambda: self._output.show(snapshot))
+        """Show the present state."""
+        self._output.show(self._snapshots.make(readings, children, elapsed_seconds, trained_seconds))
 
     def note(self, message: str) -> None:
-        """Print the message, unless the output has failed."""
-        self._try(lambda: self._output.note(message))
+        """Print the message."""
+        self._output.note(message)
 
     def close(self) -> None:
-        """Restore the terminal, unless the output has failed."""
-        self._try(self._output.close)
-
-    def _try(self, draw: Callable[[], None]) -> None:
-        # Not tried again, because rich buffers everything that it could not write.
-        if self._gone:
-            return
-        try:
-            draw()
-        except OSError:
-            self._gone = True
+        """Restore the terminal."""
+        self._output.close()
 
 
 def make_view(console: Console, title: str, stop: StopSettings, plans: Sequence[ChildPlan], agent_directories: Sequence[Path]) -> RunView:
@@ -106,6 +94,17 @@ class RunConsole(Console):
     def on_broken_pipe(self) -> None:
         """Called by rich when the output is closed."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+class TrainConsole(RunConsole):
+    """Writes nothing more after its output has failed: a run continues if its terminal or pipe is closed, or its disk is full."""
+
+    def __exit__(self, *error: object) -> None:
+        """Write what was printed, unless the output has failed."""
+        try:
+            super().__exit__(*error)
+        except OSError:
+            self.quiet = True
 
 
 class PlainView:
@@ -158,12 +157,12 @@ def one_line(snapshot: RunSnapshot) -> str:
         return "  ".join(parts)  # everything else is zero or unknown
     parts.append(f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}")
     parts.append(f"{number(snapshot.frames_per_second)} frames/s")
-    if len(snapshot.tasks) > _MOST_ROWS:
+    if len(snapshot.tasks) > _MAX_ROWS:
         parts += [_tasks_in_short(snapshot), *_ranking_in_short(snapshot.tasks)]
     else:
         parts += [f"{task.name} return {_return(task)}{_best(task)}" for task in snapshot.tasks]
-    for agent_number, agent in enumerate(snapshot.agents[:_MOST_ROWS]):
-        returns = ", ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MOST_ROWS])
+    for agent_number, agent in enumerate(snapshot.agents[:_MAX_ROWS]):
+        returns = ", ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MAX_ROWS])
         parts.append(f"agent {agent_number}: {count(agent.env_frames)} frames, return {returns or '-'}")
     if snapshot.entropy is not None:
         parts.append(f"entropy {number(snapshot.entropy, 2)}")
@@ -173,8 +172,8 @@ def one_line(snapshot: RunSnapshot) -> str:
     restarts = sum(child.restarts for child in snapshot.children)
     if restarts:
         parts.append(f"restarts {restarts}")
-    parts += snapshot.troubles[:_MOST_WARNINGS]
-    parts += snapshot.warnings[:_MOST_WARNINGS]
+    parts += snapshot.troubles[:_MAX_WARNINGS]
+    parts += snapshot.warnings[:_MAX_WARNINGS]
     return "  ".join(parts)
 
 
@@ -208,10 +207,10 @@ def facts(snapshot: RunSnapshot) -> list[RenderableType]:
         shares = (percent(share) for share in (snapshot.starved_share, snapshot.blocked_share, snapshot.weights_wait_share))
         waits.append("   learner starved {}, actors blocked {}, waiting for weights {}".format(*shares), style="not bold")
     body: list[RenderableType] = [numbers, waits]
-    body += [Text(trouble, style="bold red") for trouble in snapshot.troubles[:_MOST_WARNINGS]]
+    body += [Text(trouble, style="bold red") for trouble in snapshot.troubles[:_MAX_WARNINGS]]
     # The runbook has a section of this name.
-    body += [Text(f"{warning} (docs/runbook.md, Is it learning well?)", style="yellow") for warning in snapshot.warnings[:_MOST_WARNINGS]]
-    if len(snapshot.tasks) > _MOST_ROWS:
+    body += [Text(f"{warning} (docs/runbook.md, Is it learning well?)", style="yellow") for warning in snapshot.warnings[:_MAX_WARNINGS]]
+    if len(snapshot.tasks) > _MAX_ROWS:
         body.append(Text(_tasks_in_short(snapshot)))
     if snapshot.tasks:
         body.append(_task_table(snapshot.tasks))
@@ -222,17 +221,17 @@ def facts(snapshot: RunSnapshot) -> list[RenderableType]:
 
 def _agent_table(agents: Sequence[RunSnapshot]) -> Table:
     table = make_table("agent", "frames", "frames/s", "updates", "policy lag", "return (last 100)")
-    for agent_number, agent in enumerate(agents[:_MOST_ROWS]):
-        returns = "  ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MOST_ROWS]) or "-"
+    for agent_number, agent in enumerate(agents[:_MAX_ROWS]):
+        returns = "  ".join(f"{task.name} {_return(task)}" for task in agent.tasks[:_MAX_ROWS]) or "-"
         speed, updates, lag = number(agent.frames_per_second), number(agent.learner_updates), number(agent.policy_lag, 1)
         table.add_row(str(agent_number), count(agent.env_frames), speed, updates, lag, Text(returns, style="bold"))
-    if len(agents) > _MOST_ROWS:
-        table.add_row(f"and {len(agents) - _MOST_ROWS} more", "", "", "", "", "")
+    if len(agents) > _MAX_ROWS:
+        table.add_row(f"and {len(agents) - _MAX_ROWS} more", "", "", "", "", "")
     return table
 
 
 def _task_table(tasks: Sequence[TaskRow]) -> Table:
-    shown = worst_to_best(tasks) if len(tasks) > _MOST_ROWS else tasks
+    shown = worst_to_best(tasks) if len(tasks) > _MAX_ROWS else tasks
     several, human = len(tasks) > 1, any(task.human_normalised is not None for task in tasks)
     curves = any(sparkline(task.returns) for task in shown)
     columns = ["task", "games", *(["frames"] if several else []), "return (last 100)", "best"]
@@ -253,8 +252,8 @@ def _task_table(tasks: Sequence[TaskRow]) -> Table:
 def worst_to_best(tasks: Sequence[TaskRow]) -> list[TaskRow]:
     """Return the three worst, the median and the three best tasks by human-normalised score; the first tasks if few scores are known."""
     ranked = _ranked(tasks)
-    if len(ranked) < _MOST_ROWS:
-        return list(tasks[:_MOST_ROWS])
+    if len(ranked) < _MAX_ROWS:
+        return list(tasks[:_MAX_ROWS])
     return [*ranked[:3], ranked[(len(ranked) - 1) // 2], *ranked[-3:]]
 
 
@@ -285,13 +284,13 @@ def _ranking_in_short(tasks: Sequence[TaskRow]) -> list[str]:
 
 def _process_table(children: Sequence[ChildRow]) -> Table:
     table = make_table("process", "state", "weights", "cores", "memory", "restarts")
-    for child in children[:_MOST_ROWS]:
+    for child in children[:_MAX_ROWS]:
         memory = "-" if child.resident_bytes is None else f"{child.resident_bytes / 2**20:,.0f} MiB"
         restarts = Text(str(child.restarts), style="yellow" if child.restarts else "")
         weights, cores = number(child.weights_updates), number(child.cpu_cores, 2)
         table.add_row(child.name, Text(child.state, style=_STATE_STYLES.get(child.state, "yellow")), weights, cores, memory, restarts)
-    if len(children) > _MOST_ROWS:
-        table.add_row(f"and {len(children) - _MOST_ROWS} more", "", "", "", "", "")
+    if len(children) > _MAX_ROWS:
+        table.add_row(f"and {len(children) - _MAX_ROWS} more", "", "", "", "", "")
     return table
 
 

@@ -5,7 +5,7 @@ import torch
 from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.agent import Agent, agent_of
+from herd.agent import Agent, build_agent
 from herd.algorithms.rewards import shape_rewards
 from herd.components.cores.lstm import LSTMSettings
 from herd.components.suites import environment_spec, make_environments
@@ -35,7 +35,7 @@ RECURRENT = catch_settings(core=LSTMSettings(size=16), last_action_and_reward=Tr
 
 def make_agent(settings: RunSettings) -> Agent:
     torch.manual_seed(3)
-    agent = agent_of(settings, environment_spec(settings.env))
+    agent = build_agent(settings, environment_spec(settings.env))
     assert agent.policy_head is not None
     with torch.no_grad():  # a fresh policy head is nearly uniform and would hide differences
         agent.policy_head.weight.mul_(200.0)

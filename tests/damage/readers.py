@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 HANG_SECONDS = 300
 """An intact run is read in less than two seconds, and in a minute on a machine that is far too busy."""
-MOST_MEMORY_BYTES = 8 << 30
+MAX_MEMORY_BYTES = 8 << 30
 """Torch and matplotlib take less than two."""
 REFUSALS = (
     *(SettingsError, CommandError, BadInputError, RunError, FileError, CheckpointError, LineageError),
@@ -109,7 +109,7 @@ def _alarm() -> Iterator[None]:
 def _memory_limit() -> Iterator[None]:
     """A reader that takes a sparse file into memory gets a MemoryError, before the machine is out of memory."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY_BYTES, before[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, before[1]))
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from herd_replay.store import EpisodeStore
 from herd.acting.policy import LocalPolicy, inference_precision, precision_of
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import RangeTemperatures, Temperatures
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.components.suites import environment_spec, make_environments
 from herd.config.loading import load_settings
 from herd.config.run_contract import run_layout
@@ -142,7 +142,7 @@ class Actor:
         temperatures = RangeTemperatures(ranges, task_ids, settings.seed) if settings.loss.draws_temperatures else Temperatures()
         self._state = RowState(self._spec, settings.network, temperatures, num_environments=self._num_environments)
         self._builder = UnrollBuilder(self._layout, self._state, task_ids=task_ids, first_slot=0)
-        self.policy = LocalPolicy(agent_of(settings, self._spec), seed=settings.seed, precision=inference_precision(settings))
+        self.policy = LocalPolicy(build_agent(settings, self._spec), seed=settings.seed, precision=inference_precision(settings))
         self._observation = self._environments.reset()
 
     def play(self) -> dict[str, NDArray[Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.components.suites import environment_spec
 from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
@@ -39,7 +39,7 @@ def make_run(tmp_path: Path) -> RunMaker:
     def make(sections: Mapping[str, object], *, updates: int = 250, name: str = "run") -> Path:
         torch.manual_seed(5)
         settings = RunSettings.model_validate({"name": name, "actor": {"environments": 4, "inference_precision": "float32"}, **sections})
-        agent = agent_of(settings, environment_spec(settings.env))
+        agent = build_agent(settings, environment_spec(settings.env))
         with torch.no_grad():  # a fresh policy head is nearly uniform
             head = agent.policy_head or agent.advantage_head
             assert head is not None

@@ -18,7 +18,7 @@ import torch
 from herd_evaluator.evaluation import BestTemperatures, Evaluation, Frozen, StoppedError
 from herd_evaluator.results import Meters, PointsFile
 
-from herd.agent import Agent, agent_of
+from herd.agent import Agent, build_agent
 from herd.components.suites import environment_spec
 from herd.components.suites.api import FinishedGame
 from herd.config.loading import dump_settings
@@ -47,7 +47,7 @@ def settings_in(directory: Path, **evaluation: object) -> RunSettings:
 def decided(settings: RunSettings) -> Agent:
     """A network with confident but arbitrary actions; a fresh one is nearly uniform."""
     torch.manual_seed(5)
-    agent = agent_of(settings, environment_spec(settings.env))
+    agent = build_agent(settings, environment_spec(settings.env))
     with torch.no_grad():
         assert agent.policy_head is not None
         agent.policy_head.weight.mul_(300.0)
@@ -65,7 +65,7 @@ def test_the_evaluator_and_herd_evaluate_give_the_same_score(tmp_path: Path) -> 
     agent = decided(settings)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     save_checkpoint(tmp_path / "checkpoints", 7, {"model": agent.state_dict()}, {"contract": "", "learner_updates": 7}, 1)
-    other = agent_of(settings, environment_spec(settings.env))  # its weights do not matter: the frozen ones are copied into it
+    other = build_agent(settings, environment_spec(settings.env))  # its weights do not matter: the frozen ones are copied into it
     evaluation, telemetry = evaluation_of(settings)
     point = evaluation.of(Frozen(other, agent.state_dict(), 4, 7))
     assert (point["lineage"], point["learner_updates"], point["protocol"], point["human_normalised"]) == (4, 7, None, None)

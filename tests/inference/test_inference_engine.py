@@ -11,7 +11,7 @@ from herd_inference.engine import Engine
 from herd_inference.sessions import Request, Session
 from herd_inference.stacks import Stacks, Where, WordStacks, make_stacks
 
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
@@ -63,7 +63,7 @@ def test_actions_are_drawn_at_the_temperatures_of_the_request() -> None:
     spec = environment_spec(settings.env)
     layout = ActingLayout(run_layout(settings, spec))
     torch.manual_seed(1)
-    agent = agent_of(settings, spec)
+    agent = build_agent(settings, spec)
     assert agent.policy_head is not None
     with torch.no_grad():
         agent.policy_head.weight.zero_()

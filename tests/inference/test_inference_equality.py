@@ -11,7 +11,7 @@ import torch
 from herd.acting.policy import LocalPolicy, PolicyStep, Rows
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
-from herd.agent import Agent, agent_of
+from herd.agent import Agent, build_agent
 from herd.algorithms.distributions import FORBIDDEN
 from herd.components.suites import environment_spec
 from herd.components.suites.api import Observation, Transition
@@ -51,7 +51,7 @@ def settings_of(case: str) -> RunSettings:
 def peaked_agent(settings: RunSettings, seed: int = 3) -> Agent:
     """A network with a confident policy: a fresh policy head is nearly uniform and would hide differences."""
     torch.manual_seed(seed)
-    agent = agent_of(settings, environment_spec(settings.env))
+    agent = build_agent(settings, environment_spec(settings.env))
     assert agent.policy_head is not None
     with torch.no_grad():
         agent.policy_head.weight.mul_(200.0)

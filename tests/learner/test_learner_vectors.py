@@ -18,7 +18,7 @@ from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.playing import make_group, play_unroll
 
-MOST_FRAMES = 100_000
+MAX_FRAMES = 100_000
 """More than twice the number that is needed."""
 
 
@@ -33,7 +33,7 @@ def test_the_return_of_cartpole_triples_within_a_bounded_training() -> None:
     before: list[float] = []
     latest: deque[float] = deque(maxlen=100)
     frames = 0
-    while frames < MOST_FRAMES:
+    while frames < MAX_FRAMES:
         returns: list[float] = []
 
         def note(_: Group, step: Transition, returns: list[float] = returns) -> None:

@@ -13,7 +13,7 @@ import pytest
 from herd.run.processes import announce_process
 from herd.service import allocator
 from herd.service.identity import Identity
-from herd.service.startup import MOST_DESCRIPTORS, BadInputError, ensure_descriptors, let_go_of_output, parse_command_line
+from herd.service.startup import MAX_DESCRIPTORS, BadInputError, ensure_descriptors, let_go_of_output, parse_command_line
 from tests.patience import patient
 
 
@@ -122,7 +122,7 @@ def test_allocator_values_set_by_the_operator_are_kept(
     assert len(started) == 1
 
 
-@pytest.mark.parametrize(("limits", "after"), [((300, 1000), 1000), ((300, 10**6), MOST_DESCRIPTORS), ((300, 300), 300)])
+@pytest.mark.parametrize(("limits", "after"), [((300, 1000), 1000), ((300, 10**6), MAX_DESCRIPTORS), ((300, 300), 300)])
 def test_the_limit_of_open_files_is_raised_to_the_maximum(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], after: int) -> None:
     held = [limits]
     monkeypatch.setattr(resource, "getrlimit", lambda _: held[0])

@@ -13,7 +13,7 @@ from tests.simulation.run import command, run, shrink
 from tests.simulation.world import Plan
 
 NUM_SEEDS = 200
-MOST_SEEDS = 500
+MAX_SEEDS = 500
 """Seeds within which a defect must be found."""
 REPEATED = 20
 """Every so many seeds, one is run twice."""
@@ -66,13 +66,13 @@ def test_every_seed_holds_and_together_they_reach_everything() -> None:
 def test_a_defect_is_found(defect: Defect) -> None:
     with defect.planted():
         # The seed shows it at once, as long as no change of the product has given it another history.
-        assert any(run(Plan.of(seed)).failure is not None for seed in [defect.seed, *range(1, MOST_SEEDS)])
+        assert any(run(Plan.of(seed)).failure is not None for seed in [defect.seed, *range(1, MAX_SEEDS)])
 
 
 def test_a_failing_seed_shrinks_to_a_command_that_fails() -> None:
     defect = next(each for each in DEFECTS if each.name == "a restarted learner goes on in its lineage")
     with defect.planted():
-        plan = next(plan for seed in [defect.seed, *range(1, MOST_SEEDS)] if run(plan := Plan.of(seed)).failure is not None)
+        plan = next(plan for seed in [defect.seed, *range(1, MAX_SEEDS)] if run(plan := Plan.of(seed)).failure is not None)
         smallest = shrink(plan, lambda smaller: run(smaller).failure is not None)
         assert 1 <= len(smallest.faults) < len(plan.faults)
         _, _, numbers = command(smallest).partition("--only ")

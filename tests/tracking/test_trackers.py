@@ -16,7 +16,7 @@ from herd.cli.options import CommandError
 from herd.cli.preflight import check_installed
 from herd.components.trackers import LoggingSettings, publishing
 from herd.components.trackers.api import Run, Tracker, scalars
-from herd.components.trackers.publishing import MOST_WAITING, Trackers, make_trackers, what_is_missing
+from herd.components.trackers.publishing import MAX_WAITING, Trackers, make_trackers, what_is_missing
 from herd.components.trackers.wandb.tracker import is_logged_in
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
@@ -144,11 +144,11 @@ def test_a_hanging_tracker_delays_neither_the_learner_nor_another_tracker(log: i
     viewers.add(point(0, 0.0))
     assert viewer.entered.wait(patient(30))
     assert other.entered.wait(patient(30))
-    for number in range(1, MOST_WAITING + 11):
+    for number in range(1, MAX_WAITING + 11):
         viewers.add(point(number, 0.0))
     viewer.released.set()
     viewers.close(patient(30))
-    assert viewer.taken == list(range(MOST_WAITING + 1))
+    assert viewer.taken == list(range(MAX_WAITING + 1))
     assert "a tracker is too slow: a point was left out" in log.getvalue()
     assert "cannot close" in log.getvalue()
     viewers.close(patient(30))  # called again when the process ends, after the end of the run

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.components.losses.api import Forward
 from herd.components.suites import environment_spec
 from herd.components.value_scaling import VALUE_SCALINGS
@@ -87,7 +87,7 @@ def test_pixel_control_changes_neither_contract_nor_actor_weights() -> None:
     settings, plain = _settings(), _settings(auxiliary={"kind": "none"})
     spec = environment_spec(settings.env)
     trainer, other = trainer_of(settings), trainer_of(plain)
-    assert trainer.weights().keys() == agent_of(plain, spec).state_dict().keys()
+    assert trainer.weights().keys() == build_agent(plain, spec).state_dict().keys()
     assert contract_digest(settings, spec) == contract_digest(plain, spec)
     for name, tensor in other.weights().items():
         assert torch.equal(trainer.weights()[name], tensor)  # both start with the same weights

@@ -19,6 +19,7 @@ from herd_learner.intake.io_thread import MESSAGES_PER_TURN
 from herd.protocols.weights.messages import MAX_SLICES
 from herd.service.inbox import MAX_BURST, Inbox, ServerMeters
 from herd.telemetry import Telemetry
+from herd.telemetry.metrics import CONNECTIONS_CUT_BY
 from herd.transport import Limits, Peer, Server
 from herd.transport import connections as connections_module
 from herd.transport import tcp as sockets_module
@@ -66,7 +67,7 @@ def kernel() -> Kernel:
 def introduce(table: Connections, descriptor: int) -> None:
     """A message of this connection is accepted."""
     table.routed(descriptor, b"route %d" % descriptor)
-    table.introduced(b"route %d" % descriptor)
+    table.verified(b"route %d" % descriptor)
 
 
 def test_a_full_table_closes_the_oldest_connection_not_introduced(kernel: Kernel) -> None:
@@ -79,9 +80,10 @@ def test_a_full_table_closes_the_oldest_connection_not_introduced(kernel: Kernel
     assert kernel.shut == [2]
     for descriptor in (3, 4):
         introduce(table, descriptor)
-    kernel.connect(table, 5)  # all other connections have been introduced
+    kernel.connect(table, 5)  # all other connections have been verified
     assert kernel.shut == [2, 5]
-    assert (len(table), table.num_cut) == (3, {"crowd": 2, "unread": 0})
+    assert len(table) == 3
+    assert {cause: table.count_cut(cause) for cause in CONNECTIONS_CUT_BY} == {"too_many": 2, "unread": 0}  # as /metrics reads them
 
 
 def test_the_connection_with_most_unread_bytes_is_closed(kernel: Kernel) -> None:
@@ -93,7 +95,7 @@ def test_the_connection_with_most_unread_bytes_is_closed(kernel: Kernel) -> None
     assert (table._unread_bytes, kernel.shut) == (1000, [])
     kernel.receive(3, 101)
     table.look()
-    assert (kernel.shut, table.num_cut) == ([2], {"crowd": 0, "unread": 1})
+    assert (kernel.shut, table.num_cut) == ([2], {"too_many": 0, "unread": 1})
     assert table._unread_bytes == 501
 
 
@@ -382,7 +384,7 @@ def test_unintroduced_connections_are_closed_for_new_clients(context: Context, s
     with context.server("tcp://127.0.0.1:*", Limits(max_frame_bytes=MEBIBYTE, max_connections=8)) as router, ExitStack() as peers:
         for _ in range(30):
             peers.enter_context(stranger(router))
-        until(lambda: router.connections.num_cut["crowd"] == 22, router)
+        until(lambda: router.connections.num_cut["too_many"] == 22, router)
         with context.client(router.endpoint, "honest", Limits(max_frame_bytes=MEBIBYTE)) as dealer:
             deadline = time.monotonic() + DEADLINE_SECONDS
             while not dealer.send([b"hello"]):
@@ -395,7 +397,7 @@ def test_unintroduced_connections_are_closed_for_new_clients(context: Context, s
                 time.sleep(0.01)
             for _ in range(30):
                 peers.enter_context(stranger(router))
-            until(lambda: router.connections.num_cut["crowd"] >= 22 + 30, router)
+            until(lambda: router.connections.num_cut["too_many"] >= 22 + 30, router)
             assert len(router.connections) <= 8
             assert Peer(b"honest") not in router.departures()
             while not dealer.connected:  # the dealer checks its connection ten times a second
@@ -433,7 +435,7 @@ def test_a_connection_that_reuses_a_descriptor_keeps_its_introduction(context: C
         assert is_open(number)
         monkeypatch.undo()
         with socket.create_connection(("127.0.0.1", port_of(router))) as stranger:
-            until(lambda: router.connections.num_cut["crowd"] == 1, router)
+            until(lambda: router.connections.num_cut["too_many"] == 1, router)
             assert is_reset(stranger)
         second.sendall(b"\x00\x05again")
         wait_for(hear)
@@ -481,7 +483,7 @@ def test_departures_reports_each_disconnected_peer_once(kernel: Kernel) -> None:
     one, two = Peer(b"one"), Peer(b"two")
     for descriptor, peer in ((1, one), (1, one), (2, two), (7, Peer(b"nobody"))):  # the last is gone, or does not use TCP
         table.routed(descriptor, b"route %d" % descriptor)
-        table.speaks(b"route %d" % descriptor, peer)
+        table.note_sender(b"route %d" % descriptor, peer)
     for descriptor in (1, 3, 7):
         table.closed(descriptor)
     assert table.departures() == [one]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from herd.components.trackers import LoggingSettings
     from herd.components.trackers.api import Run
 
-MOST_WAITING = 256
+MAX_WAITING = 256
 """Largest number of waiting points: twenty minutes at one per 5 s, about 0.5 MB with one task."""
 CLOSE_SECONDS = 15.0
 """Longest wait for waiting points at the end of a run, which is shorter than the grace period of ``herd train``."""
@@ -59,12 +59,12 @@ class Trackers:
 
 
 class _Feed:
-    """The queue and the thread of one tracker. Calls beyond `MOST_WAITING` are dropped."""
+    """The queue and the thread of one tracker. Calls beyond `MAX_WAITING` are dropped."""
 
     def __init__(self, name: str, make: Callable[[], object]) -> None:
         self._name = name
         self._make = make
-        self._calls: queue.Queue[tuple[str, tuple[object, ...]]] = queue.Queue(MOST_WAITING)
+        self._calls: queue.Queue[tuple[str, tuple[object, ...]]] = queue.Queue(MAX_WAITING)
         self.thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
         self.thread.start()
 
@@ -72,7 +72,7 @@ class _Feed:
         try:
             self._calls.put_nowait((method, arguments))
         except queue.Full:
-            warn_limited(f"{self._name} is slow", "a tracker is too slow: a point was left out", tracker=self._name, waiting=MOST_WAITING)
+            warn_limited(f"{self._name} is slow", "a tracker is too slow: a point was left out", tracker=self._name, waiting=MAX_WAITING)
 
     def end(self, limit: float) -> None:
         """Let the tracker finish after the calls that wait; give up at ``limit`` on the monotonic clock."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NUMBER_WITH_UNIT = re.compile(r"\d[\d.,_' ]*[A-Za-z]*")
 _BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
-_MOST_CHARACTERS = 60
+_MAX_CHARACTERS = 60
 """Longest value that is quoted in an error."""
 
 __all__ = ["SettingsError", "dump_settings", "load_settings", "settings_json_schema"]
@@ -174,7 +174,7 @@ def _one_line(detail: ErrorDetails, merged: Source) -> str:
     # In a sweep, the key is the setting that is swept: the error names a part of a union of lists and rules.
     where = ": ".join(path[:2]) if path[0] == "sweep" else ".".join(key)
     value = repr(detail["input"])
-    value = value if len(value) <= _MOST_CHARACTERS else f"{value[: _MOST_CHARACTERS - 3]}..."
+    value = value if len(value) <= _MAX_CHARACTERS else f"{value[: _MAX_CHARACTERS - 3]}..."
     return f"{where}: {_wanted(key, detail, message, is_whole=key == path)}, not {value} ({_origin(key, merged)})"
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import FailFast, Field
 
-from herd.components.settings import MOST_FLOAT
+from herd.components.settings import MAX_FLOAT
 from herd.rpc.codec import Conversation
 from herd.rpc.envelope import TO_AGENT, AgentNumber, Count, Fields, Identifier, Message, Number, Reason, Role
 
@@ -14,7 +14,7 @@ MAX_OWN_SETTINGS = 64
 """Maximum number of settings that a member of a population has."""
 
 
-SinglePrecision = Annotated[float, Field(ge=-MOST_FLOAT, le=MOST_FLOAT)]
+SinglePrecision = Annotated[float, Field(ge=-MAX_FLOAT, le=MAX_FLOAT)]
 """Another agent's learner computes with it in single precision, in which it must be finite too. MessagePack's integers always are."""
 
 

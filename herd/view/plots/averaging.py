@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-FEWEST_RUNS_TO_RESAMPLE = 5
+MIN_RUNS_TO_RESAMPLE = 5
 """From this number of runs on, a band is a bootstrap interval of the mean. With fewer runs it is their range, because resampling three
 numbers does not give a 95 % interval. Neither goes beyond the range of the runs."""
 _RESAMPLES = 2_000
@@ -68,7 +68,7 @@ def single_curve(x: FloatArray, values: FloatArray) -> Curve:
 def mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> Curve | None:
     """Return the mean over repeats with its band; each repeat (x [P], values [P]) has its own P.
 
-    The band is the range of the runs or, from `FEWEST_RUNS_TO_RESAMPLE` runs on, the 95 % percentile bootstrap interval of their mean.
+    The band is the range of the runs or, from `MIN_RUNS_TO_RESAMPLE` runs on, the 95 % percentile bootstrap interval of their mean.
     Runs are interpolated linearly onto one grid over the range that all of them cover, because the mean would jump where a run ends.
     None if they share no range.
     """
@@ -81,7 +81,7 @@ def mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> Curve | None:
         return None
     values = np.stack([np.interp(grid, curve.x, curve.mean) for curve in curves])
     count = len(curves)
-    if count < FEWEST_RUNS_TO_RESAMPLE:
+    if count < MIN_RUNS_TO_RESAMPLE:
         low, high = values.min(axis=0), values.max(axis=0)
     else:
         # How often each run is drawn, [B, R]: the mean of a resample is a weighted mean.
@@ -99,7 +99,7 @@ def interquartile_mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> C
 
     Returns:
         The curve, or None if no run has such a point or the runs share no range. Its band is the 95 % percentile bootstrap interval that
-        resamples runs within each task; with fewer than `FEWEST_RUNS_TO_RESAMPLE` runs it is the range of the runs.
+        resamples runs within each task; with fewer than `MIN_RUNS_TO_RESAMPLE` runs it is the range of the runs.
 
     """
     known = []
@@ -116,7 +116,7 @@ def interquartile_mean_curve(runs: Sequence[tuple[FloatArray, FloatArray]]) -> C
     scores = np.stack([np.stack([np.interp(grid, x, own[:, task]) for task in range(own.shape[1])], axis=-1) for x, own in known])
     count, num_points, num_tasks = scores.shape
     mean = interquartile_mean(scores.transpose(1, 0, 2).reshape(num_points, -1))
-    if count < FEWEST_RUNS_TO_RESAMPLE:
+    if count < MIN_RUNS_TO_RESAMPLE:
         each = np.concatenate([interquartile_mean(scores), mean[None]])
         return Curve(grid, mean, each.min(axis=0), each.max(axis=0), num_runs=count)
     generator = np.random.default_rng(0)

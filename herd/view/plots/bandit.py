@@ -27,7 +27,7 @@ HISTORY = "bandit/history.jsonl"
 _PER_TILE = ("values", "reports", "handed_out")
 _LONGEST_LIST = 8
 """Largest number of task names in a message."""
-_MOST_COLUMNS = 600  # more than the picture has pixels to tell apart
+_MAX_COLUMNS = 600  # more than the picture has pixels to tell apart
 _TICKS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0)
 _UNTRIED = "0.88"
 
@@ -101,7 +101,7 @@ def plot_bandit(
         write_rows(data, [x, "inverse_temperature_low", "inverse_temperature_high", "value", "share_handed_out"], rows)
 
 
-def heat_of(history: BanditHistory, x: BanditAxis, most_columns: int = _MOST_COLUMNS) -> Heat:
+def heat_of(history: BanditHistory, x: BanditAxis, most_columns: int = _MAX_COLUMNS) -> Heat:
     """Group records into at most ``most_columns`` columns. Each column ends at its last record."""
     xs = history.x(x)
     column = np.minimum((xs / max(float(xs[-1]), 1.0) * most_columns).astype(np.int64), most_columns - 1)

@@ -21,7 +21,7 @@ ReferenceScores = Callable[[str, str], tuple[float, float] | None]
 
 _STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
 """Line styles: when all colours are used, they are repeated in the next style."""
-_MOST_DIFFERING = 3
+_MAX_DIFFERING = 3
 """Largest number of settings that fit into a label."""
 _PARTS_OF_A_CURVE = 40
 """Numbers of single updates are noisy. They are drawn behind a trailing mean over this fraction (one part in N) of their points."""
@@ -139,7 +139,7 @@ def _differing(settings: Mapping[str, str], groups: Sequence[Mapping[str, str]])
     Empty if they are too many to read, or if two groups have the same values.
     """
     keys = [key for key, value in settings.items() if all(key in each for each in groups) and any(each[key] != value for each in groups)]
-    if len(keys) > _MOST_DIFFERING or len({tuple(each[key] for key in keys) for each in groups}) < len(groups):
+    if len(keys) > _MAX_DIFFERING or len({tuple(each[key] for key in keys) for each in groups}) < len(groups):
         return ""
     return ", ".join(f"{key}={settings[key]}" for key in keys)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from herd.view.plots.averaging import FEWEST_RUNS_TO_RESAMPLE, Curve
+from herd.view.plots.averaging import MIN_RUNS_TO_RESAMPLE, Curve
 from herd.view.plots.figure import x_scale
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from herd.view.plots.history import RunHistory, XAxis
 
 PanelSet = Literal["returns", "learning"]
-FEWEST_TASKS_TOGETHER = 4
+MIN_TASKS_TOGETHER = 4
 """With fewer tasks, the interquartile mean excludes none."""
 _NOT_OF_LEARNING = frozenset(
     {
@@ -84,7 +84,7 @@ def return_panels(runs: Sequence[RunHistory]) -> list[Panel]:
     panels = [Panel(task, task.replace("_", " "), RETURN_UNIT, "task") for task in tasks]
     if len(tasks) > 1 and any(np.isfinite(run.human_normalised).any() for run in runs):
         panels.append(_MEAN_CAPPED)
-    if any(len(run.task_scores) >= FEWEST_TASKS_TOGETHER for run in runs):
+    if any(len(run.task_scores) >= MIN_TASKS_TOGETHER for run in runs):
         panels.append(INTERQUARTILE)
     return [*panels, SPEED]
 
@@ -299,7 +299,7 @@ def band_text(num_runs: int) -> str:
     """Return ``: mean of 3 runs, band from lowest to highest``; empty for one run."""
     if num_runs < 2:
         return ""
-    band = "band from lowest to highest" if num_runs < FEWEST_RUNS_TO_RESAMPLE else "95 % bootstrap interval"
+    band = "band from lowest to highest" if num_runs < MIN_RUNS_TO_RESAMPLE else "95 % bootstrap interval"
     return f": mean of {num_runs} runs, {band}"
 
 

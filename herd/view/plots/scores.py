@@ -18,7 +18,7 @@ _LINEAR_TO = 0.1
 """Beyond this score, in units of human, the axis is logarithmic on both sides of zero. Games differ by five orders of magnitude."""
 _LARGEST_SPAN = 20.0
 """If all scores, in units of human, stay below this, the axis is linear."""
-_MOST_PANELS = 8
+_MAX_PANELS = 8
 
 
 class Bar(NamedTuple):
@@ -125,7 +125,7 @@ def draw_sweep(panels: Mapping[str, Sequence[Row]], output: Path, *, title: str)
         PlotError: the picture cannot be written.
 
     """
-    shown = dict(list(panels.items())[-_MOST_PANELS:])
+    shown = dict(list(panels.items())[-_MAX_PANELS:])
     heights = [0.9 + 0.28 * len(rows) for rows in shown.values()]
     with drawn_to(output, (8.0, 0.7 + sum(heights))) as figure:
         figure.suptitle(title, fontweight="bold")

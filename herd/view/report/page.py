@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 PAGE = "report.html"
 _TEMPLATE = "page.html.jinja"
-_MOST_PICTURES = 4
-_MOST_TASK_CHARTS = 6
+_MAX_PICTURES = 4
+_MAX_TASK_CHARTS = 6
 """With more tasks, their panels are collapsed below those of all tasks together."""
 
 
@@ -70,7 +70,7 @@ def write_page(
     returns, legends = charts_of(sorted(facts.agents), "returns", reference_scores=reference_scores)
     learning = _learning(sorted(facts.agents))
     num_tasks = len({task.name for task in facts.tasks})
-    folded = returns[:num_tasks] if num_tasks > _MOST_TASK_CHARTS else []
+    folded = returns[:num_tasks] if num_tasks > _MAX_TASK_CHARTS else []
     environment = Environment(loader=PackageLoader("herd.view.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     html = environment.get_template(_TEMPLATE).render(
         facts=facts,
@@ -101,7 +101,7 @@ def _pictures(run_dir: Path, part: Part) -> list[tuple[str, str]]:
     if part.plot == "--population":
         drawings[""] = partial(plot_population, run_dir)
     elif part.plot == "--bandit":
-        for agent, task in sorted(best_inverse_temperatures(run_dir))[:_MOST_PICTURES]:
+        for agent, task in sorted(best_inverse_temperatures(run_dir))[:_MAX_PICTURES]:
             drawings[task] = partial(plot_bandit, run_dir, task=task, agent=agent)
     pictures = []
     with TemporaryDirectory() as folder:

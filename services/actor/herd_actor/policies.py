@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.remote_policy import RemotePolicy
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.config.run_contract import run_layout
 from herd.protocols.inference.client import InferenceClient
 from herd.telemetry.logs import warn_limited
@@ -61,7 +61,7 @@ def local_policies(
 ) -> FreshWeights:
     """Make one policy, in this process, for all environments together."""
     settings = process.settings
-    policy = LocalPolicy(agent_of(settings, process.spec), seed=seed, precision=inference_precision(settings))
+    policy = LocalPolicy(build_agent(settings, process.spec), seed=seed, precision=inference_precision(settings))
     make: Callable[..., FreshWeights] = FreshWeights
     if settings.repeats and not settings.actor.lockstep:
         make = partial(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from herd.agent import agent_of
+from herd.agent import build_agent
 from herd.evaluation.play import drawn_from
 from herd.evaluation.protocols import EvaluationError, protocol_named
 from herd.evaluation.trained_run import best_temperatures, load_trained_run
@@ -73,7 +73,7 @@ class Evaluator:
     def follow(self, interval_seconds: float) -> None:
         """Evaluate the newest version of each agent every ``interval_seconds``; returns at the signal."""
         settings, process = self._settings, self._process
-        agent = agent_of(settings, process.spec)
+        agent = build_agent(settings, process.spec)
         with ExitStack() as sockets:
             clients = [sockets.enter_context(closing(process.weights_client(number))) for number in range(settings.agents)]
             self._meters.watch_bytes([client.socket for client in clients])
@@ -97,25 +97,27 @@ class Evaluator:
                         versions[number] = frame.version
                     except CheckpointError as error:
                         warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error))
+                    except EvaluationError as error:
+                        warn_limited("not evaluated", "these weights have no score", reason=str(error))
                 self._rest(min(due))
 
     def evaluate_checkpoints(self) -> None:
         """Evaluate each agent's newest checkpoint, unless it has already been evaluated.
 
         Raises:
-            BadInputError: there is no checkpoint.
+            BadInputError: there is no checkpoint, or no game ends.
 
         """
         for number, (directory, file) in enumerate(zip(planned_agent_directories(self._settings), self._files, strict=True)):
             try:
                 trained = load_trained_run(directory)
                 ranges = best_temperatures(directory, trained)
+                version = (_lineage(directory), trained.learner_updates)
+                if version != file.newest_version:
+                    temperatures = drawn_from(ranges, seed=self._settings.seed)
+                    self._evaluate(number, Frozen(trained.agent, trained.agent.state_dict(), *version, temperatures))
             except EvaluationError as error:
                 raise BadInputError(str(error)) from error
-            version = (_lineage(directory), trained.learner_updates)
-            if version != file.newest_version:
-                temperatures = drawn_from(ranges, seed=self._settings.seed)
-                self._evaluate(number, Frozen(trained.agent, trained.agent.state_dict(), *version, temperatures))
 
     def _evaluate(self, number: int, frozen: Frozen) -> None:
         point = self._evaluations[number].of(frozen)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from herd.acting.policy import device_of, precision_of
-from herd.agent import agent_of
+from herd.acting.policy import parse_device, precision_of
+from herd.agent import build_agent
 from herd.config.run_contract import run_layout
 from herd.protocols.inference import metrics as names
 from herd.protocols.inference.messages import INFERENCE
@@ -180,7 +180,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
     own = settings.inference
     torch.set_num_threads(own.threads)
     with ServiceProcess("inference", settings, identity) as process, ExitStack() as sockets:
-        device = device_of(own.device, "inference.device")
+        device = parse_device(own.device, "inference.device")
         layout = ActingLayout(run_layout(settings, process.spec))
         meters = Meters(process.telemetry)
         batches = Batches(settings.agents, batch_size=own.batch_size, deadline_seconds=own.deadline_milliseconds / 1000)
@@ -190,7 +190,7 @@ def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:
         # A restarted service must not repeat the random numbers of its predecessor.
         entropy = [settings.seed, identity.number, secrets.randbits(63)]
         engine = Engine(
-            agent_of(settings, process.spec),
+            build_agent(settings, process.spec),
             layout,
             num_agents=settings.agents,
             num_places=own.max_environments,

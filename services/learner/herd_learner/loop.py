@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from herd.acting.policy import device_of, precision_of
+from herd.acting.policy import parse_device, precision_of
 from herd.components.suites import suite_of
 from herd.components.trackers.api import Run
 from herd.components.trackers.publishing import make_trackers, what_is_missing
@@ -153,7 +153,7 @@ def _make(process: ServiceProcess, group: ShardGroup, device: torch.device, prec
 
 def choose_device(settings: RunSettings) -> tuple[torch.device, torch.dtype]:
     """Return the device and the precision of convolutions and matrix products."""
-    device = device_of(settings.learner.device, "learner.device")
+    device = parse_device(settings.learner.device, "learner.device")
     if device.type == "cuda" and "LOCAL_RANK" in os.environ:
         # One process per GPU: torchrun and ``herd train`` number those of one machine.
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from herd.protocols.population.journal import Settings
     from herd.protocols.population.messages import MemberReport
 
-MOST_AHEAD = 1 << 32
+MAX_AHEAD = 1 << 32
 """Largest order number that a controller without its journal accepts from members: more than a run has, and far from overflow."""
 Event = Began | Decided | Done | Failed | Returned
 
@@ -63,7 +63,7 @@ class Controller:
         if not self._is_allowed(_values(report)):
             return f"member {report.agent} reports settings that are not of this run's sweep: start every process with the same sweep"
         number = _applied(report)
-        if number > self._last_number + MOST_AHEAD:
+        if number > self._last_number + MAX_AHEAD:
             return f"member {report.agent} says that it carried out order {number}, and the newest one is {self._last_number}"
         return None
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EPISODE_BYTES = 400
 """Memory of an episode in addition to its record: `Stored`, its key, and entries of the lists."""
-_LEAST_DEAD = 64
+_MIN_DEAD = 64
 """Number of evicted entries at the head of the lists before the lists are compacted."""
 
 Evicted = Literal["capacity", "memory"]
@@ -163,7 +163,7 @@ class EpisodeStore:
         self.num_steps -= oldest.num_steps
         self.num_evicted[reason] += 1
         self._by_key.pop(self.record(oldest).key, None)
-        if self._num_dead >= _LEAST_DEAD and 2 * self._num_dead > len(self._episodes):
+        if self._num_dead >= _MIN_DEAD and 2 * self._num_dead > len(self._episodes):
             del self._episodes[: self._num_dead], self._unrolls_before[: self._num_dead]
             self._num_dead = 0
         self.log.release(oldest.segment)

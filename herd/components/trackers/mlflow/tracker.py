@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from herd.components.trackers.api import Run
 
 FOLDER = "mlflow"
-_MOST_PARAMETERS = 100
+_MAX_PARAMETERS = 100
 """Limit of MLflow for one request."""
 _LONGEST_VALUE = 6000
 """Limit of MLflow for the text of a parameter."""
@@ -41,8 +41,8 @@ class MlflowRun(Tracker):
         self._step = data.metrics.get(_LAST_STEP, -1)
         # A parameter cannot be changed, so they are the settings of the first session.
         parameters = [] if data.params else [Param(key, str(value)[:_LONGEST_VALUE]) for key, value in _flat(run.config)]
-        for start in range(0, len(parameters), _MOST_PARAMETERS):
-            self._client.log_batch(self._run_id, params=parameters[start : start + _MOST_PARAMETERS])
+        for start in range(0, len(parameters), _MAX_PARAMETERS):
+            self._client.log_batch(self._run_id, params=parameters[start : start + _MAX_PARAMETERS])
 
     def on_point(self, point: Mapping[str, Any]) -> None:
         """Send a point. MLflow cannot remove points, so those up to the newest step are left out, as Weights & Biases does."""
