@@ -101,3 +101,19 @@ def test_the_documented_queue_is_the_learners_and_covers_its_requests() -> None:
     ]
     resources = container_of(learner)["resources"]
     assert {*resources["requests"], *resources["limits"]} == set(cluster_queue["spec"]["resourceGroups"][0]["coveredResources"])
+
+
+def test_pods_that_should_be_near_the_learners_name_their_labels_and_are_not_spread(tmp_path: Path) -> None:
+    (text,) = [text for text in BLOCKS.values() if "podAffinity" in text]
+    file = tmp_path / "values.yaml"
+    file.write_text(text)
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"] for each in workloads(render("--values", str(file))) if each["kind"] != "Pod"
+    }
+    learner = pods["herd-learner"]["metadata"]["labels"]
+    for name in ("herd-learner", "herd-actor"):
+        assert "topologySpreadConstraints" not in pods[name]["spec"]  # zones would pull the other way
+        (near,) = pods[name]["spec"]["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        term = near["podAffinityTerm"]
+        assert term["labelSelector"]["matchLabels"].items() <= learner.items()
+        assert all(pods[name]["metadata"]["labels"][key] == learner[key] for key in term["matchLabelKeys"])
