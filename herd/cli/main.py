@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -32,9 +33,13 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``herd``; returns the exit code: 0 done, 2 bad input (one line on stderr), 1 anything else."""
     try:
+        if argv is None:
+            from herd.service.main import open_streams  # noqa: PLC0415  inside the handler of interruptions, as below
+
+            open_streams()
         code = _main(list(sys.argv[1:] if argv is None else argv))
-    except KeyboardInterrupt:
-        print("herd: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as end:
+        print(": ".join(("herd: interrupted", *map(str, end.args))), file=sys.stderr)
         code = 1
     if argv is None and "herd.components.user_code" in sys.modules:  # this process ends
         sys.modules["herd.components.user_code"].leave(None, code)
@@ -54,8 +59,12 @@ def _main(words: list[str]) -> int:
     except (CommandError, FileError, SettingsError) as error:
         print(printable(f"herd: {error}"), file=sys.stderr)
         return EXIT_BAD_INPUT
-    except BrokenPipeError:
-        # The reader (head, less) has exited. Python's own flush at exit must not report that either.
+    except OSError as error:
+        if error.errno not in {errno.EPIPE, errno.ENOSPC}:
+            raise
+        if error.errno != errno.EPIPE:  # otherwise the reader (head, less) has exited
+            print(f"herd: cannot write the output: {error.strerror}", file=sys.stderr)
+        # Python's own flush at exit must not report it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code

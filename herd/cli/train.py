@@ -217,9 +217,9 @@ def _supervise(settings: RunSettings, placed: Sequence[Placed], started: float, 
     from herd.run.processes import begin_session, end_session  # noqa: PLC0415
     from herd.run.settings import changed_settings  # noqa: PLC0415
     from herd.view.summary import draw_curve, print_summary  # noqa: PLC0415
-    from herd.view.terminal import RunConsole, make_view  # noqa: PLC0415
+    from herd.view.terminal import TrainConsole, make_view  # noqa: PLC0415
 
-    console = RunConsole()
+    console = TrainConsole()
     if inbox.asked:
         return Outcome(0, "")
     settings = claim_run_directory(settings)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 # Default number of games played at once: large enough for efficient inference, small enough that waiting for the last long games
 # takes little time.
 _ENVIRONMENTS = 32
+MAX_IDLE_STEPS = 100_000
+"""Agent steps of every environment in which a game should end: the longest games of Atari have 27,000."""
 _LONG_LIST = 4
 """Number of tasks from which on progress shows their number instead of their names."""
 
@@ -139,24 +141,42 @@ def play_episodes(
 
     ``on_progress(finished, wanted)`` is called whenever a wanted game has finished, ``while_playing`` before each step. An environment
     that has played its assigned games is stepped further, but its games are not counted.
+
+    Raises:
+        EvaluationError: no game ends.
+        KeyboardInterrupt: with the result so far.
+
     """
     quotas = assigned_episodes(play.task_ids, episodes)
     wanted = int(quotas.sum())
     played: Counter[int] = Counter()
     games: list[Game] = []
+    idle_steps = 0
     while len(games) < wanted:
-        if while_playing is not None:
-            while_playing()
-        transition = play.step().transition
+        if idle_steps == MAX_IDLE_STEPS:
+            ended = f"no game that counts has ended in {MAX_IDLE_STEPS:,} steps ({_so_far(games, wanted)})"
+            raise EvaluationError(f"{ended}: end games with --env.max_episode_steps")
+        try:
+            if while_playing is not None:
+                while_playing()
+            transition = play.step().transition
+        except KeyboardInterrupt as end:
+            raise KeyboardInterrupt(_so_far(games, wanted)) from end
         before = len(games)
         for finished in transition.finished:
             slot = finished.environment
             if played[slot] < quotas[slot]:
                 played[slot] += 1
                 games.append(Game(finished.task_id, finished.episode_return, finished.agent_steps, bool(transition.truncated[slot])))
+        idle_steps = 0 if len(games) > before else idle_steps + 1
         if on_progress is not None and len(games) > before:
             on_progress(len(games), wanted)
     return games
+
+
+def _so_far(games: Sequence[Game], wanted: int) -> str:
+    mean = f", mean return {np.mean([game.episode_return for game in games]):.2f}" if games else ""
+    return f"{len(games)} of {wanted} games ended{mean}"
 
 
 def play_tasks(
@@ -180,7 +200,8 @@ def play_tasks(
         environments: number of games played at once; None: chosen automatically.
         temperatures: temperatures of DiCE's games.
         on_progress: called with (name of what is played, number of finished games, number of wanted games).
-        while_playing: called before each step; an exception that it raises ends the play.
+        while_playing: called before each step, and between environments that are stepped one by one; an exception that it raises ends the
+            play.
 
     Raises:
         EvaluationError: the number of environments does not fit the tasks.
@@ -198,7 +219,14 @@ def play_tasks(
         if len(groups) > 1:
             label += f" ({number} of {len(groups)})"
         count = num_environments(environments, episodes=episodes, num_tasks=len(own_names))
-        batch = make_environments(group, num_environments=count, first_slot=0, seed=seed, num_threads=min(usable_cpus(), count))
+        batch = make_environments(
+            group,
+            num_environments=count,
+            first_slot=0,
+            seed=seed,
+            num_threads=min(usable_cpus(), count),
+            beat=while_playing or (lambda: None),
+        )
         try:
             play = start_play(player, batch, seed=seed, greedy=greedy, temperatures=temperatures(ids[batch.task_ids]))
             told = None if on_progress is None else partial(on_progress, label)

@@ -141,22 +141,29 @@ def _played(
 ) -> Generator[_Moment]:
     """Play games without end; yields every row that is acted on and the last row of each game."""
     env = run.settings.env
-    # The suite plays the same game twice: with the observations of the network, and with the screen as people see it.
-    on_screen = suite_of(env).on_screen if view == "screen" else None
+    suite = suite_of(env)
+    on_screen = suite.on_screen if view == "screen" else None
+    picture_of = suite.picture if view == "screen" else None
     if on_screen is None and not run.spec.has_frames:
         raise EvaluationError(
             f"nothing can be recorded: the network sees no picture, and suite {env.suite} has no other picture for view {view}"
         )
-    environment = _one_environment(env, task_id, seed)
-    mirror = None if on_screen is None else _one_environment(on_screen(env), task_id, seed)
+    screen = env if on_screen is None else on_screen(env)
+    environment = _one_environment(env if picture_of is None else screen, task_id, seed)
+    # Unless the environment can draw itself, the same game is played twice: as the network sees it, and as people do.
+    mirror = None if on_screen is None or picture_of is not None else _one_environment(screen, task_id, seed)
     try:
         play = start_play(run, environment, seed=seed, greedy=greedy, temperatures=drawn_from(ranges, seed=seed)(environment.task_ids))
         shown = None if mirror is None else mirror.reset()
         return_so_far = 0.0
         while True:
+            drawn = None if picture_of is None else picture_of(environment)
             step = play.step()
             valid = bool(step.transition.valid[0])
-            picture = _newest_frame(step.observation, run.spec.frame_shape[2]) if shown is None else _newest_frame(shown, 3)
+            if drawn is not None:
+                picture = drawn
+            else:
+                picture = _newest_frame(step.observation, run.spec.frame_shape[2]) if shown is None else _newest_frame(shown, 3)
             if valid:
                 yield _Moment(picture, return_so_far, float(step.choice.values[0, task_id % step.choice.values.shape[1]]), None)
                 return_so_far += float(step.transition.rewards[0])

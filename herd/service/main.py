@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from herd.service.signals import StopRequest
@@ -13,12 +16,29 @@ if TYPE_CHECKING:
     from herd.service.identity import Identity
 
 
+def open_streams() -> None:
+    """Make the standard streams of this process usable, whatever started it. Herd's own programs call this before anything else.
+
+    A closed descriptor (``>&-``) becomes /dev/null, because otherwise the next socket or file would get its number, and with it what is
+    printed. Characters that the encoding of the terminal does not have become question marks.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number, which is this one
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115  for good
+        if number and isinstance(stream := getattr(sys, name), TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def main(service: ServiceName, module: str) -> int:
     """Run the process of ``service``: calls ``run(settings, identity, stop)`` of ``module``, imported after both were checked.
 
     Returns the exit code; see `herd.service.startup.run_service`.
     """
     stop = StopRequest()
+    open_streams()
     from herd.service.startup import run_service  # noqa: PLC0415  after the signal handlers, because reading settings takes part of a second
 
     def run(settings: RunSettings, identity: Identity, stop: StopRequest) -> None:

@@ -61,7 +61,7 @@ class ServiceProcess:
         if (objection := objection_of_parts(settings, self.spec)) is not None:
             raise BadInputError(objection)
         self.contract = contract_digest(settings, self.spec)
-        steps = settings.env.longest_step_seconds(settings.actor.environments) if service in PLAYERS else 0.0
+        steps = settings.env.longest_step_seconds() if service in PLAYERS else 0.0
         self.telemetry = Telemetry(service, settings.name, alive_seconds=DEFAULT_ALIVE_SECONDS + steps)
         self.context = Context(settings.security)
         self._warn_of_open_door()

@@ -24,7 +24,7 @@ from herd.view.series import sparkline
 from herd.view.snapshot import AgentsSnapshotMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rich.console import ConsoleOptions, RenderableType
@@ -49,36 +49,24 @@ _STATE_STYLES = {"running": "green", "restarting": "bold red", "hanging": "bold 
 class RunView:
     """What ``herd train`` shows: makes a snapshot of the run from what the supervisor reads, and draws it.
 
-    A live panel on a terminal, otherwise lines. Nothing more is drawn after its output has failed: the run continues if its terminal is
-    closed or its disk is full.
+    A live panel on a terminal, otherwise lines.
     """
 
     def __init__(self, output: LiveView | PlainView, snapshots: AgentsSnapshotMaker) -> None:
         self._output = output
         self._snapshots = snapshots
-        self._gone = False
 
     def show(self, children: Sequence[ChildState], readings: Readings, elapsed_seconds: float, trained_seconds: float) -> None:
-        """Show the present state, unless the output has failed."""
-        snapshot = self._snapshots.make(readings, children, elapsed_seconds, trained_seconds)
-        self._try(lambda: self._output.show(snapshot))
+        """Show the present state."""
+        self._output.show(self._snapshots.make(readings, children, elapsed_seconds, trained_seconds))
 
     def note(self, message: str) -> None:
-        """Print the message, unless the output has failed."""
-        self._try(lambda: self._output.note(message))
+        """Print the message."""
+        self._output.note(message)
 
     def close(self) -> None:
-        """Restore the terminal, unless the output has failed."""
-        self._try(self._output.close)
-
-    def _try(self, draw: Callable[[], None]) -> None:
-        # Not tried again, because rich buffers everything that it could not write.
-        if self._gone:
-            return
-        try:
-            draw()
-        except OSError:
-            self._gone = True
+        """Restore the terminal."""
+        self._output.close()
 
 
 def make_view(console: Console, title: str, stop: StopSettings, plans: Sequence[ChildPlan], agent_directories: Sequence[Path]) -> RunView:
@@ -106,6 +94,17 @@ class RunConsole(Console):
     def on_broken_pipe(self) -> None:
         """Called by rich when the output is closed."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+class TrainConsole(RunConsole):
+    """Writes nothing more after its output has failed: a run continues if its terminal or pipe is closed, or its disk is full."""
+
+    def __exit__(self, *error: object) -> None:
+        """Write what was printed, unless the output has failed."""
+        try:
+            super().__exit__(*error)
+        except OSError:
+            self.quiet = True
 
 
 class PlainView:

@@ -256,6 +256,27 @@ def test_a_closed_output_is_not_an_error(words: Sequence[str]) -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize(
+    ("redirected", "code", "output", "errors"),
+    [
+        ("", 0, "gr??e: no process is alive", ""),
+        (">&-", 0, "", ""),
+        ("<&- 2>&-", 0, "gr??e: no process is alive", ""),
+        ("<&- >&- 2>&-", 0, "", ""),
+        (">/dev/full", 1, "", "herd: cannot write the output: No space left on device\n"),
+    ],
+)
+def test_a_terminal_without_utf_8_and_closed_or_full_outputs(tmp_path: Path, redirected: str, code: int, output: str, errors: str) -> None:
+    make_run(tmp_path).rename(tmp_path / "größe")
+    command = f'exec "$0" -m herd.cli.main status größe {redirected}'
+    environ = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONIOENCODING": "ascii"}
+    words = ["sh", "-c", command, sys.executable]
+    done = subprocess.run(words, capture_output=True, cwd=tmp_path, env=environ, timeout=patient(60), check=False)
+    assert (done.returncode, done.stderr.decode()) == (code, errors)
+    assert output in done.stdout.decode()
+    assert bool(output) == bool(done.stdout)
+
+
 @pytest.mark.parametrize("words", [["train", "catch"], ["evaluate", "run"], ["doctor"]])
 def test_an_interrupt_during_imports_gives_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]

@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -20,6 +21,7 @@ from herd.components.suites.gymnasium.settings import GymnasiumSettings
 from herd.components.suites.reading import hash_instruction
 from herd.config.loading import SettingsError, load_settings
 from herd.contract.spaces import NO_FRAMES, EnvSpec, continuous, discrete
+from herd.telemetry.telemetry import DEFAULT_ALIVE_SECONDS, Telemetry
 from tests.patience import patient
 
 DIALS = "herd.components.suites.gymnasium.examples:Dials"
@@ -427,6 +429,20 @@ class Stuck(Odd):
         signal.pause()
 
 
+class Slow(Odd):
+    def reset(self, **options):
+        import slow_steps
+
+        slow_steps.take(40.0)
+        return super().reset(**options)
+
+    def step(self, action):
+        import slow_steps
+
+        slow_steps.take(161.0 if action == 2 else 90.0)
+        return super().step(action)
+
+
 class Chatty(Odd):
     def step(self, action):
         print("step" * 3, flush=True)
@@ -791,6 +807,28 @@ def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task:
     findings = checking.check_task(env, env.tasks[0], QUICK)
     wrong = [each for each in findings if (each.level == PROBLEM or "prints" in each.what)]
     assert re.fullmatch(f"{odd}:{task}: {said}", wrong[0].what) if said else not wrong, findings
+
+
+def test_many_slow_environments_are_alive_and_one_that_hangs_is_not(odd: str) -> None:
+    now = [0.0]
+    env = GymnasiumSettings(tasks=(f"{odd}:Slow",), step_timeout_seconds=100)
+    telemetry = Telemetry("actor", "run", alive_seconds=DEFAULT_ALIVE_SECONDS + env.longest_step_seconds(), clock=lambda: now[0])
+    seen: list[tuple[float, bool]] = []
+
+    def take(seconds: float) -> None:
+        now[0] += seconds
+        seen.append((seconds, telemetry.alive()))
+
+    sys.modules["slow_steps"] = ModuleType("slow_steps")
+    sys.modules["slow_steps"].take = take  # type: ignore[attr-defined]
+    environments = make_environments(env, num_environments=8, first_slot=0, seed=3, num_threads=3, beat=telemetry.beat)
+    seen.clear()
+    telemetry.beat()
+    environments.reset()
+    environments.step(np.array([0] * 7 + [2]))
+    environments.close()
+    # Whoever asks while the last one hangs gets the answer; the others took longer together.
+    assert seen == [(40.0, True)] * 8 + [(90.0, True)] * 7 + [(161.0, False)]
 
 
 @pytest.mark.parametrize(

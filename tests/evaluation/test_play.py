@@ -3,6 +3,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from herd.acting.policy import PolicyStep, Rows
@@ -14,7 +15,9 @@ from herd.components.suites.catch import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
 from herd.config.run import NetworkSettings
 from herd.contract.spaces import EnvSpec, discrete
+from herd.evaluation import play as playing
 from herd.evaluation.play import Game, Play, assigned_episodes, play_episodes
+from herd.evaluation.protocols import EvaluationError
 
 CATCH = CatchSettings(tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1)
 
@@ -127,6 +130,22 @@ def test_short_games_are_not_favoured() -> None:
 def test_games_are_assigned_evenly_within_each_task() -> None:
     assert assigned_episodes(np.array([0, 1, 0, 1, 0], np.int32), 7).tolist() == [3, 4, 2, 3, 2]
     assert assigned_episodes(np.array([0, 0, 0], np.int32), 2).tolist() == [1, 1, 0]
+
+
+def test_games_without_end_and_an_interruption_report_the_result_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "MAX_IDLE_STEPS", 50)
+    endless = ScriptedGames([[3, 10**6], [3]], [0, 0])
+    said = r"^no game that counts has ended in 50 steps \(3 of 4 games ended, mean return 67\.00\): end games with --env\.max_episode_steps"
+    with pytest.raises(EvaluationError, match=said):
+        played(endless, 4)
+
+    def interrupt() -> None:
+        if play.step().transition.finished:
+            raise KeyboardInterrupt
+
+    play = play_of(ScriptedGames([[3], [5]], [0, 0]), lambda rows: np.ones_like(rows.last_actions))
+    with pytest.raises(KeyboardInterrupt, match="0 of 2 games ended"):
+        play_episodes(play, 2, while_playing=interrupt)
 
 
 def test_every_task_gets_its_games_and_progress_is_reported() -> None:

@@ -1,4 +1,5 @@
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont, ImageSequence
 
+from herd.components.suites.api import BrokenEnvironmentError
 from herd.evaluation import watch
 from herd.evaluation.protocols import EvaluationError
 from herd.evaluation.trained_run import load_trained_run
@@ -129,6 +131,66 @@ def test_a_vector_environment_is_recorded_from_its_rendering(make_run: Callable[
     assert seen == [frame / 50 for frame in range(1, 11)]
     with pytest.raises(EvaluationError, match="the network sees no picture"):
         record_episode(tmp_path / "run", tmp_path / "a.gif", view="network")
+
+
+UNSEEDED = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+
+class Unseeded(gymnasium.Env):
+    # Draws from a generator that reset() does not seed. Its picture is the reward of the next step.
+    observation_space, action_space = spaces.Box(0, 255, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, picture="good", render_mode=None):
+        self.picture, self.render_mode = picture, render_mode
+
+    def draw(self):
+        self.number = int(np.random.randint(256))
+        return np.full(1, self.number, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return self.draw(), {}
+
+    def step(self, action):
+        reward = float(self.number)
+        return self.draw(), reward, np.random.rand() < 0.1, False, {}
+
+    def render(self):
+        good = np.full((8, 9, 3), self.number, np.uint8)
+        return {"good": good, "rgba": good[..., [0, 1, 2, 2]], "grey": good[..., 0]}[self.picture]
+"""
+
+
+@pytest.fixture
+def unseeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "unseeded.py").write_text(UNSEEDED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    monkeypatch.delitem(sys.modules, "unseeded", raising=False)
+    return "unseeded:Unseeded"
+
+
+@pytest.mark.parametrize("picture", ["good", "rgba"])
+def test_the_pictures_are_of_the_game_that_the_policy_plays_even_if_no_seed_repeats_it(
+    make_run: Callable[..., Path], unseeded: str, picture: str
+) -> None:
+    run = load_trained_run(make_run({**CART_POLE, "env": {"suite": "gymnasium", "tasks": [unseeded], "kwargs": {"picture": picture}}}))
+    moments = [
+        (int(each.picture[0, 0, 0]), each) for each in itertools.islice(watch._played(run, 0, seed=3, view="screen", greedy=False), 60)
+    ]
+    assert moments[0][1].picture.shape == (8, 9, 3)
+    assert any(moment.finished_return is not None for _, moment in moments)
+    for (shown, moment), (_, after) in itertools.pairwise(moments):
+        if moment.finished_return is None:
+            assert after.return_so_far == moment.return_so_far + shown
+
+
+@pytest.mark.parametrize(("picture", "said"), [("grey", r"returned an array of uint8 \(8, 9\), not"), ("none", "failed: KeyError: 'none'")])
+def test_a_picture_that_cannot_be_drawn_is_named_in_one_line(make_run: Callable[..., Path], unseeded: str, picture: str, said: str) -> None:
+    run_dir = make_run({**CART_POLE, "env": {"suite": "gymnasium", "tasks": [unseeded], "kwargs": {"picture": picture}}})
+    with pytest.raises(BrokenEnvironmentError, match=rf"^unseeded:Unseeded: render\(\) {said}"):
+        record_episode(run_dir, run_dir / "a.gif")
 
 
 def test_a_failed_recording_keeps_the_old_file(make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -529,7 +529,8 @@ def test_the_notes_name_the_next_steps() -> None:
 
     default, gpu = notes("default-values.yaml"), notes("gpu-values.yaml")
     population = notes("population-values.yaml")
-    for words in ("helm test herd --namespace rl", "port-forward", "WARNING: checkpoints are stored in the pod", "herd keys keys"):
+    warned = ("WARNING: checkpoints are stored in the pod", "WARNING: image.registry is empty")
+    for words in ("helm test herd --namespace rl", "port-forward", *warned, "herd keys keys"):
         assert words in default
     assert "kubectl --namespace rl scale deployment herd-actor --replicas=100" in default
     assert "2 learner(s) of 1 shard(s)" in population

@@ -21,6 +21,9 @@ from herd.components.suites.reading import PlainReader
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from herd.components.suites.api import BatchedEnvironment
     from herd.components.suites.reading import Reader
     from herd.components.suites.scores import ReferenceScores
@@ -61,8 +64,8 @@ class SuiteSettings(PartSettings):
         """Return the settings that affect games and scores, by name. Scores are comparable if these are equal."""
         return {name: value for name, value in self if name not in self.of_the_machine}
 
-    def longest_step_seconds(self, num_environments: int) -> float:  # noqa: ARG002  suites override this
-        """Longest time that a step or a new game of so many environments may take; 0: no time worth mentioning.
+    def longest_step_seconds(self) -> float:
+        """Longest time that a step or a new game of one environment may take; 0: no time worth mentioning.
 
         A process that waits for it is alive for as long (``/healthz``).
         """
@@ -97,7 +100,10 @@ class Suite(Part[SuiteSettings]):
     """Returns the env frames per second of a video, for settings and a task."""
     on_screen: Callable[[Any], SuiteSettings] | None = None
     """Returns settings for the same games, step by step and with the same random numbers, as people see them: frames [H, W, 3], not
-    stacked. None: the network sees the same picture as people."""
+    stacked. With ``picture``, the observations stay as they are. None: the network sees the same picture as people."""
+    picture: Callable[[Any], NDArray[np.uint8]] | None = None
+    """Returns what people see, [H, W, 3], of the only environment in a batch with the settings of ``on_screen``. So even games that no seed
+    repeats can be watched."""
     action_names: Callable[[Any], Sequence[str] | None] = lambda _settings: None
     """Returns the names of the actions, by number, for settings with which the tasks decide what an action means; None if they do not, or
     if that is unknown. A policy plays only tasks with the names that it was trained with."""
@@ -162,7 +168,14 @@ def make_reader(settings: SuiteSettings, task: str) -> Reader:
 
 
 def make_environments(
-    settings: SuiteSettings, *, num_environments: int, first_slot: int, seed: int, num_threads: int, raise_errors: bool = False
+    settings: SuiteSettings,
+    *,
+    num_environments: int,
+    first_slot: int,
+    seed: int,
+    num_threads: int,
+    raise_errors: bool = False,
+    beat: Callable[[], None] = lambda: None,
 ) -> BatchedEnvironment:
     """Create environments for the global slots from ``first_slot`` on: slot g plays task g modulo the number of tasks. See `Slots`.
 
@@ -171,7 +184,7 @@ def make_environments(
     """
     if num_environments < 1 or num_threads < 1 or first_slot < 0 or seed < 0:
         raise ValueError("num_environments and num_threads must be at least 1, first_slot and seed at least 0")
-    slots = Slots(num_environments, first_slot, seed, num_threads, raise_errors)
+    slots = Slots(num_environments, first_slot, seed, num_threads, raise_errors, beat)
     if (missing := what_is_missing(settings)) is not None:
         raise UnknownTaskError(missing)
     environments: BatchedEnvironment = SUITES.make(settings, environment_spec(settings), slots)

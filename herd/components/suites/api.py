@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from herd.contract.spaces import ActionSpace, EnvSpec
@@ -82,6 +84,8 @@ class Slots(NamedTuple):
     """Largest number of threads that step emulators at a time."""
     raise_errors: bool = False
     """For a debugger: errors of environments in this process reach the caller as they are, and no environment is replaced by a new one."""
+    beat: Callable[[], None] = lambda: None
+    """Called after the step of each environment that is stepped by itself, so that many slow ones are not taken for one that hangs."""
 
     def task_ids(self, spec: EnvSpec) -> NDArray[np.int32]:
         """Return the task of each environment, [E]."""

@@ -144,6 +144,10 @@ class SoloEnvironments:
         self._num_failures[self._games.over] = 0
         return Transition(self._observe(starting), rewards.astype(np.float32), terminated, truncated, valid, finished)
 
+    def solo(self, environment: int) -> Any:
+        """Return the `SoloEnvironment` that is played at present, in this process."""
+        return self._players[environment].player.environment
+
     def close(self) -> None:
         """Close every environment, and wait for the end of its process."""
         seats = self._players + self._standbys
@@ -168,9 +172,11 @@ class SoloEnvironments:
         failed = []
         for environment in range(self._num_busy):
             self._players[environment].ask(commands[environment])
+            self._slots.beat()
         for environment in range(self.num_environments):
             if not self._players[environment].answers():
                 failed.append(environment)
+            self._slots.beat()
             if environment + self._num_busy < self.num_environments:
                 self._players[environment + self._num_busy].ask(commands[environment + self._num_busy])
         for environment in new_games:
@@ -204,7 +210,9 @@ class SoloEnvironments:
             except UnknownTaskError as error:
                 raise BrokenEnvironmentError(str(error)) from error
             player.ask(self._buffer | RESET)
-            if player.answers():
+            is_ready = player.answers()
+            self._slots.beat()
+            if is_ready:
                 return
 
     def _failure(self, environment: int) -> BrokenEnvironmentError:
@@ -238,13 +246,13 @@ class Seat:
     """What the environment raised."""
 
     def __init__(self, player: Player, *, raise_errors: bool) -> None:
-        self._player = player
+        self.player = player
         self._raise_errors = raise_errors
 
     def ask(self, command: int) -> None:
         """Give a command of `Player`, without waiting for the result."""
         try:
-            self._player.carry_out(command)
+            self.player.carry_out(command)
         except FAILURES as error:
             if self._raise_errors:
                 raise
@@ -256,14 +264,14 @@ class Seat:
 
     def close(self) -> None:
         """Ask the environment to end."""
-        self._player.close()
+        self.player.close()
 
     def end(self) -> str:
         """End the environment for certain, and return why it ended."""
         if self.error is None:
             return ""
         with suppress(Exception):  # after an error, nothing is expected of it
-            self._player.close()
+            self.player.close()
         return described(self.error)
 
 

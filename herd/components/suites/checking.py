@@ -74,9 +74,9 @@ def learn_spaces(
         return ()
     if (known := _found.get((settings.model_dump_json(), effort))) is not None:
         return known
-    timeout_seconds = START_SECONDS + settings.longest_step_seconds(1)
+    timeout_seconds = START_SECONDS + settings.longest_step_seconds()
     if effort is not None:
-        timeout_seconds += len(settings.tasks) * (10 * effort.seconds + settings.longest_step_seconds(1))
+        timeout_seconds += len(settings.tasks) * (10 * effort.seconds + settings.longest_step_seconds())
     spec, error, findings = _asked(settings, settings.tasks if effort else (), effort, timeout_seconds, asked)
     if error is not None:
         raise UnknownTaskError(error)
@@ -91,7 +91,7 @@ _found: dict[tuple[str, Effort | None], tuple[Finding, ...]] = {}
 
 def check_task(settings: SuiteSettings, task: str, effort: Effort) -> list[Finding]:
     """Check one task of a suite with `Suite.check` in a new process; the wait is bounded."""
-    timeout_seconds = START_SECONDS + 10 * effort.seconds + settings.longest_step_seconds(1)
+    timeout_seconds = START_SECONDS + 10 * effort.seconds + settings.longest_step_seconds()
     return _asked(settings, (task,), effort, timeout_seconds, spaces=False)[2]
 
 

@@ -115,7 +115,7 @@ class Player:
 
     def __init__(self, environment: SoloEnvironment, rows: NDArray[np.void], index: int, entropy: Sequence[int]) -> None:
         """``rows``: the memory, [1]; ``entropy``: random seed of the seeds of its games."""
-        self._environment = environment
+        self.environment = environment
         self._parts = {name: rows[name][0, :, index] for name in (FRAME, VECTOR, WORDS, MASK) if rows[name].size}
         self._results = {name: rows[name][0] for name in ("actions", "rewards", "terminated", "truncated")}
         self._is_single = self._results["actions"].ndim == 1
@@ -128,13 +128,13 @@ class Player:
         buffer, results, index = command & BUFFER, self._results, self._index
         if command & (RESET | PREPARE):
             if self._prepared is None:
-                self._prepared = self._environment.reset(int(self._random.integers(NUM_SEEDS)))
+                self._prepared = self.environment.reset(int(self._random.integers(NUM_SEEDS)))
             if command & RESET:
                 self._show(self._prepared, buffer)
                 self._prepared = None
             return
         action = results["actions"][index]
-        played = self._environment.step(int(action) if self._is_single else action.copy())
+        played = self.environment.step(int(action) if self._is_single else action.copy())
         self._show(played.observed, buffer)
         results["rewards"][index] = played.reward
         results["terminated"][index] = played.terminated
@@ -142,7 +142,7 @@ class Player:
 
     def close(self) -> None:
         """Close the environment."""
-        self._environment.close()
+        self.environment.close()
 
     def _show(self, observed: Mapping[str, NDArray[Any]] | None, buffer: int) -> None:
         for name, rows in self._parts.items():

@@ -54,6 +54,7 @@ class ExchangeTemperatures(Message):
     """``id`` is 1, 2, ... of this client; a request sent again keeps its number."""
     type: Literal["exchange_temperatures"] = "exchange_temperatures"
     purpose: Literal["training", "evaluation"]
+    """Evaluation gets the best temperature and is not counted."""
     finished: Annotated[tuple[FinishedEpisode, ...], Field(max_length=MAX_GAMES), FailFast()]
     starting: Annotated[tuple[StartingEpisode, ...], Field(max_length=MAX_GAMES), FailFast()]
 

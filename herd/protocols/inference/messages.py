@@ -26,15 +26,16 @@ class Act(WithPayload):
 
 
 class Acted(WithPayload):
-    """Inference to actor: one payload frame of actions, their logits before the temperature, and recurrent states if asked for."""
+    """Inference to actor: one payload frame of actions, their logits before the temperature, and recurrent states if requested."""
 
     type: Literal["acted"] = "acted"
     lineage: Count
+    """Of the weights that chose the actions."""
     updates: Count
 
 
 class StateWanted(Message):
-    """Inference to actor: the service lacks the previous row; the actor must ask again with stacks and states."""
+    """Inference to actor: the service lacks the previous row; the actor must send the request again with stacks and states."""
 
     type: Literal["state_wanted"] = "state_wanted"
 

@@ -87,6 +87,7 @@ class Sampled(WithPayload):
     type: Literal["sampled"] = "sampled"
     num_parts: Annotated[int, Field(ge=0, le=MAX_SAMPLED_UNROLLS)]
     num_pieces: Count
+    """Number of pieces of all parts."""
     stored: StoredEpisodes
 
 

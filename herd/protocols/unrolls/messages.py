@@ -47,7 +47,7 @@ class Hello(Message):
 
 
 class Unrolls(WithPayload):
-    """Actor to learner: all unrolls finished at the same time; one payload frame per field of the layout."""
+    """Actor to learner: the unrolls that ended at the same time, with one payload frame per field of the layout."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
     type: Literal["unrolls"] = "unrolls"
@@ -59,17 +59,17 @@ class Unrolls(WithPayload):
     """Env frames of this message."""
     num_unrolls: NumUnrolls
     compression: Compression = "none"
-    """Of those frames that are shorter than their array."""
+    """How frames that are shorter than their array are compressed; the others are sent as they are."""
     episodes: Annotated[tuple[EpisodeReport, ...], Field(max_length=MAX_EPISODES), FailFast()] = ()
 
 
 class CreditRequest(Message):
-    """Actor to learner: requests that its cumulative grant reach this number."""
+    """Actor to learner: requests credit."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor"})
     type: Literal["credit_request"] = "credit_request"
     wanted_unrolls: Count
-    """Cumulative since the session began."""
+    """Grant that the actor needs, cumulative since the session began."""
 
 
 class Goodbye(Message):
@@ -112,7 +112,7 @@ class HelloRequired(Message):
 
 
 class Rejected(Message):
-    """Learner to actor: this message is dropped permanently and must not be sent again."""
+    """Learner to actor: the message is dropped permanently and must not be sent again."""
 
     type: Literal["rejected"] = "rejected"
     sequence: Count

@@ -32,7 +32,7 @@ class GetWeights(Message):
     names: ClassVar[frozenset[str]] = TO_AGENT
     type: Literal["get_weights"] = "get_weights"
     have: Version | None
-    """(lineage, updates) that the client has, None for none."""
+    """(lineage, updates) of the weights that the client has; None if it has none."""
 
 
 class Weights(WithPayload):
@@ -45,10 +45,11 @@ class Weights(WithPayload):
 
 
 class NotModified(Message):
-    """Parameter server to client: there are no newer weights; ``held`` is the version that it serves, None for none."""
+    """Parameter server to client: there are no newer weights."""
 
     type: Literal["not_modified"] = "not_modified"
     held: Version | None
+    """(lineage, updates) of the complete version that the server has; None if it has none."""
 
 
 class PublishSlice(WithPayload):
@@ -120,13 +121,13 @@ class AgentEndNoted(Message):
 
 
 class LeaseIndex(Message):
-    """Actor to parameter server: requests or renews the lease of an agent and an index; None if the actor has none yet."""
+    """Actor to parameter server: requests or renews the lease of a place."""
 
     senders: ClassVar[frozenset[Role]] = frozenset({"actor", "paramserver"})
     names: ClassVar[frozenset[str]] = TO_RUN | {"client"}
     type: Literal["lease_index"] = "lease_index"
     place: tuple[AgentNumber, Count] | None
-    """(agent, actor_index)."""
+    """(agent, actor_index) that the actor has; None if it has none yet."""
 
 
 class IndexLeased(Message):

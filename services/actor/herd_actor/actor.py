@@ -196,6 +196,7 @@ class Actor:
                 seed=seed,
                 num_threads=settings.actor.environment_threads,
                 raise_errors=self._raise_errors,
+                beat=process.telemetry.beat,
             )
         except UnknownTaskError as error:
             raise BadInputError(str(error)) from error

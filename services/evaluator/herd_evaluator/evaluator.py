@@ -97,25 +97,27 @@ class Evaluator:
                         versions[number] = frame.version
                     except CheckpointError as error:
                         warn_limited("weights unusable", "dropped weights that cannot be used", reason=str(error))
+                    except EvaluationError as error:
+                        warn_limited("not evaluated", "these weights have no score", reason=str(error))
                 self._rest(min(due))
 
     def evaluate_checkpoints(self) -> None:
         """Evaluate each agent's newest checkpoint, unless it has already been evaluated.
 
         Raises:
-            BadInputError: there is no checkpoint.
+            BadInputError: there is no checkpoint, or no game ends.
 
         """
         for number, (directory, file) in enumerate(zip(planned_agent_directories(self._settings), self._files, strict=True)):
             try:
                 trained = load_trained_run(directory)
                 ranges = best_temperatures(directory, trained)
+                version = (_lineage(directory), trained.learner_updates)
+                if version != file.newest_version:
+                    temperatures = drawn_from(ranges, seed=self._settings.seed)
+                    self._evaluate(number, Frozen(trained.agent, trained.agent.state_dict(), *version, temperatures))
             except EvaluationError as error:
                 raise BadInputError(str(error)) from error
-            version = (_lineage(directory), trained.learner_updates)
-            if version != file.newest_version:
-                temperatures = drawn_from(ranges, seed=self._settings.seed)
-                self._evaluate(number, Frozen(trained.agent, trained.agent.state_dict(), *version, temperatures))
 
     def _evaluate(self, number: int, frozen: Frozen) -> None:
         point = self._evaluations[number].of(frozen)

@@ -62,7 +62,7 @@ class DMLabSettings(SuiteSettings):
         """See `SuiteSettings.game_settings`: the photographs are the same in any folder."""
         return super().game_settings() | {"dataset_path": "dummy" if self.dataset_path == "dummy" else None}
 
-    def longest_step_seconds(self, num_environments: int) -> float:  # noqa: ARG002  each has its own process
+    def longest_step_seconds(self) -> float:
         """See `SuiteSettings.longest_step_seconds`."""
         return PROCESS_STEP_SECONDS
 

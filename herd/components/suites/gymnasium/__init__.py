@@ -95,11 +95,6 @@ def _frames_per_second(settings: GymnasiumSettings, task: str) -> float:
     return render_fps(settings, task)
 
 
-def _on_screen(settings: GymnasiumSettings) -> GymnasiumSettings:
-    screen = {"render": True, "frame_stack": 1, "frame_height": None, "frame_width": None, "grayscale": False}
-    return settings.model_copy(update=screen)
-
-
 _INSTALL = "pip install 'herd-rl[gymnasium]'"
 PART = Suite(
     kind="gymnasium",
@@ -110,6 +105,7 @@ PART = Suite(
     install=_INSTALL,
     check=f"{__name__}.check:check",
     frames_per_second=_frames_per_second,
-    on_screen=_on_screen,
+    on_screen=GymnasiumSettings.drawn,
+    picture=lambda environments: environments.solo(0).picture(),
     reader=_reader,
 )

@@ -255,8 +255,9 @@ def _disturbance(settings: GymnasiumSettings, task: str, trial: _Trial, effort: 
 
 def _picture(settings: GymnasiumSettings, task: str) -> Finding:
     try:
-        game = make_game(settings.model_copy(update={"render": True, "frame_stack": 1}), task)
-        shape = game.reset(1)["frame"].shape
+        game = make_game(settings.drawn(), task)
+        game.reset(1)
+        shape = game.picture().shape
         game.close()
     except (BrokenEnvironmentError, UnknownTaskError) as error:
         return Finding(NOTE, str(error).removeprefix("env.tasks "), "only herd watch and herd report need it")

@@ -22,7 +22,7 @@ from gymnasium.wrappers import AddRenderObservation, TimeLimit
 from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
 from herd.components.suites.gymnasium.actions import Actions
 from herd.components.suites.gymnasium.observations import MASK_KEY, read_space, told
-from herd.components.suites.gymnasium.settings import AUTO, NO_MASK, GymnasiumSettings
+from herd.components.suites.gymnasium.settings import AUTO, NO_MASK, RGB_ARRAY, GymnasiumSettings
 from herd.components.suites.reading import MASK
 from herd.components.suites.solo import Played
 from herd.components.user_code import FAILURES, USER_CODE, Contained, UserCodeError, failure, load_user_code
@@ -133,6 +133,16 @@ class Game:
             self.environment.close()
         except FAILURES as error:
             _warn_once(f"{self.task}: close() failed: {failure(error)}")
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Draw the present state, [H, W, 3]; BrokenEnvironmentError if the environment cannot."""
+        try:
+            drawn: Any = self.environment.render()
+        except FAILURES as error:
+            raise self._broken(f"render() failed: {failure(error)}") from error
+        if not isinstance(drawn, np.ndarray) or drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] not in {3, 4}:
+            raise self._broken(f"render() returned {told(drawn)}, not an array of uint8 [H, W, 3]")
+        return drawn[..., :3]
 
     def parts(self, observation: Any) -> dict[str, NDArray[Any]]:
         """Return the parts of one observation of the environment; any error if the observation is not of its space.
@@ -356,10 +366,11 @@ def render_fps(settings: GymnasiumSettings, task: str) -> float:
 
 
 def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
-    kwargs = {"render_mode": "rgb_array", **settings.kwargs} if settings.render else settings.kwargs
+    kwargs = {"render_mode": RGB_ARRAY, **settings.kwargs} if settings.render else settings.kwargs
+    is_drawn = settings.render or kwargs.get("render_mode") == RGB_ARRAY
     if re.fullmatch(USER_CODE, task):
         make = load_user_code(task, "env.tasks")
-        if settings.render and not _takes(make, "render_mode"):
+        if is_drawn and not _takes(make, "render_mode"):
             raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
         environment: gymnasium.Env[Any, Any] = make(**kwargs)
         if isinstance(environment, gymnasium.Env) and not (_takes(environment.reset, "seed") and _takes(environment.reset, "options")):
@@ -369,9 +380,9 @@ def _made(settings: GymnasiumSettings, task: str) -> gymnasium.Env[Any, Any]:
     else:
         # The checker looks for mistakes at every step, which costs a quarter of CartPole's speed.
         environment = gymnasium.make(task, max_episode_steps=settings.max_episode_steps, disable_env_checker=True, **kwargs)
+    if is_drawn and isinstance(environment, gymnasium.Env) and environment.render_mode is None:
+        raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
     if settings.render:
-        if environment.render_mode is None:
-            raise UnknownTaskError(f"env.tasks {task}: {_UNDRAWN}")
         environment = AddRenderObservation(environment, render_only=True)
     return environment
 

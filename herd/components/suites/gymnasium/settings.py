@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -11,6 +11,8 @@ from herd.components.suites import SuiteSettings
 
 AUTO, NO_MASK = "auto", "none"
 """Values of ``env.mask`` that are not entries of observations."""
+RGB_ARRAY = "rgb_array"
+"""Gymnasium's name for drawing into an array."""
 
 
 class GymnasiumSettings(SuiteSettings):
@@ -34,7 +36,7 @@ class GymnasiumSettings(SuiteSettings):
     ``actor.environment_threads`` of them step at a time. ``async`` pays off if a step takes milliseconds."""
     step_timeout_seconds: PositiveFloat = 120.0
     """Longest time that a step or the start of a game may take. With ``vectorization: async``, an environment that takes longer is killed
-    and started again with a new game. An actor is reported as hanging only after this time multiplied by the number of its environments."""
+    and started again with a new game. With ``sync``, its actor is reported as hanging a minute after this time."""
     image_key: str | None = None
     """In dictionary observations, the key of the picture. If you set none of ``image_key``, ``vector_keys`` and ``instruction_key``, every
     entry is used: pictures become the frame, texts the instruction, and everything else the vector."""
@@ -80,6 +82,10 @@ class GymnasiumSettings(SuiteSettings):
 
     of_the_machine: ClassVar[tuple[str, ...]] = ("vectorization", "step_timeout_seconds")
 
-    def longest_step_seconds(self, num_environments: int) -> float:
-        """See `SuiteSettings.longest_step_seconds`: they may step one after the other."""
-        return self.step_timeout_seconds * num_environments
+    def drawn(self) -> Self:
+        """Return settings for the same games in this process, each of which can draw itself."""
+        return self.model_copy(update={"vectorization": "sync", "kwargs": {**self.kwargs, "render_mode": RGB_ARRAY}})
+
+    def longest_step_seconds(self) -> float:
+        """See `SuiteSettings.longest_step_seconds`."""
+        return self.step_timeout_seconds

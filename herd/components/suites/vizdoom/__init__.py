@@ -75,7 +75,7 @@ class ViZDoomSettings(SuiteSettings):
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("frame_stack", "frame_height", "frame_width")
 
-    def longest_step_seconds(self, num_environments: int) -> float:  # noqa: ARG002  each has its own process
+    def longest_step_seconds(self) -> float:
         """See `SuiteSettings.longest_step_seconds`."""
         return PROCESS_STEP_SECONDS
 
