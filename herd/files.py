@@ -243,6 +243,8 @@ def append_line(path: Path, line: str) -> None:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         end = _end_of_lines(descriptor)
         os.ftruncate(descriptor, end)
         try:

@@ -25,15 +25,17 @@ class Row:
 
 SHOWN = ("status", "status --json")
 PLAYED = ("evaluate", "watch", "load_policy")
+WITHOUT_SETTINGS = (*SHOWN, "plot --bandit", "plot --population")
+"""Those that need no more of a run's settings than that the file is there."""
 _CHECKPOINT = (*SHOWN, "report", "learner", "train")
 ROWS: dict[str, Row] = {
-    "config.yaml": Row(tuple(name for name in READERS if name not in {*SHOWN, "plot --bandit", "plot --population"})),
-    "starts.jsonl": Row(("report",)),
+    "config.yaml": Row(tuple(name for name in READERS if name not in WITHOUT_SETTINGS), opened_by=WITHOUT_SETTINGS),
+    "starts.jsonl": Row(("report",), opened_by=("train",)),
     "session.json": Row((*SHOWN, "report")),
     "processes/*.json": Row(SHOWN),
     "agents/?/metrics.jsonl": Row((*SHOWN, "report", "plot", "plot --population", "load_run", "train")),
     "agents/?/report.json": Row(("report", "load_run", "train")),
-    "agents/?/evaluation.jsonl": Row(("report", "evaluator", "train")),
+    "agents/?/evaluation.jsonl": Row(("report", "plot", "evaluator", "train")),
     "agents/?/lineage.json": Row(("learner", "evaluator")),
     "agents/0/checkpoints/newest/*": Row((*_CHECKPOINT, *PLAYED), is_digested=True),
     "agents/1/checkpoints/newest/*": Row(_CHECKPOINT, is_digested=True),

@@ -148,6 +148,12 @@ def test_lines_are_appended_after_an_incomplete_one_is_removed(tmp_path: Path, t
         assert path.read_text() == f"{before}two\n\n"
 
 
+def test_lines_are_appended_to_files_only(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "starts.jsonl")
+    with pytest.raises(OSError, match=r"not a regular file: .*starts\.jsonl"):
+        append_line(tmp_path / "starts.jsonl", "one")
+
+
 def test_a_line_that_does_not_fit_is_removed_completely(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     append_line(path, "one")
