@@ -340,7 +340,7 @@ def besiege(run: CatchRun, name: str, seed: int, *, nonsense: int, half_open: in
         "handshakes_failed": {
             reason: grown("herd_wire_authentication_failures_total", reason=reason) for reason in ("incomplete", "protocol", "mechanism")
         },
-        "connections_cut": {cause: grown("herd_wire_connections_cut_total", cause=cause) for cause in ("crowd", "unread")},
+        "connections_cut": {cause: grown("herd_wire_connections_cut_total", cause=cause) for cause in ("too_many", "unread")},
         "malformed_out_of_garbage": grown("herd_wire_malformed_messages_total"),
         "learner_updates": int(run.updates() - updates),
         "resident_before_bytes": resident,

@@ -141,7 +141,7 @@ REFUSED_MESSAGES = _servers.counter(
 )
 CONNECTIONS = _servers.gauge("herd_wire_connections", "connections", "Connections to this server's socket, including half-open ones.")
 
-CONNECTIONS_CUT_BY = ("crowd", "unread")
+CONNECTIONS_CUT_BY = ("too_many", "unread")
 """Reasons for closing a connection."""
 CONNECTIONS_CUT = _servers.counter(
     "herd_wire_connections_cut_total",

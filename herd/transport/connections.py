@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from herd.transport import Peer
 
 Cause = Literal["too_many", "unread"]
-"""Why a connection was closed. ``crowd``: too many connections at once. ``unread``: too many unread bytes."""
+"""Why a connection was closed. ``too_many``: too many connections at once. ``unread``: too many unread bytes."""
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 MAX_CONNECTIONS = 16_384

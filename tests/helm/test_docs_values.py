@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 
 from helm.tools.fetch_tools import ENGINES
-from tests.helm.rendering import ROOT, container_of, of_component, pod_of, render, settings_of, workloads
+from tests.helm.rendering import ROOT, container_of, of_component, pod_of, render, settings_of, with_values, workloads
 
 pytestmark = pytest.mark.processes
 
-_BLOCK = re.compile(r"```yaml\n# values\n(.*?)```", re.DOTALL)
-BLOCKS = {
-    f"{page.stem}-{number}": text
-    for page in sorted((ROOT / "docs").glob("kubernetes*.md"))
-    for number, text in enumerate(_BLOCK.findall(page.read_text()))
-}
+PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs").glob("kubernetes*.md"))}
+
+
+def blocks(kind: str) -> dict[str, str]:
+    """Blocks of YAML in the pages whose first line is this comment."""
+    wanted = re.compile(rf"```yaml\n# {kind}\n(.*?)```", re.DOTALL)
+    return {f"{page}-{number}": text for page, contents in PAGES.items() for number, text in enumerate(wanted.findall(contents))}
+
+
+BLOCKS = blocks("values")
+KUEUE = "KUEUE_CRDS"
+"""Environment variable with the folder of Kueue's resource definitions (config/components/crd/bases of its repository): no package has
+them, so only the nightly workflow fetches them."""
 
 
 def test_the_pages_contain_values_files() -> None:
@@ -53,3 +63,57 @@ def test_documented_values_render_and_are_valid(name: str, tmp_path: Path) -> No
     if "containers" in given.get("learner", {}).get("pod", {}):
         (learner,) = [each for each in of_component(first, "learner") if each["kind"] == "StatefulSet"]
         assert container_of(learner)["name"] == "learner"
+
+
+def strict(schema: Any) -> Any:
+    """The schema of a resource definition, but unknown fields are errors: the API server drops them without a word."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if isinstance(schema.get("properties"), dict) and "type" in schema else {}
+    return {key: strict(value) for key, value in schema.items()} | closed
+
+
+def test_documented_queues_are_valid_for_kueue() -> None:
+    folder = os.environ.get(KUEUE)
+    if folder is None:
+        pytest.skip(f"{KUEUE} is not set")
+    (text,) = blocks("kueue").values()
+    objects = list(yaml.safe_load_all(text))
+    for each in objects:
+        definition = yaml.safe_load((Path(folder) / f"kueue.x-k8s.io_{each['kind'].lower()}s.yaml").read_text())
+        group, version = each["apiVersion"].split("/")
+        assert group == definition["spec"]["group"]
+        (served,) = [one for one in definition["spec"]["versions"] if one["name"] == version and one["served"]]
+        Draft7Validator(strict(served["schema"]["openAPIV3Schema"]["properties"]["spec"])).validate(each["spec"])
+
+
+def test_the_documented_queue_is_the_learners_and_covers_its_requests() -> None:
+    (text,) = blocks("kueue").values()
+    _, cluster_queue, local_queue = yaml.safe_load_all(text)
+    assert local_queue["spec"]["clusterQueue"] == cluster_queue["metadata"]["name"]
+    (values,) = [text for text in BLOCKS.values() if "kueue.x-k8s.io/queue-name: gpus" in text]
+    named = yaml.safe_load(values)["learner"]["workloadLabels"]["kueue.x-k8s.io/queue-name"]
+    assert named == local_queue["metadata"]["name"]
+    (learner,) = [
+        each for each in of_component(render(*with_values("learner.gpu.enabled=true")), "learner") if each["kind"] == "StatefulSet"
+    ]
+    resources = container_of(learner)["resources"]
+    assert {*resources["requests"], *resources["limits"]} == set(cluster_queue["spec"]["resourceGroups"][0]["coveredResources"])
+
+
+def test_pods_that_should_be_near_the_learners_name_their_labels_and_are_not_spread(tmp_path: Path) -> None:
+    (text,) = [text for text in BLOCKS.values() if "podAffinity" in text]
+    file = tmp_path / "values.yaml"
+    file.write_text(text)
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"] for each in workloads(render("--values", str(file))) if each["kind"] != "Pod"
+    }
+    learner = pods["herd-learner"]["metadata"]["labels"]
+    for name in ("herd-learner", "herd-actor"):
+        assert "topologySpreadConstraints" not in pods[name]["spec"]  # zones would pull the other way
+        (near,) = pods[name]["spec"]["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        term = near["podAffinityTerm"]
+        assert term["labelSelector"]["matchLabels"].items() <= learner.items()
+        assert all(pods[name]["metadata"]["labels"][key] == learner[key] for key in term["matchLabelKeys"])

@@ -426,13 +426,13 @@ WIRE = (
     Case(
         "HerdConnectionsCut",
         "a crowd came",
-        {key("herd_wire_connections_cut_total", SHARDS[1], cause="crowd"): f"{stays(0, 55)} {stays(3, 10)}"},
-        fires=(of("learner", cause="crowd"),),
+        {key("herd_wire_connections_cut_total", SHARDS[1], cause="too_many"): f"{stays(0, 55)} {stays(3, 10)}"},
+        fires=(of("learner", cause="too_many"),),
     ),
     Case(
         "HerdConnectionsCut",
         "it was an hour ago",
-        {key("herd_wire_connections_cut_total", SHARDS[1], cause="crowd"): f"{stays(0, 10)} {stays(3, 55)}"},
+        {key("herd_wire_connections_cut_total", SHARDS[1], cause="too_many"): f"{stays(0, 10)} {stays(3, 55)}"},
     ),
 )
 

@@ -76,7 +76,7 @@ def healthy_run(minutes: float) -> Series:
         shows("herd_weights_age_seconds", component, 3)
         counts("herd_weights_updates", component, 2)
     for component in ("learner", "paramserver", "paramserver-replica", "bandit", "replay", "population", "inference"):
-        counts("herd_wire_connections_cut_total", component, 0, cause="crowd")
+        counts("herd_wire_connections_cut_total", component, 0, cause="too_many")
         counts("herd_wire_authentication_failures_total", component, 0, reason="unknown_key")
         counts("herd_wire_authentication_failures_total", component, 0.1, reason="incomplete")  # such as a TCP probe
     for component in ("paramserver", "paramserver-replica"):
