@@ -66,6 +66,13 @@ def test_commands_of_workflows_exist(path: Path) -> None:
     assert targets or modules
 
 
+def test_the_nightly_cluster_is_described_in_variables_that_the_suite_reads() -> None:
+    *_, suite = workflow("nightly.yml")["jobs"]["cluster"]["steps"]
+    read = (ROOT / "tests" / "cluster" / "cluster_settings.py").read_text()
+    assert suite["run"].endswith("make test-cluster")
+    assert [name for name in suite["env"] if f'"{name}"' not in read] == []
+
+
 def test_every_marker_of_the_nightly_runs_selects_tests() -> None:
     tests = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
     markers = workflow("nightly.yml")["jobs"]["pytest"]["strategy"]["matrix"]["marker"]
