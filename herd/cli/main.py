@@ -60,6 +60,9 @@ def _main(words: list[str]) -> int:
         print(printable(f"herd: {error}"), file=sys.stderr)
         return EXIT_BAD_INPUT
     except OSError as error:
+        if error.filename is not None:  # such as a name that is too long, or a folder that this user may not look into
+            print(printable(f"herd: {error.filename}: {error.strerror}"), file=sys.stderr)
+            return EXIT_BAD_INPUT
         if error.errno not in {errno.EPIPE, errno.ENOSPC}:
             raise
         if error.errno != errno.EPIPE:  # otherwise the reader (head, less) has exited

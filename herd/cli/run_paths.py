@@ -44,7 +44,7 @@ def existing_run(directory: Path | str, *, fetches_checkpoints: bool = True) -> 
     if directory.is_file():
         return _newest_run_of(directory)
     if not directory.is_dir():
-        siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()] if directory.parent.is_dir() else []
+        siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()]
         raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")
     if not config_file(directory).is_file():
         raise CommandError(f"{directory}: not a run: it contains no {CONFIG}")
@@ -99,7 +99,7 @@ def check_checkpoint(directory: Path | None, run_dir: Path) -> None:
     if directory is None:
         return
     if not directory.is_dir():
-        siblings = [str(path) for path in sorted(directory.parent.glob("*"))] if directory.parent.is_dir() else []
+        siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()]
         raise CommandError(f"--checkpoint: {directory}: no such folder{close_match(str(directory), siblings)}")
     from herd.components.suites import environment_spec  # noqa: PLC0415  loads numpy; not needed for --help
     from herd.config.loading import load_settings  # noqa: PLC0415  as above

@@ -65,7 +65,7 @@ def hold_run_directory(settings: RunSettings) -> Iterator[HeldDirectory]:
     directory = settings.directory
     try:
         # Closed at exec: children do not inherit the lock, so it always ends with this process.
-        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise RunDirectoryError(f"{directory / LOCK}: cannot be written: {error.strerror or error}") from None
     try:

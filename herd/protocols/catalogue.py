@@ -31,8 +31,8 @@ _HEAD = """\
 Generated from the `metrics.py` of each conversation and `herd/telemetry` by `python -m herd.protocols.catalogue`; do not edit.
 
 Every process serves `/metrics` (Prometheus text), `/healthz` (200 while its main loop is running) and `/readyz` (200 when it is
-ready) where `--metrics` says. Prometheus' own labels `job` and `instance` identify processes: no metric is labelled by pod, actor
-or host. An actor exports about 30 series; only the learner, the bandit and the evaluator export series per task.
+ready) at the address that `--metrics` gives. To tell processes apart, use the labels `job` and `instance`, which Prometheus adds.
+An actor exports about 30 series. Only the learner, the bandit and the evaluator export series per task.
 """
 
 

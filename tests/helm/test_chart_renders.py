@@ -524,8 +524,9 @@ def test_common_labels_are_everywhere_but_in_selectors() -> None:
 
 
 def test_the_notes_name_the_next_steps() -> None:
-    def notes(name: str) -> str:
-        return helm(NEWEST, "install", "herd", str(CHART), "--namespace", "rl", "--dry-run=client", "--values", str(CHART / "ci" / name))
+    def notes(name: str, *words: str) -> str:
+        install = ("install", "herd", str(CHART), "--namespace", "rl", "--dry-run=client", "--values", str(CHART / "ci" / name))
+        return helm(NEWEST, *install, *words)
 
     default, gpu = notes("default-values.yaml"), notes("gpu-values.yaml")
     population = notes("population-values.yaml")
@@ -536,6 +537,7 @@ def test_the_notes_name_the_next_steps() -> None:
     assert "2 learner(s) of 1 shard(s)" in population
     assert ", population" in population
     assert "WARNING" not in gpu
+    assert warned[0] not in notes("default-values.yaml", "--set", "experiment.copy_to=s3://bucket/run")  # the run continues from its copy
     assert ("`herd status` shows pods but no numbers" in gpu, "shows pods but no numbers" in default) == (True, False)
     assert "herd keys" not in gpu
 

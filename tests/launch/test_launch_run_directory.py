@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from herd.components.suites.dmlab.cache import LevelCache
 from herd.config.encryption_keys import RUN_TOKEN_VARIABLE
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
+from herd.files import append_line
 from herd.launch.run_directory import RunDirectoryError, claim_run_directory, hold_run_directory, leave_token
 from tests.failing_disks import no_space_beyond, read_only
 
@@ -57,6 +60,24 @@ def test_a_run_directory_is_held_by_one_supervisor(tmp_path: Path) -> None:
         pass
     with hold_run_directory(settings):
         pass
+
+
+def test_the_files_of_a_run_are_as_open_as_the_umask_allows(tmp_path: Path) -> None:
+    """A colleague in the same group may continue a run in a shared folder."""
+    before = os.umask(0o002)
+    try:
+        settings = claim_run_directory(RunSettings(run_dir=tmp_path / "run"))
+        with hold_run_directory(settings) as held:
+            leave_token(held.path, {})
+            append_line(held.path / "metrics.jsonl", "{}")
+        (tmp_path / "map").write_text("")
+        LevelCache(tmp_path / "run" / "maps").write("key", str(tmp_path / "map"))
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("*")}
+    assert modes.pop("token") == 0o600  # a secret
+    assert len(modes) >= 8
+    assert {mode & 0o060 for mode in modes.values()} == {0o060}, modes
 
 
 def test_a_full_disk_refuses_the_start_and_keeps_config_yaml(tmp_path: Path) -> None:

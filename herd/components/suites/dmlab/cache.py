@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import secrets
 import shutil
-import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -43,9 +43,8 @@ class LevelCache:
         file = self._file(key)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            handle, unfinished = tempfile.mkstemp(dir=file.parent, suffix=".part")
+            unfinished = file.with_suffix(f".{secrets.token_hex(8)}.part")
             try:
-                os.close(handle)
                 shutil.copyfile(pk3_path, unfinished)
                 os.replace(unfinished, file)
             except BaseException:
