@@ -27,11 +27,11 @@ dev: $(VENV)/.dev  ## Install what the tests need as well, and the hook that che
 train: $(VENV)/.installed  ## Train Breakout for two minutes (FILE=pong SECONDS=600 change that).
 	$(BIN)/herd train $(FILE) --stop.wall_seconds $(SECONDS)
 
-check: lint typecheck imports  ## Run after every change: style, types, imports, and tests without processes; about two minutes on two cores.
+check: lint typecheck imports  ## Run after every change: style, types, imports, and tests without processes; three to five minutes on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "not processes and $(ORDINARY)"
 
 # A test that fails beside others runs once more alone, so that a busy machine is not taken for a defect. Both results are printed.
-test: lint typecheck imports  ## Run all checks and tests; about twenty minutes on two cores.
+test: lint typecheck imports  ## Run all checks and tests; about half an hour on two cores.
 	$(BIN)/python -m pytest $(WORKERS) -m "$(ORDINARY)" || \
 		{ test $$? = 1 && $(BIN)/python -m pytest -x --last-failed -m "$(ORDINARY)"; }
 
