@@ -81,8 +81,8 @@ class AverageImage(nn.Module):
     def _is_present(self, pixels: Tensor) -> Tensor:
         """Return whether each plane has a pixel above 0: uint8 [N, s * C, H, W] -> bool [N, s * C, 1, 1]."""
         channels = len(self.mean)
-        largest = pixels.amax((2, 3), keepdim=True).unflatten(1, (-1, channels)).amax(2, keepdim=True)
-        return (largest > 0).expand(-1, -1, channels, -1, -1).flatten(1, 2)
+        is_lit = pixels.amax((2, 3)).reshape(len(pixels), -1, channels).amax(2, keepdim=True) > 0
+        return is_lit.expand(-1, -1, channels).flatten(1)[:, :, None, None]
 
     @torch.no_grad()
     def update(self, planes: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
