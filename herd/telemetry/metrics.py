@@ -130,7 +130,9 @@ MALFORMED_MESSAGES = _all.counter(
     values=MALFORMED_REASONS,
 )
 
-REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead", "other")
+RESTART_REASONS = ("session", "sequence", "credit", "duplicate")
+"""Reasons that are normal after a restart or a broken connection."""
+REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", *RESTART_REASONS, "ahead", "other")
 """Reasons for refusing a readable message."""
 REFUSED_MESSAGES = _servers.counter(
     "herd_wire_refused_messages_total",
