@@ -20,6 +20,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
 
 RECIPE = {"optimizer.learning_rate": "1e-3", "actor.count": "1", "actor.environments": "8", "learner.batch_size": "8"}
 """Of docs/index.md. All environments of the only actor send together, and one batch is one message: Herd's games are the first ones."""
-GAMES = "games.jsonl"
+MODULE = "benchmarks.environments"
+GAMES = "games.txt"
 RANDOM_GAMES, RANDOM_STEPS, RANDOM_SECONDS = 20, 5000, 60.0
-START_SECONDS = 180.0
+START_SECONDS = 600.0
+"""Until the last process plays, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,16 @@ class Published:
     @property
     def name(self) -> str:
         inner = next((f" {value}" for key, value in self.kwargs.items() if key in {"env_id", "game"}), "")
-        return self.task.removeprefix("benchmarks.environments:") + inner
+        return self.task.removeprefix(f"{MODULE}:") + inner
 
 
 def against_random(render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """Return Connect Four of PettingZoo, a game of two, as an environment of one, against an opponent that plays at random."""
-    from pettingzoo.classic import connect_four_v3  # noqa: PLC0415  one of many packages
+    make = resolve_name("pettingzoo.classic.connect_four_v3:env")
 
     class Single(gymnasium.Env[Any, Any]):
         def __init__(self) -> None:
-            self._board = connect_four_v3.env(render_mode=render_mode)
+            self._board = make(render_mode=render_mode)
             self.render_mode = render_mode
             self.observation_space = self._board.observation_space("player_0")
             self.action_space = self._board.action_space("player_0")
@@ -96,7 +99,7 @@ ENVIRONMENTS = (
     *(Published(f"minigrid:{task}", "minigrid") for task in ("MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToRedBall-v0")),
     Published("highway_env:highway-fast-v0", "highway-env"),
     Published("highway_env:parking-v0", "highway-env"),
-    Published("benchmarks.environments:against_random", "pettingzoo"),
+    Published(f"{MODULE}:against_random", "pettingzoo"),
     Published("flappy_bird_gymnasium:FlappyBird-v0", "flappy-bird-gymnasium"),
     Published("gymnasium_2048:gymnasium_2048/TwentyFortyEight-v0", "gymnasium_2048"),
     Published("tetris_gymnasium.envs:tetris_gymnasium/Tetris", "tetris-gymnasium"),
@@ -144,8 +147,6 @@ def made(task: str, kwargs: dict[str, Any], folder: str | None = None, render_mo
     """Return the environment as Herd makes it, with a recorder if there is a ``folder``."""
     drawn = {} if render_mode is None else {"render_mode": render_mode}
     if re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", task):
-        from pkgutil import resolve_name  # noqa: PLC0415
-
         environment = resolve_name(task)(**kwargs, **drawn)
     else:
         environment = gymnasium.make(task, disable_env_checker=True, **kwargs, **drawn)
@@ -175,23 +176,29 @@ def tried(published: Published, runs: Path, seconds: float) -> dict[str, Any]:
     print(f"{published.name}: check", flush=True)
     checked = _run(["-m", "herd.cli.main", "check", published.task, *words])
     found = [line.strip() for line in checked.stdout.splitlines()[1:]] or _last_line(checked.stderr)
-    played = _run(["-m", __spec__.name, "--play", json.dumps([published.task, published.kwargs])])
+    played = _run(["-m", MODULE, "--play", json.dumps([published.task, published.kwargs])])
     random = json.loads(played.stdout.splitlines()[-1]) if played.returncode == 0 else _last_line(played.stderr)
     result = {"name": published.name, "wheel": published.wheel, "version": importlib.metadata.version(published.wheel)}
     result |= {"settings": published.words, "check": {"exit_code": checked.returncode, "findings": found}, "random": random}
     print(f"{published.name}: train", flush=True)
     directory = runs / "".join(letter if letter.isalnum() else "-" for letter in published.name)
-    return result | trained(published, directory, seconds, torso=None if " is read as frame" in checked.stdout else "mlp")
+    outcome = trained(published, directory, seconds)
+    if outcome["exit_code"] and any("network.torso shallow" in line for line in outcome["told"]):  # of no or small pictures: use mlp
+        outcome = {"refused": outcome["told"], **trained(published, directory, seconds, "--network.torso", "mlp")}
+    return result | outcome
 
 
-def trained(published: Published, directory: Path, seconds: float, torso: str | None) -> dict[str, Any]:
+def trained(published: Published, directory: Path, seconds: float, *words: str) -> dict[str, Any]:
     """Train with a recorder around the environment; return what Herd printed and reports beside what was recorded."""
     recorded = {"task": published.task, "kwargs": published.kwargs, "folder": str(directory.with_name(directory.name + ".partial"))}
-    settings = {**RECIPE, "name": directory.name, "env.suite": "gymnasium", "env.tasks": f"{__spec__.name}:made"}
-    settings |= {"env.kwargs": json.dumps(recorded), "stop.wall_seconds": f"{seconds:g}"} | ({"network.torso": torso} if torso else {})
-    run = WholeRun(Trial(directory, (*(word for key, value in settings.items() for word in (f"--{key}", value)), *published.words)))
+    settings = {**RECIPE, "name": directory.name, "env.suite": "gymnasium", "env.tasks": f"{MODULE}:made"}
+    settings |= {"env.kwargs": json.dumps(recorded), "stop.wall_seconds": f"{seconds:g}"}
+    words = (*(word for key, value in settings.items() for word in (f"--{key}", value)), *published.words, *words)
+    run = WholeRun(Trial(directory, words))
     try:
         code = run.wait(seconds + START_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"exit_code": None, "told": [f"it did not end within {seconds + START_SECONDS:g} s"]}
     finally:
         run.stop()
     printed = run.trial.output.read_text().splitlines()
@@ -226,8 +233,8 @@ def _last_line(text: str) -> list[str]:
 
 def table(results: Sequence[dict[str, Any]]) -> str:
     """Return the results in Markdown."""
-    lines = ["| environment | wheel | `herd check` | random play | in training: first, last games | Herd reports | equal | frames/s | Herd says |"]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    heads = ("environment", "wheel", "`herd check`", "random play", "training: first, last games", "reported", "equal", "frames/s", "said")
+    lines = [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
     for one in results:
         random, games = one["random"], one.get("games")
         played = f"{np.mean(random):.3g}" if random and isinstance(random[0], float) else "no game ended" if not random else "fails"
@@ -237,8 +244,11 @@ def table(results: Sequence[dict[str, Any]]) -> str:
             cells += [f"{one[which]['first']:.3g}, {one[which]['last']:.3g}" for which in ("recorded", "reported")]
             cells += ["yes" if one["agree"] else "**no**"]
         else:
-            cells += [f"exit code {one['exit_code']}" if one["exit_code"] else "no game ended", "", ""]
-        cells += [f"{one['frames_per_second']:,.0f}" if "frames_per_second" in one else "", "<br>".join(one["told"])]
+            cells += ["no game ended" if one["exit_code"] == 0 else f"exit code {one['exit_code']}", "", ""]
+        cells += [
+            f"{one['frames_per_second']:,.0f}" if "frames_per_second" in one else "",
+            "<br>".join([*one.get("refused", []), *one["told"]]),
+        ]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
