@@ -145,7 +145,7 @@ class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def made(task: str, kwargs: dict[str, Any], folder: str | None = None, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """Return the environment as Herd makes it, with a recorder if there is a ``folder``."""
-    drawn = {} if render_mode is None else {"render_mode": render_mode}
+    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     if re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", task):
         environment = resolve_name(task)(**kwargs, **drawn)
     else:
@@ -178,7 +178,7 @@ def tried(published: Published, runs: Path, seconds: float) -> dict[str, Any]:
     found = [line.strip() for line in checked.stdout.splitlines()[1:]] or _last_line(checked.stderr)
     played = _run(["-m", MODULE, "--play", json.dumps([published.task, published.kwargs])])
     random = json.loads(played.stdout.splitlines()[-1]) if played.returncode == 0 else _last_line(played.stderr)
-    result = {"name": published.name, "wheel": published.wheel, "version": importlib.metadata.version(published.wheel)}
+    result: dict[str, Any] = {"name": published.name, "wheel": published.wheel, "version": importlib.metadata.version(published.wheel)}
     result |= {"settings": published.words, "check": {"exit_code": checked.returncode, "findings": found}, "random": random}
     print(f"{published.name}: train", flush=True)
     directory = runs / "".join(letter if letter.isalnum() else "-" for letter in published.name)
