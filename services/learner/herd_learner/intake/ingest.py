@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from herd.contract.unroll import LARGEST_RETURN
 from herd.protocols.unrolls.arrays import receive_arrays
 from herd.protocols.unrolls.messages import (
     UNROLLS,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from herd.transport import Frame, Peer
 
 
-MAX_EPISODE_RETURN = 1e15
-"""More than a million times the return of any game; the sum of a hundred of them is still a finite float."""
 TAKEOVER_SECONDS = 6.0
 """When another actor claims an actor's index, its session ends unless it sends something within this time. A live actor sends something
 every 5 s. Any client that can send a hello can claim any index."""
@@ -267,8 +266,8 @@ class Ingest:
         for episode in message.episodes:
             if num_tasks is not None and episode.task_id >= num_tasks:
                 raise MalformedMessage("an episode of an unknown task", "unexpected")
-            if abs(episode.episode_return) > MAX_EPISODE_RETURN:
-                raise MalformedMessage(f"an episode with a return above {MAX_EPISODE_RETURN:g}", "unexpected")
+            if abs(episode.episode_return) > LARGEST_RETURN:
+                raise MalformedMessage(f"an episode with a return above {LARGEST_RETURN:g}", "unexpected")
 
     def _ack(self, peer: Peer, sequence: int) -> Reply:
         return Reply(peer, Ack(sequence=sequence, granted_unrolls=self._credit.granted(peer)))
