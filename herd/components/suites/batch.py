@@ -212,6 +212,7 @@ class SoloEnvironments:
             if self._num_failures[environment] >= MAX_FAILURES:
                 raise failure
             _log.warning("%s; restarted with a new game", failure)
+            self._slots.replaced()
             try:
                 player = self._players[environment] = self._start(environment)
             except UnknownTaskError as error:

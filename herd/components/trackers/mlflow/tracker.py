@@ -25,8 +25,6 @@ _LONGEST_VALUE = 6000
 _OTHER_CHARACTERS = re.compile(r"[^\w\-. :/]")
 """What MLflow does not accept in names."""
 _LAST_STEP = f"run/{STEP}"
-_KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""MLflow's page then opens with runs and curves, instead of the traces of a language model."""
 _SOURCE = {"mlflow.source.name": "herd", "mlflow.source.type": "LOCAL"}
 """Shown in the list of runs."""
 
@@ -73,7 +71,7 @@ class MlflowRun(Tracker):
 
         if self._client.get_experiment_by_name(experiment) is None:
             with suppress(MlflowException):  # another run may create it at the same time
-                self._client.create_experiment(experiment, tags=_KIND)
+                self._client.create_experiment(experiment)
         run = self._client.create_run(self._client.get_experiment_by_name(experiment).experiment_id, run_name=name, tags=_SOURCE)
         return str(run.info.run_id)
 

@@ -29,6 +29,7 @@ from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Refused
 from herd.rpc.serving import RequestRefused, ServedRun, read
 from herd.service.inbox import warn_failed
+from herd.telemetry.logs import warn_limited
 from herd_learner.intake.ledger import ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 
@@ -231,6 +232,8 @@ class Ingest:
             reason = error.reason if isinstance(error, MalformedMessage) else FAILED
             if reason is FAILED:
                 warn_failed(peer)
+            else:
+                warn_limited("refused unrolls", "unrolls that cannot be used were dropped", actor=actor[0], reason=str(error))
             self._ledger.refuse(actor, sequence=sequence, generated=generated, num_frames=num_frames, reason=MALFORMED)
             self._on_unrolls(message.num_unrolls, MALFORMED)
             grants = self._credit.on_consumed(message.num_unrolls)
