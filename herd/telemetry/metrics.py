@@ -137,7 +137,7 @@ REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", *REST
 REFUSED_MESSAGES = _servers.counter(
     "herd_wire_refused_messages_total",
     "messages",
-    "Messages that could be read and were refused, by reason. docs/messaging.md, What is refused, lists the reasons.",
+    "Messages that could be read and were refused, by reason. docs/runbook.md, HerdMessagesRefused, explains the reasons.",
     labels=("reason",),
     values=REFUSAL_REASONS,
 )
@@ -154,7 +154,7 @@ CONNECTIONS_CUT = _servers.counter(
 )
 
 AUTHENTICATION_FAILURES_BY = ("unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol")
-"""Reasons for failed handshakes; see docs/messaging.md, Security."""
+"""Reasons for failed handshakes; docs/runbook.md, HerdAuthenticationFailures, explains them."""
 AUTHENTICATION_FAILURES = _servers.counter(
     "herd_wire_authentication_failures_total",
     "failures",
