@@ -235,7 +235,7 @@ def test_a_new_game_starts_with_an_empty_frame_stack(tmp_path: Path) -> None:
     [
         (True, RAISE, f"its process failed: RuntimeError: the floor opened ({FILE}, line 50)"),
         (True, KILL, "its process failed: ended by SIGKILL"),
-        (True, EXIT, "its process failed: ended with exit code 0"),
+        (True, EXIT, "its process failed: ended with code 0"),
         (False, RAISE, f"it failed: RuntimeError: the floor opened ({FILE}, line 50)"),
     ],
 )
