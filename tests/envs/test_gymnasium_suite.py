@@ -865,6 +865,24 @@ def test_non_finite_numbers_raise_an_error_with_the_tasks_name(folder: str, kwar
         environments.step(np.zeros(1, np.int32))
 
 
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [
+        (1e20, r"returned the reward 1e\+20: "),
+        (-1e39, r"returned the reward -1e\+39: "),  # beyond float32
+        (0.6e15, r"ended a game with the return 1\.2e\+15: "),
+    ],
+)
+def test_rewards_too_large_for_a_learner_are_named(folder: str, reward: float, said: str, tmp_path: Path) -> None:
+    (tmp_path / f"{folder}.py").write_text(SCRIPTED)
+    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs={"reward": reward, "length": 2}))
+    environments.reset()
+    with pytest.raises(BrokenEnvironmentError, match=f"^{folder}:Counting {said}at most 1e\\+15 can be used, scale the rewards"):
+        [environments.step(np.full(1, 2, np.int32)) for _ in range(2)]
+    [told] = found(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs={"reward": reward}), QUICK)["problem"]
+    assert told.endswith(": at most 1e+15 can be used, scale the rewards")
+
+
 def test_kwargs_can_be_set_by_file_environment_and_options(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("env:\n  suite: gymnasium\n  tasks: ['mine:make']\n  kwargs: {length: 3, space: plane}\n")

@@ -116,11 +116,19 @@ def folders(root: Path, *names: str) -> list[str]:
 
 @contextmanager
 def environments(
-    tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, **how: bool
+    tasks: list[str],
+    num_environments: int,
+    *,
+    stack: int = 1,
+    words: int = 16,
+    busy: int = 8,
+    replaced: Callable[[], None] = lambda: None,
+    **how: bool,
 ) -> Iterator[SoloEnvironments]:
     spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(8), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
-    made = SoloEnvironments(settings, spec, Slots(num_environments, first_slot=2, seed=9, num_threads=busy), "process_script:make", **how)
+    slots = Slots(num_environments, first_slot=2, seed=9, num_threads=busy, replaced=replaced)
+    made = SoloEnvironments(settings, spec, slots, "process_script:make", **how)
     try:
         yield made
     finally:
@@ -234,10 +242,13 @@ def test_an_environment_that_fails_during_a_game_starts_another(
     [task] = folders(tmp_path, "a")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "process_script", raising=False)
-    with environments([task], 3, processes=processes) as made:
+    replaced: list[int] = []
+    with environments([task], 3, processes=processes, replaced=lambda: replaced.append(1)) as made:
         made.reset()
         made.step(act(0, 0, 0))
+        assert not replaced
         failed = made.step(act(0, action, WIN))
+        assert replaced == [1]
         assert failed.valid.tolist() == [True, False, True]
         assert failed.rewards.tolist() == [0.5, 0.0, 2.5]
         assert failed.observation.game_reset.tolist() == [False, True, False]

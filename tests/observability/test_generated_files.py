@@ -110,6 +110,14 @@ def test_present_values_are_asked_for_as_they_are_now() -> None:
             assert all(target["instant"] and not target.get("range") for target in panel["targets"]), (row, panel["title"])
 
 
+def test_legends_and_titles_can_be_read() -> None:
+    for row, panel in panels():
+        assert len(panel["title"]) <= 7 * panel["gridPos"]["w"], (row, panel["title"])  # Grafana cuts off longer ones
+        legend = panel["options"].get("legend", {})
+        if legend.get("displayMode") == "table":  # it scrolls, so what matters is above
+            assert (legend["sortBy"], legend["sortDesc"]) == ("Max", True), (row, panel["title"])
+
+
 def test_a_panel_of_a_part_that_a_run_lacks_is_folded_or_says_why_it_is_empty() -> None:
     folded = [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row" and panel["collapsed"]]
     assert folded == STAGES[7:]

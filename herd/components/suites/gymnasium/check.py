@@ -25,6 +25,7 @@ from herd.components.suites.gymnasium.game import Game, make_game
 from herd.components.suites.reading import FRAME, MASK
 from herd.components.suites.solo import Played
 from herd.components.user_code import FAILURES, failure, prints_nothing
+from herd.contract.unroll import LARGEST_RETURN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,6 +177,9 @@ class _Trial:
             yield Finding(NOTE, f"{task}: its pictures have no value above {self.brightest} of 255", advice)
         if any(not np.isfinite(reward) for reward in self.rewards):
             yield Finding(PROBLEM, f"{task}: it returned a reward that is not a finite number")
+        elif (largest := max(map(abs, [*self.rewards, *self._returns()]), default=0.0)) > LARGEST_RETURN:
+            what = f"{task}: rewards or returns up to {largest:g}"
+            yield Finding(PROBLEM, f"{what}: at most {LARGEST_RETURN:g} can be used, scale the rewards")
         elif len(self.rewards) >= _FEW_STEPS and not any(self.rewards):
             advice = "random play never finds a reward: is it reachable, or should the way to it be rewarded?"
             yield Finding(NOTE, f"{task}: all rewards of {self.steps:,} random steps are 0", advice)
@@ -195,8 +199,12 @@ class _Trial:
         """Describe the returns of the games that ended."""
         if not self.lengths:
             return "which did not end"
-        returns = [sum(each) for each in np.split(np.array(self.rewards), np.cumsum(self.lengths))[: len(self.lengths)]]
+        returns = self._returns()
         return f"returns {min(returns):.{_LARGEST_DIGIT}g} to {max(returns):.{_LARGEST_DIGIT}g}"
+
+    def _returns(self) -> list[float]:
+        """Return those of the games that ended."""
+        return [float(sum(each)) for each in np.split(np.array(self.rewards), np.cumsum(self.lengths))[: len(self.lengths)]]
 
 
 def _has_time_limit(environment: gymnasium.Env[Any, Any]) -> bool:
