@@ -136,7 +136,7 @@ class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         result = self.env.step(action)
-        self._return += float(np.sum(result[1]))  # several rewards are for Herd to refuse
+        self._return += float(np.asarray(result[1]).sum())  # several rewards are for Herd to refuse
         if (result[2] or result[3]) and self._file.parent.is_dir():
             with self._file.open("a") as file:
                 file.write(f"{self._return!r}\n")
