@@ -136,7 +136,7 @@ class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         result = self.env.step(action)
-        self._return += float(np.asarray(result[1]).item())
+        self._return += float(np.asarray(result[1]).sum())  # several rewards are for Herd to refuse
         if (result[2] or result[3]) and self._file.parent.is_dir():
             with self._file.open("a") as file:
                 file.write(f"{self._return!r}\n")
@@ -204,13 +204,14 @@ def trained(published: Published, directory: Path, seconds: float, *words: str) 
     printed = run.trial.output.read_text().splitlines()
     told = [line for line in printed if re.match(r"herd: |warning |rewards: ", line)]
     if code:
-        return {"exit_code": code, "told": told or printed[-1:]}
+        return {"exit_code": code, "told": told or printed[-3:]}
     report, point = read_report(directory), newest_point(directory)
     [task] = report["tasks"].values()
     result = {"exit_code": code, "told": told, "frames_per_second": report["frames_per_second"], "env_frames": report["env_frames"]}
     number = task["episode_return"]["episodes"]
     if not number:
         return result | {"games": 0}
+    (directory / GAMES).touch()
     returns = [float(line) for line in (directory / GAMES).read_text().splitlines()][:number]
     [totals] = point["tasks"].values()
     half = task["progress"]["games"]

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
@@ -158,6 +158,23 @@ def _numpy_errors() -> dict[str, Any] | None:
     """Return numpy's settings for floating-point errors; None while it is not loaded."""
     numpy = sys.modules.get("numpy")
     return None if numpy is None or not hasattr(numpy, "geterr") else numpy.geterr()
+
+
+@contextmanager
+def prints_nothing() -> Iterator[None]:
+    """While it is entered, what user code prints is lost, also from C."""
+    kept = [os.dup(stream) for stream in (1, 2)]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in (1, 2):
+            os.dup2(nothing, stream)
+        with open(nothing, "w", closefd=False) as sink, redirect_stdout(sink), redirect_stderr(sink):
+            yield
+    finally:
+        for stream, own in enumerate(kept, start=1):
+            os.dup2(own, stream)
+        for each in (nothing, *kept):
+            os.close(each)
 
 
 def _torch_defaults() -> tuple[Any, ...] | None:
