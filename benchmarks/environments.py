@@ -15,6 +15,7 @@ import argparse
 import importlib.metadata
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -194,6 +195,7 @@ def trained(published: Published, directory: Path, seconds: float, *words: str) 
     settings = {**RECIPE, "name": directory.name, "env.suite": "gymnasium", "env.tasks": f"{MODULE}:made"}
     settings |= {"env.kwargs": json.dumps(recorded), "stop.wall_seconds": f"{seconds:g}"}
     words = (*(word for key, value in settings.items() for word in (f"--{key}", value)), *published.words, *words)
+    shutil.rmtree(directory, ignore_errors=True)  # of a try that was interrupted after training
     run = WholeRun(Trial(directory, words))
     try:
         code = run.wait(seconds + START_SECONDS)
