@@ -15,6 +15,7 @@ import argparse
 import importlib.metadata
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -136,7 +137,7 @@ class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         result = self.env.step(action)
-        self._return += float(np.asarray(result[1]).item())
+        self._return += float(np.asarray(result[1]).sum())  # several rewards are for Herd to refuse
         if (result[2] or result[3]) and self._file.parent.is_dir():
             with self._file.open("a") as file:
                 file.write(f"{self._return!r}\n")
@@ -194,6 +195,7 @@ def trained(published: Published, directory: Path, seconds: float, *words: str) 
     settings = {**RECIPE, "name": directory.name, "env.suite": "gymnasium", "env.tasks": f"{MODULE}:made"}
     settings |= {"env.kwargs": json.dumps(recorded), "stop.wall_seconds": f"{seconds:g}"}
     words = (*(word for key, value in settings.items() for word in (f"--{key}", value)), *published.words, *words)
+    shutil.rmtree(directory, ignore_errors=True)  # of a try that was interrupted after training
     run = WholeRun(Trial(directory, words))
     try:
         code = run.wait(seconds + START_SECONDS)
@@ -204,13 +206,14 @@ def trained(published: Published, directory: Path, seconds: float, *words: str) 
     printed = run.trial.output.read_text().splitlines()
     told = [line for line in printed if re.match(r"herd: |warning |rewards: ", line)]
     if code:
-        return {"exit_code": code, "told": told or printed[-1:]}
+        return {"exit_code": code, "told": told or printed[-3:]}
     report, point = read_report(directory), newest_point(directory)
     [task] = report["tasks"].values()
     result = {"exit_code": code, "told": told, "frames_per_second": report["frames_per_second"], "env_frames": report["env_frames"]}
     number = task["episode_return"]["episodes"]
     if not number:
         return result | {"games": 0}
+    (directory / GAMES).touch()
     returns = [float(line) for line in (directory / GAMES).read_text().splitlines()][:number]
     [totals] = point["tasks"].values()
     half = task["progress"]["games"]

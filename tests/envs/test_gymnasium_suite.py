@@ -419,6 +419,17 @@ class Meddling(Odd):
         return self.observation, 1.0, False, False, {}
 
 
+class Painter(Odd):
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        print("drawn")
+        os.write(2, b"drawn by a library")
+        return np.zeros((4, 4, 3), np.uint8)
+
+
 class Killed(Odd):
     def step(self, action):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -807,13 +818,15 @@ def test_a_thorough_check_compares_two_environments_and_draws(odd: str) -> None:
         ("Stuck", r"the first game: no answer within \d+ s"),
         ("Chatty", r"it prints, [\d,]+ bytes so far, at last 'step'"),
         ("one", ""),
+        ("Painter", ""),
     ],
 )
 def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if task == "Stuck":
         monkeypatch.setattr(checking, "START_SECONDS", 0.0)
     env = GymnasiumSettings(tasks=(f"{odd}:{task}",), step_timeout_seconds=patient(4) if task == "Stuck" else 120)
-    findings = checking.check_task(env, env.tasks[0], QUICK)
+    findings = checking.check_task(env, env.tasks[0], QUICK._replace(is_full=task == "Painter"))
+    assert task != "Painter" or any("returns a picture of 4x4x3" in each.what for each in findings)
     wrong = [each for each in findings if (each.level == PROBLEM or "prints" in each.what)]
     assert re.fullmatch(f"{odd}:{task}: {said}", wrong[0].what) if said else not wrong, findings
 

@@ -42,7 +42,7 @@ import numpy as np
 from herd.components.suites.reading import FRAME, WORDS, hashed_words
 from herd.components.suites.solo import Played
 
-WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG = range(1, 8)
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG, EXIT = range(1, 9)
 
 
 def make(settings, task):
@@ -86,6 +86,8 @@ class Scripted:
             # A named pipe opens only once both ends are opened, so two processes must be here at the same time.
             mode = os.O_RDONLY if os.path.exists(os.path.join(self.task, "reads")) else os.O_WRONLY
             os.close(os.open(os.path.join(os.path.dirname(self.task), "pipe"), mode))
+        if action == EXIT:
+            os._exit(0)
         if action == HANG:
             signal.pause()
         if action == ENGINE:
@@ -98,7 +100,7 @@ class Scripted:
         with open(os.path.join(self.task, "closed"), "a") as file:
             file.write("x")
 '''
-WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG = range(1, 8)
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG, EXIT = range(1, 9)
 FILE = "process_script.py"
 
 
@@ -125,7 +127,7 @@ def environments(
     replaced: Callable[[], None] = lambda: None,
     **how: bool,
 ) -> Iterator[SoloEnvironments]:
-    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(8), 1, words)
+    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(9), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
     slots = Slots(num_environments, first_slot=2, seed=9, num_threads=busy, replaced=replaced)
     made = SoloEnvironments(settings, spec, slots, "process_script:make", **how)
@@ -233,6 +235,7 @@ def test_a_new_game_starts_with_an_empty_frame_stack(tmp_path: Path) -> None:
     [
         (True, RAISE, f"its process failed: RuntimeError: the floor opened ({FILE}, line 50)"),
         (True, KILL, "its process failed: ended by SIGKILL"),
+        (True, EXIT, "its process failed: ended with code 0"),
         (False, RAISE, f"it failed: RuntimeError: the floor opened ({FILE}, line 50)"),
     ],
 )

@@ -24,7 +24,7 @@ from herd.components.suites.checking import FINE, NOTE, PROBLEM, SUMMARY, Findin
 from herd.components.suites.gymnasium.game import Game, make_game
 from herd.components.suites.reading import FRAME, MASK
 from herd.components.suites.solo import Played
-from herd.components.user_code import FAILURES, failure
+from herd.components.user_code import FAILURES, failure, prints_nothing
 from herd.contract.unroll import LARGEST_RETURN
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
     if effort.is_full:
         yield Finding(FINE, f"{task}: {rate:,.0f} steps/s in one process")
         yield "drawing"
-        yield _picture(settings, task)
+        with prints_nothing():  # what an actor does not do is in no log
+            picture = _picture(settings, task)
+        yield picture
     if rate < _SLOW_STEPS_PER_SECOND:
         yield Finding(NOTE, f"{task}: {rate:,.0f} steps/s: its step is slow", "env.vectorization async plays several at a time")
     yield "close()"
