@@ -17,7 +17,7 @@ DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 """Whichever Prometheus is chosen above the dashboard."""
 REF_IDS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MANY_LINES = 4
-"""Number of series from which on a legend is a table of values, largest first."""
+"""Number of series from which on a legend is a table, with the largest values first."""
 
 PanelBuilder = stat.Panel | bargauge.Panel | timeseries.Panel
 
@@ -88,6 +88,8 @@ def _lines(panel: Panel) -> PanelBuilder:
     several = len(panel.queries) >= MANY_LINES or any("{{" in query.legend for query in panel.queries)
     legend = common.VizLegendOptions().show_legend(True).placement(options.LegendPlacement.BOTTOM)
     legend.display_mode(options.LegendDisplayMode.TABLE if several else options.LegendDisplayMode.LIST)
+    if several:
+        legend.sort_by("Max").sort_desc(True)  # what was never above 0 comes last, such as most reasons for dropping a message
     builder = (
         timeseries.Panel()
         .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC))

@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the state of runs; returns the exit code."""
+    """Print the state of runs; returns the exit code, 2 if the settings of a run cannot be read."""
     options = _parser().parse_args(argv)
     if options.release is not None:
         from herd.cli.release import show_release  # noqa: PLC0415  local runs do without
@@ -62,9 +62,10 @@ def run(argv: Sequence[str]) -> int:
     from herd.view.status import read_status  # noqa: PLC0415  loads psutil; not needed for --help
 
     statuses = [read_status(directory) for directory in directories]
+    exit_code = 0 if all(status.is_readable for status in statuses) else 2
     if options.json:
         print(json.dumps([status.as_json() for status in statuses], indent=2))
-        return 0
+        return exit_code
     _print_table(statuses)
     for status in statuses:
         members = [_membership(agent) for agent in status.agents if agent.member is not None]
@@ -73,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
                 print(printable(f"{status.directory}: {line}"))
         if status.is_running and (options.run_dirs or len(statuses) == 1):
             _print_processes(status)
-    return 0
+    return exit_code
 
 
 def _returns(status: RunStatus) -> str:

@@ -14,12 +14,13 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
@@ -95,8 +96,9 @@ class Contained:
     """Where user code may run: afterwards, what it changed of this process is undone, as far as it would harm Herd.
 
     That is: signal handlers (a stop would go unnoticed), the working directory, the command line (which is Herd's: ``parse_args()`` at
-    import would read it), standard streams, the root logger (its handlers would repeat the log of all libraries), and torch's defaults.
-    Environment variables stay as the code wants them, because its later calls may need them.
+    import would read it), standard streams, the root logger (its handlers would repeat the log of all libraries), the time limit of new
+    sockets, what numpy does about overflows, and torch's defaults. Environment variables stay as the code wants them, because its later
+    calls may need them.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -108,6 +110,8 @@ class Contained:
         self._handlers = {number: signal.getsignal(number) for number in _HANDLED}
         self._log = list(logging.root.handlers)
         self._defaults = _torch_defaults()
+        self._time_limit = socket.getdefaulttimeout()
+        self._on_overflow = _numpy_errors()
         sys.argv = sys.argv[:1]
         if self.folder is not None:
             os.chdir(self.folder)
@@ -117,6 +121,9 @@ class Contained:
         own, sys.argv, (sys.stdout, sys.stderr), level = self._before
         logging.root.handlers[:] = self._log
         logging.root.setLevel(level)
+        socket.setdefaulttimeout(self._time_limit)
+        if (numpy := sys.modules.get("numpy")) is not None and self._on_overflow is not None:
+            numpy.seterr(**self._on_overflow)
         is_main = threading.current_thread() is threading.main_thread()
         for number, handler in self._handlers.items() if is_main else ():
             if handler is not None and signal.getsignal(number) != handler:
@@ -145,6 +152,29 @@ def prints_to_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def _numpy_errors() -> dict[str, Any] | None:
+    """Return numpy's settings for floating-point errors; None while it is not loaded."""
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None or not hasattr(numpy, "geterr") else numpy.geterr()
+
+
+@contextmanager
+def prints_nothing() -> Iterator[None]:
+    """While it is entered, what user code prints is lost, also from C."""
+    kept = [os.dup(stream) for stream in (1, 2)]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in (1, 2):
+            os.dup2(nothing, stream)
+        with open(nothing, "w", closefd=False) as sink, redirect_stdout(sink), redirect_stderr(sink):
+            yield
+    finally:
+        for stream, own in enumerate(kept, start=1):
+            os.dup2(own, stream)
+        for each in (nothing, *kept):
+            os.close(each)
 
 
 def _torch_defaults() -> tuple[Any, ...] | None:

@@ -27,6 +27,8 @@ LINK_BITS = 8
 """Lowest bits of an actor's incarnation, which identify its link to a shard; the other bits identify the process."""
 MAX_EPISODE_ID = 1 << 53
 """Largest number of a game in its environment. Receivers add to it, because several games may begin in an unroll."""
+LARGEST_RETURN = 1e15
+"""Largest return of a game: more than a million times that of any known one, and the sum of a hundred of them is still a finite float32."""
 
 
 Axis = Literal["row", "step", "plane", "unroll"]

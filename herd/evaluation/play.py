@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 # Default number of games played at once: large enough for efficient inference, small enough that waiting for the last long games
 # takes little time.
 _ENVIRONMENTS = 32
-MAX_IDLE_STEPS = 100_000
-"""Agent steps of every environment in which a game should end: the longest games of Atari have 27,000."""
+MAX_IDLE_STEPS = 200_000
+"""Agent steps of every environment in which a game should end: the longest games of Atari have 108,000, with an action repeat of 1."""
+_LIMITS = ("max_episode_steps", "max_episode_frames")
+"""Names that the suites have for the setting that ends long games."""
 _LONG_LIST = 4
 """Number of tasks from which on progress shows their number instead of their names."""
 
@@ -72,9 +74,11 @@ class Play:
     So the recurrent core is reset at a lost life if it was in training.
     """
 
-    def __init__(self, environments: BatchedEnvironment, policy: Policy[Any], state: RowState) -> None:
+    def __init__(self, environments: BatchedEnvironment, policy: Policy[Any], state: RowState, *, limit: str | None = None) -> None:
+        """``limit``: see `limit_of`."""
         self.task_ids = environments.task_ids
         """[E]."""
+        self.limit = limit
         self._environments = environments
         self._policy = policy
         self._state = state
@@ -95,7 +99,12 @@ def start_play(player: Player, environments: BatchedEnvironment, *, seed: int, g
     settings = player.settings
     policy = LocalPolicy(player.agent, seed=seed, precision=inference_precision(settings), greedy=greedy)
     state = RowState(environments.spec, settings.network, temperatures, num_environments=environments.num_environments)
-    return Play(environments, policy, state)
+    return Play(environments, policy, state, limit=limit_of(settings.env))
+
+
+def limit_of(env: SuiteSettings) -> str | None:
+    """Return the option that ends long games; None if the suite has none."""
+    return next((f"--env.{name}" for name in _LIMITS if name in type(env).model_fields), None)
 
 
 def drawn_from(ranges: Sequence[Bounds] | None, *, seed: int) -> TemperaturesOf:
@@ -155,7 +164,7 @@ def play_episodes(
     while len(games) < wanted:
         if idle_steps == MAX_IDLE_STEPS:
             ended = f"no game that counts has ended in {MAX_IDLE_STEPS:,} steps ({_so_far(games, wanted)})"
-            raise EvaluationError(f"{ended}: end games with --env.max_episode_steps")
+            raise EvaluationError(f"{ended}: end games {f'with {play.limit}' if play.limit else 'in the environment'}")
         try:
             if while_playing is not None:
                 while_playing()

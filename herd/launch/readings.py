@@ -33,6 +33,8 @@ _WORK = {str(service): metric.name for service, metric in catalogue.WORK_DONE.it
 _READ = (
     *catalogue.WORK_DONE.values(),
     unroll_metrics.ACTOR_BLOCKED,
+    unroll_metrics.ACTOR_ENVIRONMENTS_REPLACED,
+    unroll_metrics.ACTOR_UNROLLS_REJECTED,
     unroll_metrics.ACTOR_WEIGHTS_WAIT,
     training_metrics.CHECKPOINT_FAILURES,
     training_metrics.EPISODES,

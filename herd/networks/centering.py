@@ -19,6 +19,8 @@ ROW_STRIDE = 4
 """Only one of this many rows enters the average: neighbouring rows are similar, and reading all of them would cost 3 % of an update."""
 LARGEST_NORMALIZED = 10.0
 """Limit of a normalised number of a vector, in deviations: one that was constant so far must not outweigh all others."""
+_GRID_STRIDE = 12
+"""Only one of this many rows and columns of a plane is looked at first."""
 _MIN_VECTOR_DEVIATION = 1e-4
 """Lower bound of the deviation of a number of a vector, in its own unit."""
 _MIN_DEVIATION = 1.0
@@ -51,11 +53,36 @@ class AverageImage(nn.Module):
         self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
 
     def centred(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
-        """Convert uint8 [N, S * C, H, W] to ``dtype`` minus the rounded mean, which is exact in bfloat16. It does not divide yet."""
-        stack = pixels.shape[1] // self.mean.shape[0]
+        """Convert uint8 [N, S * C, H, W] to ``dtype`` minus the rounded mean, which is exact in bfloat16. It does not divide yet.
+
+        Older planes that are black everywhere, as those before the first frame of a game are, become 0: they count as the average image.
+        Black minus a bright average would be the largest input that the network ever gets, at the first rows of every game.
+        """
+        channels = len(self.mean)
+        stack = pixels.shape[1] // channels
         # In the memory order of the pixels; otherwise an element-wise operation would access one of them in strides.
         mean = self.mean.round().to(dtype).repeat(stack, 1, 1).unsqueeze(0).contiguous(memory_format=torch.channels_last)
-        return pixels.to(dtype).sub_(mean)
+        images = pixels.to(dtype).sub_(mean)
+        if stack > 1:
+            self._clear_missing(images[:, :-channels], pixels[:, :-channels])
+        return images
+
+    def _clear_missing(self, images: Tensor, pixels: Tensor) -> None:
+        """Set the planes of ``images`` to 0 that are black everywhere in ``pixels``; both are [N, (S - 1) * C, H, W]."""
+        if not _reads_freely(pixels):
+            images.mul_(self._is_present(pixels))
+            return
+        # Reading every pixel again would cost a sixth of the first convolution. Almost every plane has a pixel of a coarse grid.
+        some = pixels[:, :, ::_GRID_STRIDE, ::_GRID_STRIDE].amax((2, 3))
+        if not some.all():
+            for row in (some == 0).any(1).nonzero().flatten().tolist():
+                images[row : row + 1].mul_(self._is_present(pixels[row : row + 1]))
+
+    def _is_present(self, pixels: Tensor) -> Tensor:
+        """Return whether each plane has a pixel above 0: uint8 [N, s * C, H, W] -> bool [N, s * C, 1, 1]."""
+        channels = len(self.mean)
+        is_lit = pixels.amax((2, 3)).reshape(len(pixels), -1, channels).amax(2, keepdim=True) > 0
+        return is_lit.expand(-1, -1, channels).flatten(1)[:, :, None, None]
 
     @torch.no_grad()
     def update(self, planes: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
@@ -73,6 +100,11 @@ class AverageImage(nn.Module):
         variance = squares / (rows * self.mean.numel())
         self.deviation.copy_(self.deviation.square().lerp(variance.to(self.deviation.dtype), rate).sqrt().clamp(min=_MIN_DEVIATION))
         self.num_batches.add_(1)
+
+
+def _reads_freely(pixels: Tensor) -> bool:
+    """Return whether the host may read a value of ``pixels`` without waiting for a device, and outside a traced graph."""
+    return pixels.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class RunningMoments(nn.Module):

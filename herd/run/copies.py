@@ -234,6 +234,7 @@ class RunCopy:
         self._on_failure = on_failure
         self._wanted = threading.Event()
         self._closing = threading.Event()
+        self._is_complete = False
         self._thread = threading.Thread(target=self._run, name="copy", daemon=True)
         self._thread.start()
 
@@ -247,7 +248,7 @@ class RunCopy:
         self._wanted.set()
 
     def close(self, go_on: Callable[[], bool]) -> bool:
-        """Wait for the last pass, for `END_SECONDS`, or for `STOP_SECONDS` once ``go_on`` is false; returns whether it has ended."""
+        """Wait for the last pass, for `END_SECONDS`, or for `STOP_SECONDS` once ``go_on`` is false; returns whether it has succeeded."""
         self.begin_close()
         deadline = time.monotonic() + END_SECONDS
         while self._thread.is_alive() and time.monotonic() < deadline:
@@ -255,7 +256,7 @@ class RunCopy:
             if not go_on():
                 deadline = min(deadline, time.monotonic() + STOP_SECONDS)
                 go_on = bool  # do not extend the wait
-        return not self._thread.is_alive()
+        return self._is_complete
 
     def _run(self) -> None:
         update: Callable[[], int | None] | None = None
@@ -267,6 +268,7 @@ class RunCopy:
             try:
                 update = update or self._make()
                 self._on_copied(update())
+                self._is_complete = is_last
                 pause = FIRST_PAUSE_SECONDS
             except StorageError as error:
                 self._on_failure()

@@ -130,12 +130,14 @@ MALFORMED_MESSAGES = _all.counter(
     values=MALFORMED_REASONS,
 )
 
-REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", "session", "sequence", "credit", "duplicate", "ahead", "other")
+RESTART_REASONS = ("session", "sequence", "credit", "duplicate")
+"""Reasons that are normal after a restart or a broken connection."""
+REFUSAL_REASONS = ("protocol", "run", "agent", "contract", "size", "full", *RESTART_REASONS, "ahead", "other")
 """Reasons for refusing a readable message."""
 REFUSED_MESSAGES = _servers.counter(
     "herd_wire_refused_messages_total",
     "messages",
-    "Messages that could be read and were refused, by reason. docs/messaging.md, What is refused, lists the reasons.",
+    "Messages that could be read and were refused, by reason. docs/runbook.md, HerdMessagesRefused, explains the reasons.",
     labels=("reason",),
     values=REFUSAL_REASONS,
 )
@@ -152,7 +154,7 @@ CONNECTIONS_CUT = _servers.counter(
 )
 
 AUTHENTICATION_FAILURES_BY = ("unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol")
-"""Reasons for failed handshakes; see docs/messaging.md, Security."""
+"""Reasons for failed handshakes; docs/runbook.md, HerdAuthenticationFailures, explains them."""
 AUTHENTICATION_FAILURES = _servers.counter(
     "herd_wire_authentication_failures_total",
     "failures",

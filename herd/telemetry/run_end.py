@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from herd.telemetry.scrape import page
-from herd.telemetry.telemetry import RUN_IS_OVER
+from herd.telemetry.telemetry import COPY_IS_INCOMPLETE, RUN_IS_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +96,7 @@ def remove_finished(
     others: Sequence[str],
     *,
     keeps_learners: bool,
+    needs_copy: bool = False,
     readiness: Callable[[str], str | None] = page,
 ) -> list[str]:
     """Remove what is no longer needed.
@@ -105,6 +106,7 @@ def remove_finished(
         learners: by agent, the name of its StatefulSet and the addresses of the metrics of its shards. One that does not exist has ended.
         others: workloads to remove when the run is over for all agents.
         keeps_learners: leave the learners, whose files are only in their pods.
+        needs_copy: leave the learners whose copy in object storage is incomplete, because nothing else outlives their pods.
         readiness: returns the line of an address if it answers 200.
 
     Returns:
@@ -115,16 +117,14 @@ def remove_finished(
 
     """
     found = {name: each for name in learners if (each := workloads.read(f"statefulsets/{name}")) is not None}
-    over = [
-        name
-        for name, each in found.items()
-        if _is_settled(each) and all(RUN_IS_OVER in (readiness(f"{url}/readyz") or "") for url in learners[name])
-    ]
+    lines = {name: [readiness(f"{url}/readyz") or "" for url in learners[name]] for name, each in found.items() if _is_settled(each)}
+    over = [name for name, of_shards in lines.items() if all(RUN_IS_OVER in line for line in of_shards)]
     removed = []
     if found and len(over) == len(found):
         removed += [workload for workload in others if workloads.delete(workload)]
     if not keeps_learners:
-        versions = {f"statefulsets/{name}": found[name]["metadata"]["resourceVersion"] for name in over}
+        freed = [name for name in over if not (needs_copy and any(COPY_IS_INCOMPLETE in line for line in lines[name]))]
+        versions = {f"statefulsets/{name}": found[name]["metadata"]["resourceVersion"] for name in freed}
         removed += [workload for workload, version in versions.items() if workloads.delete(workload, version)]
     return removed
 
@@ -143,10 +143,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--learner", action="append", required=True, metavar="NAME=URL,URL", help=learner_help)
     parser.add_argument("--remove", action="append", default=[], metavar="KIND/NAME", help="deployments/herd-actor; repeat")
     parser.add_argument("--keep-learners", action="store_true", help="leave the learners, whose files are only in their pods")
+    parser.add_argument("--needs-copy", action="store_true", help="leave the learners whose copy in object storage is incomplete")
     options = parser.parse_args(argv)
     learners = {name: urls.split(",") for name, _, urls in (word.partition("=") for word in options.learner)}
     try:
-        removed = remove_finished(own_workloads(), learners, options.remove, keeps_learners=options.keep_learners)
+        rules = {"keeps_learners": options.keep_learners, "needs_copy": options.needs_copy}
+        removed = remove_finished(own_workloads(), learners, options.remove, **rules)
     except ApiError as error:
         print(f"run_end: {error}", file=sys.stderr)
         return 1

@@ -29,6 +29,8 @@ DEFAULT_ALIVE_SECONDS = 60.0
 
 RUN_IS_OVER = "the run is over"
 """Answer of ``/readyz`` of a learner whose run is over."""
+COPY_IS_INCOMPLETE = "its copy is not complete"
+"""Follows in that answer if the last copy to object storage failed."""
 
 Instrument = TypeVar("Instrument", Counter, Gauge, Histogram)
 Labels = tuple[str, ...]

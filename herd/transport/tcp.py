@@ -303,7 +303,7 @@ class Router(_Socket):
         key = str(frame.get("User-Id"))
         if (holder := self._authorised.name_of(key)) is not None:
             return Peer(name, key, holder)
-        self._transport.refusals.add("revoked", "a client whose key was revoked is still connected and is not heard: end it")
+        self._transport.refusals.add("revoked", "a client whose key was revoked is still connected and is ignored: stop it")
         return None
 
     def _look(self) -> None:

@@ -32,6 +32,7 @@ _KEPT_TO_THE_END = (
     "blocked_share",
     "weights_wait_share",
 )
+_REPLACED = unroll_metrics.ACTOR_ENVIRONMENTS_REPLACED.name
 _FAILED_WRITES = (training_metrics.CHECKPOINT_FAILURES, training_metrics.WRITE_FAILURES)
 _LONGEST_SILENCE_SECONDS = 15.0
 """Time without an answer after which a running process is shown as hanging. A busy machine delays answers by seconds."""
@@ -144,6 +145,8 @@ class SnapshotMaker:
     """The first point with as many games as the last one."""
     _answered: dict[tuple[str, int], float] = field(default_factory=dict)
     """Time of the last answer of a process, by name and process id."""
+    _lost: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Counts of what failed, by metric and actor."""
     _has_trained: bool = False
     _known: dict[str, Any] = field(default_factory=dict)
     """The newest value of each field that is shown until the end, from before the run was asked to stop."""
@@ -257,9 +260,27 @@ class SnapshotMaker:
     def _troubles(self, readings: Readings, children: Sequence[ChildState], learner: str) -> tuple[str, ...]:
         failed = sum(total(readings.samples.get(learner, {}), metric.name) for metric in _FAILED_WRITES)
         found = [f"{failed:.0f} writes failed: is the disk full? (the learner's log says which)"] if failed else []
+        found += self._losses(readings, [child.name for child in children if child.name.startswith("actor")])
         found += [f"{child.name} was given up: it kept failing" for child in children if child.state == "given up"]
         found += [f"{child.name} {why}" for child in children if (why := self._hangs(readings, child))]
         return (*found, *([readings.other_programs] if readings.other_programs else []))
+
+    def _losses(self, readings: Readings, actors: Sequence[str]) -> list[str]:
+        """Say what failed without ending anything; counts of actors that have ended, or do not answer now, are kept."""
+        for name in actors:
+            for metric in (unroll_metrics.ACTOR_ENVIRONMENTS_REPLACED, unroll_metrics.ACTOR_UNROLLS_REJECTED):
+                if name in readings.samples:
+                    self._lost[metric.name, name] = total(readings.samples[name], metric.name)
+        failed = {name: count for (metric, name), count in self._lost.items() if metric == _REPLACED and count}
+        dropped = sum(count for (metric, _), count in self._lost.items() if metric != _REPLACED)
+        found = []
+        if failed:
+            number, where = sum(failed.values()), "the actors' logs say" if len(failed) > 1 else f"{next(iter(failed))}'s log says"
+            what = "environments failed and were" if number > 1 else "environment failed and was"
+            found.append(f"{number:,.0f} {what} replaced ({where} why)")
+        if dropped:
+            found.append(f"{dropped:,.0f} unrolls could not be used and were dropped (the learner's log says why)")
+        return found
 
     def _hangs(self, readings: Readings, child: ChildState) -> str | None:
         """Return why a running child does not work; None if it does, or if it is still loading."""

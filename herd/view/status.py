@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from herd.config.errors import SettingsError
+from herd.config.loading.sources import read_yaml_file
 from herd.files import FileError
 from herd.run.checkpoints import CheckpointError, verified_contents
 from herd.run.journals import newest_point
-from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders
-from herd.run.processes import lives, read_announcement, run_state
+from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders, config_file
+from herd.run.processes import SESSION, lives, read_announcement, run_state
 from herd.telemetry.scrape import ScrapeError, answer
 from herd.view.snapshot import snapshot_of, together
 
@@ -39,9 +41,10 @@ class RunStatus:
 
     directory: Path
     state: str
-    """running, finished, stopped, crashed, killed or ended; see `herd.run.processes`."""
+    """running, finished, stopped, crashed, killed or ended; see `herd.run.processes`. unknown: its settings cannot be read, and nothing
+    else says."""
     message: str
-    """Why the run crashed or was killed; empty otherwise."""
+    """Why the run crashed or was killed, or why its settings cannot be read; empty otherwise."""
     warnings: tuple[str, ...]
     """What the run went on without, and warnings about its learning."""
     processes: dict[str, ProcessStatus]
@@ -56,6 +59,8 @@ class RunStatus:
     """For a member of a population: numbers of its newest order and its newest copy, fitness and settings."""
     agents: tuple[RunStatus, ...] = ()
     """For a run with several agents: the status of each agent."""
+    is_readable: bool = True
+    """Whether its settings can be read."""
 
     @property
     def is_running(self) -> bool:
@@ -85,6 +90,18 @@ class RunStatus:
 
 def read_status(run_dir: Path) -> RunStatus:
     """Read a run's files, ask its processes, and verify every byte of its newest checkpoints."""
+    status = _read_status(run_dir)
+    try:
+        if config_file(run_dir).exists():
+            read_yaml_file(config_file(run_dir))
+    except SettingsError as error:
+        is_known = status.is_running or (run_dir / SESSION).exists()
+        message = str(error).removeprefix(f"{run_dir}/")
+        return replace(status, state=status.state if is_known else "unknown", message=message, is_readable=False)
+    return status
+
+
+def _read_status(run_dir: Path) -> RunStatus:
     processes = {file.stem: _process(file) for file in sorted((run_dir / PROCESSES).glob("*.json"))}
     run = run_state(run_dir, has_processes=any(process.pid is not None for process in processes.values()))
     unreadable = (process.reason for process in processes.values() if process.state == "gone" and process.reason)

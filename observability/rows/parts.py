@@ -185,9 +185,8 @@ POPULATION = Row(
         Panel(
             title="Settings by member",
             description="Numeric settings of each member.",
-            queries=(Query("max by (agent, setting) (herd_population_setting{SCOPE, AGENTS})", "{{setting}} {{agent}}"),),
+            queries=(Query("max by (agent, setting) (herd_population_setting{SCOPE, AGENTS})", "{{setting}}, member {{agent}}"),),
             low=None,
-            decimals=2,
             width=8,
         ),
         Panel(

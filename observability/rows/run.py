@@ -142,7 +142,6 @@ ACTORS = Row(
                 Query('herd:processes_up:sum{SCOPE, component="actor"}', "answer"),
                 Query("sum(herd_learner_connected_actors{SCOPE})", "connected to shards"),
             ),
-            decimals=0,
         ),
         Panel(
             title="Unrolls per second",

@@ -50,15 +50,12 @@ SCORES = Row(
             low=None,
         ),
         Panel(
-            title="Gradient norm and learning rate",
-            description="Global norm of the last gradient before clipping, and the learning rate of the last update.",
-            queries=(
-                Query("max by (agent) (herd_learner_gradient_norm{SCOPE, AGENTS})", "norm, agent {{agent}}"),
-                Query("max by (agent) (herd_learner_learning_rate{SCOPE, AGENTS})", "learning rate, agent {{agent}}"),
-            ),
+            title="Gradient norm",
+            description="Global norm of the last gradient before clipping.",
+            queries=(Query("max by (agent) (herd_learner_gradient_norm{SCOPE, AGENTS})", "agent {{agent}}"),),
         ),
         Panel(
-            title="Explained variance, effective samples, importance ratio",
+            title="Explained variance, effective samples",
             description="Explained variance of the values: 1 is perfect, 0 is no better than a constant. Effective samples: the share that "
             "remains after importance sampling. Both are measured on one batch in several hundred "
             "(`learner.health_interval_updates`). Importance ratio: mean of the last update, clipped at rho-bar; far below 1, "
@@ -76,11 +73,11 @@ SCORES = Row(
             queries=(Query("max by (agent) (herd_learner_update_kl_nats{SCOPE, AGENTS})", "agent {{agent}}"),),
         ),
         share(
-            "Dead units and units that are always on, by layer",
+            "Dead and always-on units, by layer",
             "Share of a layer's units or filters that were 0 on a whole batch, and of those that were above 0 on all of it, which "
             "makes them linear. Dead units of the first layer do not recover.",
-            Query("max by (layer) (herd_learner_layer_dead_ratio{SCOPE, AGENTS})", "{{layer}} dead"),
-            Query("max by (layer) (herd_learner_layer_always_on_ratio{SCOPE, AGENTS})", "{{layer}} always on"),
+            Query("max by (layer) (herd_learner_layer_dead_ratio{SCOPE, AGENTS})", "layer {{layer}} dead"),
+            Query("max by (layer) (herd_learner_layer_always_on_ratio{SCOPE, AGENTS})", "layer {{layer}} always on"),
             width=6,
         ),
         Panel(
@@ -89,7 +86,13 @@ SCORES = Row(
             "too.",
             queries=(Query("avg by (name) (herd_learner_metric{SCOPE, AGENTS})", "{{name}}"),),
             low=None,
-            width=24,
+            width=18,
+        ),
+        # Of its own, because beside gradient norms its line would lie on the axis.
+        Panel(
+            title="Learning rate",
+            description="Learning rate of the last update.",
+            queries=(Query("max by (agent) (herd_learner_learning_rate{SCOPE, AGENTS})", "agent {{agent}}"),),
         ),
     ),
 )

@@ -82,6 +82,30 @@ def test_a_damaged_checkpoint_is_reported(tmp_path: Path, capsys: pytest.Capture
     assert any(str(tmp_path) in line and "000000000042 damaged" in line for line in out.splitlines())  # not wrapped
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"][ nonsense: {", "config.yaml:1: not valid YAML"),
+        (b"\xff\xfe\x00", "config.yaml: cannot be read: not UTF-8 text"),
+        (b"", "config.yaml: empty"),
+        (b"[1, 2]", "config.yaml: must be a mapping of settings"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_named_with_an_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
+) -> None:
+    (tmp_path / "config.yaml").write_bytes(content)
+    for state in ("unknown", "finished"):
+        assert main(["status", str(tmp_path)]) == 2
+        line, *_ = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{tmp_path}: ")]
+        assert line.removeprefix(f"{tmp_path}: ").startswith(said)
+        assert main(["status", "--json", str(tmp_path)]) == 2
+        [told] = json.loads(capsys.readouterr().out)
+        assert (told["state"], told["message"].startswith(said)) == (state, True)
+        begin_session(tmp_path)
+        end_session(tmp_path, exit_code=0, was_asked=False, message="")
+
+
 def test_the_processes_of_a_running_run_are_listed_with_what_they_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(run_dir=tmp_path)))
     (tmp_path / "processes").mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -100,6 +101,8 @@ HARMLESS = {
     "logging": ("import logging; logging.basicConfig(level=1, force=True)", lambda: (logging.root.level, logging.root.handlers[:])),
     "device": ("import torch; torch.set_default_device('meta')", torch.get_default_device),
     "dtype": ("import torch; torch.set_default_dtype(torch.float64)", torch.get_default_dtype),
+    "numpy's errors": ("import numpy; numpy.seterr(all='raise')", np.geterr),
+    "sockets": ("import socket; socket.setdefaulttimeout(1e-6)", socket.getdefaulttimeout),
     "gradients": ("import torch; torch.set_grad_enabled(False)", torch.is_grad_enabled),
     "threads": ("import torch; torch.set_num_threads(torch.get_num_threads() + 1)", torch.get_num_threads),
 }

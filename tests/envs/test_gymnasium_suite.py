@@ -291,7 +291,7 @@ def test_without_keys_every_entry_is_read(folder: str) -> None:
     assert not environments.spec.vector_is_bounded
     environments.close()
     assert found(settings, QUICK)[NOTE] == [
-        "the pictures map, eye become one with all of their channels",
+        "the pictures map 2x4, eye 4x8 become one of 4x8 with all of their channels",
         "pictures of eye in [0, 1] are rounded to 256 levels",
         "numbers (1 of 6) are scaled by their bounds to [0, 1] or [-1, 1] (env.scale_by_bounds)",
     ]
@@ -419,6 +419,17 @@ class Meddling(Odd):
         return self.observation, 1.0, False, False, {}
 
 
+class Painter(Odd):
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        print("drawn")
+        os.write(2, b"drawn by a library")
+        return np.zeros((4, 4, 3), np.uint8)
+
+
 class Killed(Odd):
     def step(self, action):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -540,6 +551,8 @@ class Blind(Odd):
 
 
 Rich, Poor = (lambda: Odd(reward=5000.0)), (lambda: Odd(reward=0.0))
+Coded = lambda: Odd(np.full((8, 6, 3), 7, np.uint8), space=spaces.Box(0, 255, (8, 6, 3), np.uint8))
+many = lambda: Odd(np.zeros(20_000, np.float32), space=spaces.Box(-np.arange(20_000, dtype=np.float32), 1.0))
 Wide, Double = (lambda: Odd(np.full(2, 1.5, np.float32))), (lambda: Odd(np.ones(2)))
 one = lambda: Odd(reward=np.array([0.5]))
 zero_d = lambda: Odd(reward=np.float64(0.5))
@@ -572,7 +585,11 @@ def odd(tmp_path: Path, folder: str) -> str:
 @pytest.mark.parametrize(
     ("task", "settings", "notes"),
     [
-        *((task, {}, []) for task in ("one", "zero_d", "decimal", "flag", "numbers", "SeedOnly")),
+        *((task, {}, []) for task in ("one", "zero_d", "decimal", "flag", "SeedOnly")),
+        *(("one", {"max_episode_steps": limit}, []) for limit in (5, 500)),
+        ("Coded", {}, ["its pictures have no value above 7 of 255"]),
+        ("numbers", {}, ["its pictures have no value above 0 of 255"]),
+        ("many", {"scale_by_bounds": False}, ["its vector has 20,000 numbers, each with a weight to every unit of the first layer"]),
         ("SeedOnly", {"max_episode_steps": 5}, []),
         ("Seedless", {"max_episode_steps": 5}, ["its reset() takes no seed, so its games cannot be repeated"]),
         ("Torn", {}, ["close() failed: AttributeError: 'Torn' object has no attribute 'window' (MINE.py, line LINE)"]),
@@ -590,11 +607,14 @@ def test_a_check_says_what_a_user_may_not_expect(odd: str, task: str, settings: 
     told = found(env, QUICK)
     assert not told[PROBLEM]
     never_ends = [note for note in told[NOTE] if note == "no game ended in 100 random steps"]
-    assert len(never_ends) == (0 if settings else 1)
+    is_limited = "max_episode_steps" in settings
+    assert len(never_ends) == (0 if is_limited else 1)
     said = [re.sub(r"line \d+", "line LINE", note.replace(odd, "MINE")) for note in told[NOTE] if note not in never_ends]
     assert said == notes
     [summary] = told[SUMMARY]
-    assert summary.startswith("100 random steps in ")
+    ends = settings.get("max_episode_steps", 500) < 100
+    assert summary.startswith("100 random steps in 21 games, returns" if ends else "100 random steps in 1 game, which did not end,")
+    assert not any("\n" in each for level in told.values() for each in level)
     environments = make(env)
     environments.reset()
     assert environments.step(np.zeros(1, np.int32)).valid.all()
@@ -798,13 +818,15 @@ def test_a_thorough_check_compares_two_environments_and_draws(odd: str) -> None:
         ("Stuck", r"the first game: no answer within \d+ s"),
         ("Chatty", r"it prints, [\d,]+ bytes so far, at last 'step'"),
         ("one", ""),
+        ("Painter", ""),
     ],
 )
 def test_what_an_environment_does_to_its_process_ends_no_command(odd: str, task: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if task == "Stuck":
         monkeypatch.setattr(checking, "START_SECONDS", 0.0)
     env = GymnasiumSettings(tasks=(f"{odd}:{task}",), step_timeout_seconds=patient(4) if task == "Stuck" else 120)
-    findings = checking.check_task(env, env.tasks[0], QUICK)
+    findings = checking.check_task(env, env.tasks[0], QUICK._replace(is_full=task == "Painter"))
+    assert task != "Painter" or any("returns a picture of 4x4x3" in each.what for each in findings)
     wrong = [each for each in findings if (each.level == PROBLEM or "prints" in each.what)]
     assert re.fullmatch(f"{odd}:{task}: {said}", wrong[0].what) if said else not wrong, findings
 
@@ -841,6 +863,24 @@ def test_non_finite_numbers_raise_an_error_with_the_tasks_name(folder: str, kwar
     environments.reset()
     with pytest.raises(RuntimeError, match=f"{folder}:Counting returned {what} that is not a finite number"):
         environments.step(np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [
+        (1e20, r"returned the reward 1e\+20: "),
+        (-1e39, r"returned the reward -1e\+39: "),  # beyond float32
+        (0.6e15, r"ended a game with the return 1\.2e\+15: "),
+    ],
+)
+def test_rewards_too_large_for_a_learner_are_named(folder: str, reward: float, said: str, tmp_path: Path) -> None:
+    (tmp_path / f"{folder}.py").write_text(SCRIPTED)
+    environments = make(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs={"reward": reward, "length": 2}))
+    environments.reset()
+    with pytest.raises(BrokenEnvironmentError, match=f"^{folder}:Counting {said}at most 1e\\+15 can be used, scale the rewards"):
+        [environments.step(np.full(1, 2, np.int32)) for _ in range(2)]
+    [told] = found(GymnasiumSettings(tasks=(f"{folder}:Counting",), kwargs={"reward": reward}), QUICK)["problem"]
+    assert told.endswith(": at most 1e+15 can be used, scale the rewards")
 
 
 def test_kwargs_can_be_set_by_file_environment_and_options(tmp_path: Path) -> None:

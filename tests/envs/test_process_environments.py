@@ -42,7 +42,7 @@ import numpy as np
 from herd.components.suites.reading import FRAME, WORDS, hashed_words
 from herd.components.suites.solo import Played
 
-WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG = range(1, 8)
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG, EXIT = range(1, 9)
 
 
 def make(settings, task):
@@ -86,6 +86,8 @@ class Scripted:
             # A named pipe opens only once both ends are opened, so two processes must be here at the same time.
             mode = os.O_RDONLY if os.path.exists(os.path.join(self.task, "reads")) else os.O_WRONLY
             os.close(os.open(os.path.join(os.path.dirname(self.task), "pipe"), mode))
+        if action == EXIT:
+            os._exit(0)
         if action == HANG:
             signal.pause()
         if action == ENGINE:
@@ -98,7 +100,7 @@ class Scripted:
         with open(os.path.join(self.task, "closed"), "a") as file:
             file.write("x")
 '''
-WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG = range(1, 8)
+WIN, TIME_OUT, RAISE, KILL, MEET, ENGINE, HANG, EXIT = range(1, 9)
 FILE = "process_script.py"
 
 
@@ -116,11 +118,19 @@ def folders(root: Path, *names: str) -> list[str]:
 
 @contextmanager
 def environments(
-    tasks: list[str], num_environments: int, *, stack: int = 1, words: int = 16, busy: int = 8, **how: bool
+    tasks: list[str],
+    num_environments: int,
+    *,
+    stack: int = 1,
+    words: int = 16,
+    busy: int = 8,
+    replaced: Callable[[], None] = lambda: None,
+    **how: bool,
 ) -> Iterator[SoloEnvironments]:
-    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(8), 1, words)
+    spec = EnvSpec(tuple(tasks), (2, 3, 3), stack, discrete(9), 1, words)
     settings = SuiteSettings(suite="scripted", tasks=tuple(tasks))
-    made = SoloEnvironments(settings, spec, Slots(num_environments, first_slot=2, seed=9, num_threads=busy), "process_script:make", **how)
+    slots = Slots(num_environments, first_slot=2, seed=9, num_threads=busy, replaced=replaced)
+    made = SoloEnvironments(settings, spec, slots, "process_script:make", **how)
     try:
         yield made
     finally:
@@ -225,6 +235,7 @@ def test_a_new_game_starts_with_an_empty_frame_stack(tmp_path: Path) -> None:
     [
         (True, RAISE, f"its process failed: RuntimeError: the floor opened ({FILE}, line 50)"),
         (True, KILL, "its process failed: ended by SIGKILL"),
+        (True, EXIT, "its process failed: ended with code 0"),
         (False, RAISE, f"it failed: RuntimeError: the floor opened ({FILE}, line 50)"),
     ],
 )
@@ -234,10 +245,13 @@ def test_an_environment_that_fails_during_a_game_starts_another(
     [task] = folders(tmp_path, "a")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "process_script", raising=False)
-    with environments([task], 3, processes=processes) as made:
+    replaced: list[int] = []
+    with environments([task], 3, processes=processes, replaced=lambda: replaced.append(1)) as made:
         made.reset()
         made.step(act(0, 0, 0))
+        assert not replaced
         failed = made.step(act(0, action, WIN))
+        assert replaced == [1]
         assert failed.valid.tolist() == [True, False, True]
         assert failed.rewards.tolist() == [0.5, 0.0, 2.5]
         assert failed.observation.game_reset.tolist() == [False, True, False]

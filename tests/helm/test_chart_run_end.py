@@ -11,6 +11,7 @@ from tests.helm.rendering import CHART, NEWEST, Object, at, find, helm, names, r
 pytestmark = pytest.mark.processes
 
 ENDS = "experiment.stop.env_frames=1000"
+COPIED = "experiment.copy_to=s3://bucket/run"
 KEPT = ("learner.persistence.enabled=true", "bandit.persistence.enabled=true", "evaluator.persistence.enabled=true")
 
 
@@ -32,6 +33,10 @@ def test_it_exists_only_for_a_run_with_an_end(words: tuple[str, ...], is_there: 
     [
         ((), {"--remove=deployments/herd-actor", "--keep-learners"}),
         (KEPT, {"--remove=deployments/herd-actor"}),
+        ((COPIED,), {"--remove=deployments/herd-actor", "--needs-copy"}),
+        ((*KEPT, COPIED), {"--remove=deployments/herd-actor"}),
+        ((*KEPT, COPIED, "learner.persistence.retention.whenDeleted=Delete"), {"--remove=deployments/herd-actor", "--needs-copy"}),
+        ((COPIED, 'runEnd.keep=["learner", "paramserver"]'), {"--remove=deployments/herd-actor", "--keep-learners"}),
         ((*KEPT, "learner.persistence.retention.whenDeleted=Delete"), {"--remove=deployments/herd-actor", "--keep-learners"}),
         (
             (*KEPT, 'runEnd.keep=["learner"]'),
@@ -86,5 +91,6 @@ def test_the_notes_say_what_goes() -> None:
         return helm(NEWEST, "install", "herd", str(CHART), "--namespace", "rl", "--dry-run=client", *with_values(*words))
 
     assert "the learners, whose files stay on their claims" in notes(ENDS, *KEPT)
+    assert "the learners, if their last copy to object storage is complete" in notes(ENDS, COPIED)
     assert "The learners stay" in notes(ENDS)
     assert "reached its stop" not in notes()

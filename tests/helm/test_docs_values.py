@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from helm.tools.fetch_tools import ENGINES
-from tests.helm.rendering import ROOT, container_of, of_component, pod_of, render, settings_of, with_values, workloads
+from tests.helm.rendering import ROOT, container_of, helm, of_component, pod_of, render, settings_of, with_values, workloads
 
 pytestmark = pytest.mark.processes
 
@@ -35,6 +35,19 @@ them, so only the nightly workflow fetches them."""
 def test_the_pages_contain_values_files() -> None:
     assert len([name for name in BLOCKS if name.startswith("kubernetes-gpus")]) == 6
     assert len(BLOCKS) >= 8
+
+
+@pytest.mark.parametrize(
+    ("engine", "command", "options"),
+    [
+        ("3.17", "upgrade", {"--atomic", "--timeout"}),
+        ("4", "upgrade", {"--rollback-on-failure", "--timeout", "--force-conflicts"}),
+        ("4", "rollback", {"--force-conflicts"}),
+    ],
+)
+def test_documented_options_of_helm_exist(engine: str, command: str, options: set[str]) -> None:
+    assert options <= set(re.findall(r"--[a-z-]+", helm(engine, command, "--help")))
+    assert all(f"`{option}" in PAGES["kubernetes"] for option in options)
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -53,8 +53,6 @@ def test_base_images_and_packages_are_pinned() -> None:
     (more,) = [install for install in installs if "${PACKAGES}" in install]
     assert "--constraint constraints.txt --requirement requirements.txt" in more
     assert "--no-deps" not in more
-    # s3fs, which a learner with a copy in object storage needs, does not work with the Kubernetes client's python-dateutil.
-    assert "sed -i '/^python-dateutil==/d' constraints.txt" in text[: text.index("${PACKAGES}\n")]
     assert re.search(r"^ARG PACKAGES=$", text, re.MULTILINE), "none by default"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from herd_learner.intake import ingest as ingest_module
 from herd_learner.intake import ledger as ledger_module
-from herd_learner.intake.ingest import MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply
+from herd_learner.intake.ingest import TAKEOVER_SECONDS, Reply
 from herd_learner.intake.ledger import frames_by_task
 from herd_learner.record.statistics import RunStatistics
 from hypothesis import HealthCheck, Phase, settings
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from herd.contract.spaces import EnvSpec, discrete
+from herd.contract.unroll import LARGEST_RETURN
 from herd.protocols.unrolls.client import UnrollClient
 from herd.protocols.unrolls.messages import Ack, CreditRequest, EpisodeReport, Goodbye, HelloRequired, Rejected, Welcome
 from herd.protocols.unrolls.metrics import MALFORMED
@@ -49,8 +50,8 @@ def test_the_largest_returns_do_not_overflow() -> None:
     spec = EnvSpec(frame_shape=(2, 2, 1), frame_stack=2, actions=discrete(2), instruction_length=0, task_names=("a",), action_repeat=4)
     statistics = RunStatistics(spec)
     for _ in range(1000):
-        statistics.record_episode(0, MAX_EPISODE_RETURN)
-    assert statistics.mean_return == MAX_EPISODE_RETURN
+        statistics.record_episode(0, LARGEST_RETURN)
+    assert statistics.mean_return == LARGEST_RETURN
 
 
 def _fail_once(monkeypatch: pytest.MonkeyPatch, target: object, name: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from herd_learner.intake.ingest import DEPARTURE_SECONDS, MAX_EPISODE_RETURN, TAKEOVER_SECONDS, Reply, inverse_temperatures_of
+from herd_learner.intake.ingest import DEPARTURE_SECONDS, TAKEOVER_SECONDS, Reply, inverse_temperatures_of
 from herd_learner.intake.ledger import MAX_SKIPPED, Ledger, LedgerSnapshot
 
 from herd.contract.spaces import discrete
-from herd.contract.unroll import UnrollLayout
+from herd.contract.unroll import LARGEST_RETURN, UnrollLayout
 from herd.protocols.unrolls.arrays import pack_arrays
 from herd.protocols.unrolls.messages import (
     Ack,
@@ -148,7 +148,7 @@ VALID = unrolls_message(1, generated=8)
         _altered("row_valid", False),  # these unrolls hold no env frames, but the header says 8
         _with_episodes(task_id=2),
         _with_episodes(episode_return=1.7e308),
-        _with_episodes(episode_return=-math.nextafter(MAX_EPISODE_RETURN, math.inf)),
+        _with_episodes(episode_return=-math.nextafter(LARGEST_RETURN, math.inf)),
         _with_episodes(LAYOUT.unroll_length + 1),  # more games than agent steps
     ],
 )

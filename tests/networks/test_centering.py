@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from numpy.typing import NDArray
+from torch import nn
 
 from herd.config.run import NetworkSettings
 from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
@@ -82,6 +83,41 @@ def test_only_changes_from_the_average_image_activate_filters() -> None:
     response = layer.convolve_pixels(moved, torch.float32).detach()
     assert float(response[0].abs().max()) > 0.1
     assert not response[1].any()
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_planes_before_the_first_frame_of_a_game_count_as_the_average_image(channels: int, compiles: bool) -> None:
+    stack, size = 4, 20
+    layer = PixelConvolution(stack * channels, 8, 3)
+    layer.centre("mean", (channels, size, size))
+    background = torch.randint(100, 256, (channels, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    layer.average.mean.copy_(background)
+    frames = background.repeat(6, stack, 1, 1)
+    for row in (0, 1, 2):
+        frames[row, : (stack - 1 - row) * channels] = 0  # the first rows of a game
+    frames[4, :channels] = 0
+    frames[4, channels - 1, -1, -2] = 1  # a dark frame is one
+    frames[5, -channels:] = 0  # and so is the newest plane, even if black
+    expected = frames.float() - layer.average.mean.repeat(stack, 1, 1)
+    for row in (0, 1, 2):
+        expected[row] = 0
+    with torch.no_grad():
+        if compiles:
+            exported = torch.export.export(_Centred(layer.average), (frames,))
+            centred = exported.module()(frames)
+        else:
+            centred = layer.average.centred(frames, torch.float32)
+    torch.testing.assert_close(centred, expected, rtol=0, atol=0)
+
+
+class _Centred(nn.Module):
+    def __init__(self, average: AverageImage) -> None:
+        super().__init__()
+        self.average = average
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.average.centred(pixels, torch.float32)
 
 
 def test_each_batch_updates_the_average_once_and_weights_include_it() -> None:

@@ -409,6 +409,12 @@ WIRE = (
     ),
     Case(
         "HerdMessagesRefused",
+        "a learner publishes impossible versions",
+        {key("herd_wire_refused_messages_total", ROOT, reason="ahead"): grows(0.1, LONG)},
+        fires=(of("paramserver", reason="ahead"),),
+    ),
+    Case(
+        "HerdMessagesRefused",
         "duplicates come all the time",
         {key("herd_wire_refused_messages_total", SHARDS[0], reason="duplicate"): grows(2, LONG)},
     ),

@@ -8,7 +8,7 @@ from collections import Counter
 import promql_parser
 
 from herd.protocols.catalogue import CATALOGUE
-from herd.telemetry.metrics import CounterMetric, HistogramMetric
+from herd.telemetry.metrics import RESTART_REASONS, CounterMetric, HistogramMetric
 from herd.topology import COMPONENT_NAMES
 from observability.__main__ import FILE
 from observability.dashboard import NO_VALUE, dashboard_json
@@ -110,6 +110,14 @@ def test_present_values_are_asked_for_as_they_are_now() -> None:
             assert all(target["instant"] and not target.get("range") for target in panel["targets"]), (row, panel["title"])
 
 
+def test_legends_and_titles_can_be_read() -> None:
+    for row, panel in panels():
+        assert len(panel["title"]) <= 7 * panel["gridPos"]["w"], (row, panel["title"])  # Grafana cuts off longer ones
+        legend = panel["options"].get("legend", {})
+        if legend.get("displayMode") == "table":  # it scrolls, so what matters is above
+            assert (legend["sortBy"], legend["sortDesc"]) == ("Max", True), (row, panel["title"])
+
+
 def test_a_panel_of_a_part_that_a_run_lacks_is_folded_or_says_why_it_is_empty() -> None:
     folded = [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row" and panel["collapsed"]]
     assert folded == STAGES[7:]
@@ -119,6 +127,27 @@ def test_a_panel_of_a_part_that_a_run_lacks_is_folded_or_says_why_it_is_empty() 
         may_be_empty = not any(releases_with(target["expr"]) == tuple(RUNS) for target in panel["targets"])
         assert said, (row, panel["title"])
         assert said != NO_VALUE or not (row in folded or may_be_empty), (row, panel["title"])
+
+
+def test_no_alert_misses_a_cause_by_accident() -> None:
+    left_out = {}
+    for name, alert in alerts().items():
+        for selector in selectors(alert["expr"]):
+            for metric in (each for each in CATALOGUE if each.name == selector.name and each.values):
+                selected = set(metric.values)
+                for matcher in (each for each in selector.matchers.matchers if each.name == metric.labels[0]):
+                    found = {value for value in metric.values if re.fullmatch(matcher.value, value)}
+                    selected = selected - found if "Not" in str(matcher.op) else selected & found
+                assert selected, (name, metric.name)
+                if selected != set(metric.values):
+                    left_out[name] = set(metric.values) - selected
+    assert left_out == {
+        "HerdMessagesRefused": set(RESTART_REASONS),
+        "HerdAuthenticationFailures": {"incomplete"},
+        "HerdTemperaturesReused": {"duplicate", "late", "unknown", "non_finite", "out_of_range"},
+        "HerdReplayShortOfMemory": {"capacity"},
+        "HerdPopulationOrdersFail": {"unchanged"},
+    }
 
 
 def test_rules_use_only_series_recorded_before_them() -> None:

@@ -20,18 +20,27 @@ from tests.system.whole_runs import Process, until
 pytestmark = pytest.mark.processes
 
 NAMESPACE = "lab"
-TREE, BANDIT = "tree", "bandit"
-"""Releases: one with two shards and a replica of the parameter server; one with one shard, a bandit, replay and a copy."""
+POPULATION, BANDIT = "population", "bandit"
+"""Releases: a population of two with an evaluator and a replica of the parameter server; one agent with a bandit, replay and a copy."""
 RUNS = {
-    TREE: ("experiments/catch.yaml", ("learner-0", "learner-1", "paramserver-0", "paramserver-1", "actor-0")),
+    POPULATION: (
+        "experiments/catch.yaml",
+        ("learner-0", "learner-1", "paramserver-0", "paramserver-1", "actor-0", "actor-1", "population-0", "evaluator-0"),
+    ),
     BANDIT: ("experiments/dice-catch.yaml", ("learner-0", "paramserver-0", "bandit-0", "replay-0", "actor-0")),
 }
+SWEEP = {"optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-3, "high": 1e-2}}
 SHARED_REPLAY = (
     *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "500"),
     *("--learner.queue_batches", "8"),
 )
 WORDS = {
-    TREE: ("--learner.shards", "2", "--paramserver.replicas", "1"),
+    POPULATION: (
+        *("--agents", "2", "--actor.count", "2", "--paramserver.replicas", "1", "--sweep", json.dumps(SWEEP)),
+        *("--optimizer.schedule", "constant", "--population.strategy", "pbt", "--population.fitness", "episode_return"),
+        *("--population.fitness_episodes", "100", "--population.report_interval_seconds", "1"),
+        *("--evaluation.interval_seconds", "5", "--evaluation.episodes", "2"),
+    ),
     BANDIT: (
         *(*SHARED_REPLAY, "--replay_service.snapshot_interval_seconds", "1"),
         *("--copy_to", "memory://run", "--learner.checkpoint_interval_seconds", "5"),
@@ -41,17 +50,12 @@ ONLY_WITH_BANDIT_REPLAY_OR_COPY = (
     *("herd_bandit_", "herd_replay_", "herd_learner_replay_", "herd_learner_copy_updates"),
     *("herd_wire_request_bytes_total", "herd_wire_answer_bytes_total"),
 )
+ONLY_IN_POPULATION = ("herd_evaluator_", "herd_population_", 'component="population"')
 IN_NO_RUN = (
-    "herd_evaluator_",
-    "herd_learner_human_normalised_",
-    "herd_population_",
-    "herd_inference_",
-    "herd_actor_inference_r",
-    "herd_actor_inference_sub",
-    'component="population"',
-    'component="inference"',
+    *("herd_learner_human_normalised_", "herd_evaluator_normalised_score"),
+    *("herd_inference_", "herd_actor_inference_r", "herd_actor_inference_sub", 'component="inference"'),
 )
-"""Metrics missing from both runs, which have no evaluator, no reference scores, no population and no inference service."""
+"""Metrics missing from both runs, which have no reference scores and no inference service."""
 DATA_SECONDS = patient(300.0)
 """Two scrapes and two evaluations, a second apart, are enough on an idle machine."""
 
@@ -83,7 +87,7 @@ def targets_of(release: str, run_dir: Path, processes: tuple[str, ...]) -> list[
                 "release": release,
                 "component": component_of(process),
                 "pod": f"{release}-{process}",
-                **({"agent": "0"} if process.startswith("learner") else {}),
+                **({"agent": process.partition("-")[2]} if process.startswith("learner") else {}),
             },
         }
         for process in processes
@@ -156,7 +160,9 @@ def releases_with(expression: str) -> tuple[str, ...]:
         return ()
     if any(name in expression for name in ONLY_WITH_BANDIT_REPLAY_OR_COPY):
         return (BANDIT,)
-    return (TREE, BANDIT)
+    if any(name in expression for name in ONLY_IN_POPULATION):
+        return (POPULATION,)
+    return (POPULATION, BANDIT)
 
 
 def test_every_panel_shows_data_of_every_run(prometheus: Server) -> None:
@@ -193,4 +199,4 @@ def test_dashboard_variables_list_runs_and_tasks(prometheus: Server) -> None:
         selector, _, label = query.removeprefix("label_values(").removesuffix(")").rpartition(", ")
         until_all_have_data(prometheus, {shown(selector, BANDIT)})
         found[name] = {labels[label] for labels, _ in prometheus.query(shown(selector, BANDIT))}
-    assert found == {"namespace": {NAMESPACE}, "release": {TREE, BANDIT}, "agent": {"0"}, "task": {"catch"}}
+    assert found == {"namespace": {NAMESPACE}, "release": {POPULATION, BANDIT}, "agent": {"0"}, "task": {"catch"}}

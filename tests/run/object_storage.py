@@ -36,11 +36,10 @@ class S3Server:
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """Start the server with one bucket, and point the environment to it."""
-    pytest.importorskip("s3fs")
-    moto_server = pytest.importorskip("moto.server")
-    import boto3  # noqa: PLC0415
+    import boto3  # noqa: PLC0415  takes half a second, which tests of other addresses need not wait for
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415
 
-    server = moto_server.ThreadedMotoServer(port=0)
+    server = ThreadedMotoServer(port=0)
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"

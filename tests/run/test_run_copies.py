@@ -247,6 +247,8 @@ def test_the_end_waits_for_the_last_copy_but_not_for_a_storage_that_hangs(tmp_pa
     stuck = RunCopy(lambda: Copier(storage, run, AGENT_FILES, keep=2).update, copied.append, lambda: None)
     assert stuck.close(lambda: False) is False
     hanging.set()
+    away = FailingStorage(f"memory://{uuid.uuid4().hex}/run")
+    assert RunCopy(lambda: Copier(away, run, AGENT_FILES, keep=2).update, copied.append, lambda: None).close(lambda: True) is False
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -78,9 +77,3 @@ def test_a_failing_seed_shrinks_to_a_command_that_fails() -> None:
         _, _, numbers = command(smallest).partition("--only ")
         assert run(Plan.of(plan.seed, frozenset(map(int, numbers.split(","))))).failure is not None
         assert run(replace(plan, faults=())).failure is None
-
-
-def test_the_page_names_every_planted_defect_by_its_number() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
-    rows = [f"| {defect.name} | `--defect {number}` |" for number, defect in enumerate(DEFECTS, 1)]
-    assert [line for line in page.splitlines() if "| `--defect" in line] == rows

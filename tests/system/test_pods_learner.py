@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from herd.telemetry.scrape import page
-from herd.telemetry.telemetry import RUN_IS_OVER
+from herd.telemetry.telemetry import COPY_IS_INCOMPLETE, RUN_IS_OVER
 from tests.system.three_services import Services, address, left_in_order
 from tests.system.whole_runs import CATCH, Process, free_ports, read_points, read_report, until
 
@@ -21,9 +21,11 @@ def test_a_finished_learner_stays_until_it_is_signalled(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{services.ports[2]}"
         for service in ("paramserver", "actor"):
             services.start(service, *(["--index", "0"] if service == "actor" else []))
-        for _ in range(2):  # restarted, as after the end of a node, it finds nothing to do and stays too
-            learner = services.start("learner", *STAYS, "--stop.env_frames", "5000")
+        for address_of_copy in (f"file://{tmp_path}/storage", "file:///proc/nowhere/run"):
+            # Restarted, as after the end of a node, it finds nothing to do and stays too.
+            learner = services.start("learner", *STAYS, "--stop.env_frames", "5000", "--copy_to", address_of_copy)
             until(lambda: RUN_IS_OVER in (page(f"{url}/readyz") or ""), "the run to be over")
+            assert (COPY_IS_INCOMPLETE in (page(f"{url}/readyz") or "")) == ("nowhere" in address_of_copy)
             assert page(f"{url}/healthz")
             assert "herd_learner_run_is_over 1.0" in (page(f"{url}/metrics") or "")
             assert read_report(run_dir)["env_frames"] >= 5000

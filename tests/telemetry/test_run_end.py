@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from herd.telemetry.run_end import ApiError, Workloads, main, own_workloads, remove_finished
-from herd.telemetry.telemetry import RUN_IS_OVER
+from herd.telemetry.telemetry import COPY_IS_INCOMPLETE, RUN_IS_OVER
 
 LEARNERS = {"a": ["http://a-0", "http://a-1"], "b": ["http://b-0"]}
 OTHERS = ["deployments/actor", "statefulsets/replay"]
@@ -76,12 +76,10 @@ def workloads(cluster: Cluster) -> Iterator[Workloads]:
     server.server_close()
 
 
-def remove(workloads: Workloads, lines: dict[str, str], *, keeps_learners: bool = False) -> set[str]:
+def remove(workloads: Workloads, lines: dict[str, str], *, keeps_learners: bool = False, needs_copy: bool = False) -> set[str]:
     """Look once, while the learners answer with ``lines``."""
-    found = remove_finished(
-        workloads, LEARNERS, OTHERS, keeps_learners=keeps_learners, readiness=lambda url: lines.get(url.removesuffix("/readyz"))
-    )
-    return set(found)
+    rules = {"keeps_learners": keeps_learners, "needs_copy": needs_copy}
+    return set(remove_finished(workloads, LEARNERS, OTHERS, **rules, readiness=lambda url: lines.get(url.removesuffix("/readyz"))))
 
 
 @pytest.mark.parametrize("silent", [{"http://a-1", "http://b-0"}, set(OVER)])
@@ -104,6 +102,12 @@ def test_what_a_call_could_not_finish_the_next_one_does(workloads: Workloads, cl
     assert remove(workloads, OVER, keeps_learners=True) == {OTHERS[1]}
     assert remove(workloads, OVER, keeps_learners=True) == set()
     assert set(cluster.objects) == {"statefulsets/a", "statefulsets/b"}
+
+
+def test_a_learner_without_a_volume_stays_until_its_copy_is_complete(workloads: Workloads) -> None:
+    failed = OVER | {"http://a-0": f"{RUN_IS_OVER}, but {COPY_IS_INCOMPLETE}"}
+    assert remove(workloads, failed, needs_copy=True) == {*OTHERS, "statefulsets/b"}
+    assert remove(workloads, failed) == {"statefulsets/a"}  # its files are on a volume too
 
 
 @pytest.mark.parametrize("status", [{"updateRevision": "y"}, {"observedGeneration": 1}])

@@ -6,7 +6,7 @@ import math
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ def test_two_sessions_form_one_offline_wandb_run(tmp_path: Path, monkeypatch: py
     assert sorted(curves) == SESSIONS
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")  # a third-party package warns
 def test_two_sessions_form_one_mlflow_run_with_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: io.StringIO) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -152,6 +153,26 @@ def test_a_hanging_tracker_delays_neither_the_learner_nor_another_tracker(log: i
     assert "a tracker is too slow: a point was left out" in log.getvalue()
     assert "cannot close" in log.getvalue()
     viewers.close(patient(30))  # called again when the process ends, after the end of the run
+
+
+def test_points_that_waited_are_sent_together_and_those_that_never_were_are_named(log: io.StringIO) -> None:
+    class Slow(Stuck):
+        def on_points(self, points: Sequence[Mapping[str, Any]]) -> None:
+            self.entered.set()
+            assert self.released.wait(patient(30))
+            self.taken.append(len(points))
+
+    viewer = Slow()
+    viewers = Trackers({"slow": lambda: viewer})
+    viewers.add(point(0, 0.0))
+    assert viewer.entered.wait(patient(30))
+    for number in range(1, 40):
+        viewers.add(point(number, 0.0))
+    viewers.close(0.0)
+    assert "a tracker did not finish: the newest points are missing" in log.getvalue()
+    viewer.released.set()
+    viewers.close(patient(30))
+    assert viewer.taken == [1, 39]
 
 
 def test_a_failing_tracker_does_not_affect_the_others(log: io.StringIO, tmp_path: Path) -> None:

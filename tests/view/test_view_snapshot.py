@@ -5,6 +5,7 @@ import math
 import os
 import queue
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,28 @@ def test_a_hanging_process_and_a_busy_machine_are_named() -> None:
     assert maker.make(Readings(201.0, {"learner-0": samples(herd_learner_write_failures_total=2.0)}), [CHILDREN[0]], 1.0).troubles == (
         "2 writes failed: is the disk full? (the learner's log says which)",
     )
+
+
+def test_replaced_environments_and_unrolls_that_the_learner_refused_are_shown_to_the_end() -> None:
+    maker, running = SnapshotMaker(StopSettings()), [ChildState(name, "running", 1, 0) for name in ("actor-0", "actor-1")]
+
+    def look(at: float, state: str = "running", **counts: tuple[float, float]) -> tuple[str, ...]:
+        found = {
+            name: samples(herd_actor_environments_replaced_total=replaced, herd_actor_unrolls_rejected_total=rejected)
+            for name, (replaced, rejected) in counts.items()
+        }
+        readings = Readings(at, {name.replace("_", "-"): each for name, each in found.items()})
+        return maker.make(readings, [replace(child, state=state) for child in running], at).troubles
+
+    assert look(1.0, actor_0=(0, 0), actor_1=(0, 0)) == ()
+    assert look(2.0, actor_0=(1, 0), actor_1=(0, 0)) == ("1 environment failed and was replaced (actor-0's log says why)",)
+    both = (
+        "5 environments failed and were replaced (the actors' logs say why)",
+        "20 unrolls could not be used and were dropped (the learner's log says why)",
+    )
+    assert look(3.0, actor_0=(1, 20), actor_1=(4, 0)) == both
+    assert look(4.0, actor_1=(4, 0)) == both  # an answer was lost
+    assert look(5.0, "stopped") == both
 
 
 def test_the_starved_share_is_that_of_the_most_starved_shard_and_at_most_1() -> None:

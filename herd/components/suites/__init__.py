@@ -176,6 +176,7 @@ def make_environments(
     num_threads: int,
     raise_errors: bool = False,
     beat: Callable[[], None] = lambda: None,
+    replaced: Callable[[], None] = lambda: None,
 ) -> BatchedEnvironment:
     """Create environments for the global slots from ``first_slot`` on: slot g plays task g modulo the number of tasks. See `Slots`.
 
@@ -184,7 +185,7 @@ def make_environments(
     """
     if num_environments < 1 or num_threads < 1 or first_slot < 0 or seed < 0:
         raise ValueError("num_environments and num_threads must be at least 1, first_slot and seed at least 0")
-    slots = Slots(num_environments, first_slot, seed, num_threads, raise_errors, beat)
+    slots = Slots(num_environments, first_slot, seed, num_threads, raise_errors, beat, replaced)
     if (missing := what_is_missing(settings)) is not None:
         raise UnknownTaskError(missing)
     environments: BatchedEnvironment = SUITES.make(settings, environment_spec(settings), slots)

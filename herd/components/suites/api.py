@@ -86,6 +86,8 @@ class Slots(NamedTuple):
     """For a debugger: errors of environments in this process reach the caller as they are, and no environment is replaced by a new one."""
     beat: Callable[[], None] = lambda: None
     """Called after the step of each environment that is stepped by itself, so that many slow ones are not taken for one that hangs."""
+    replaced: Callable[[], None] = lambda: None
+    """Called when an environment has failed and is replaced by a new one."""
 
     def task_ids(self, spec: EnvSpec) -> NDArray[np.int32]:
         """Return the task of each environment, [E]."""

@@ -41,6 +41,7 @@ from herd.components.suites.api import (
 from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
 from herd.components.suites.solo import PREPARE, RESET, Order, Player, described, rows_type
 from herd.components.user_code import FAILURES, PYTHON
+from herd.contract.unroll import LARGEST_RETURN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -138,9 +139,15 @@ class SoloEnvironments:
         valid = ~starting
         rewards = np.where(valid, rows["rewards"], 0.0)
         self._refuse_non_finite(rewards, "a reward")
+        if (large := np.abs(rewards) > LARGEST_RETURN).any():
+            first = int(large.argmax())
+            raise self._too_large(self.task_ids[first], f"returned the reward {rewards[first]:g}")
         terminated = rows["terminated"] & valid
         truncated = rows["truncated"] & valid & ~terminated
         finished = self._games.count(starting, rewards, terminated | truncated)
+        for game in finished:
+            if abs(game.episode_return) > LARGEST_RETURN:
+                raise self._too_large(game.task_id, f"ended a game with the return {game.episode_return:g}")
         self._num_failures[self._games.over] = 0
         return Transition(self._observe(starting), rewards.astype(np.float32), terminated, truncated, valid, finished)
 
@@ -205,6 +212,7 @@ class SoloEnvironments:
             if self._num_failures[environment] >= MAX_FAILURES:
                 raise failure
             _log.warning("%s; restarted with a new game", failure)
+            self._slots.replaced()
             try:
                 player = self._players[environment] = self._start(environment)
             except UnknownTaskError as error:
@@ -236,6 +244,10 @@ class SoloEnvironments:
         if not np.isfinite(numbers).all():
             [first, *_] = np.flatnonzero(~np.isfinite(numbers).reshape(self.num_environments, -1).all(axis=1))
             raise BrokenEnvironmentError(f"{self.spec.task_names[self.task_ids[first]]} returned {what} that is not a finite number")
+
+    def _too_large(self, task_id: int, what: str) -> BrokenEnvironmentError:
+        advice = f"at most {LARGEST_RETURN:g} can be used, scale the rewards"
+        return BrokenEnvironmentError(f"{self.spec.task_names[task_id]} {what}: {advice}")
 
 
 class Seat:

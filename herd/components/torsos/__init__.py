@@ -50,7 +50,8 @@ class ConvolutionalSettings(TorsoSettings):
             return f"network.torso {self.kind} needs frames, but these observations have none: use mlp"
         if min(self.sizes(spec)) < 1:
             size = "x".join(map(str, spec.frame_shape[:2]))
-            return f"network.torso {self.kind} does not fit frames of {size} pixels: they are too small for convolutions {self.strides}"
+            small = f"too small for convolutions {self.strides}"
+            return f"network.torso {self.kind} does not fit frames of {size} pixels, which are {small}: use mlp"
         return None
 
     def sizes(self, spec: EnvSpec) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import queue
 import threading
@@ -10,6 +11,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from herd.components.trackers import TRACKERS, TrackerSettings
@@ -18,7 +20,7 @@ from herd.components.user_code import UserCodeError, failure, load_user_code
 from herd.telemetry.logs import get_logger, warn_limited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from herd.components.registry import Part
@@ -55,7 +57,7 @@ class Trackers:
         for feed in self._feeds:
             feed.end(limit)
         for feed in self._feeds:
-            feed.thread.join(max(0.0, limit - time.monotonic()))
+            feed.join(limit)
 
 
 class _Feed:
@@ -65,8 +67,8 @@ class _Feed:
         self._name = name
         self._make = make
         self._calls: queue.Queue[tuple[str, tuple[object, ...]]] = queue.Queue(MAX_WAITING)
-        self.thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
-        self.thread.start()
+        self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
+        self._thread.start()
 
     def put(self, method: str, *arguments: object) -> None:
         try:
@@ -79,13 +81,32 @@ class _Feed:
         with suppress(queue.Full):
             self._calls.put(("on_end", ()), timeout=max(0.0, limit - time.monotonic()))
 
+    def join(self, limit: float) -> None:
+        """Wait for the end of the tracker; give up at ``limit`` on the monotonic clock."""
+        self._thread.join(max(0.0, limit - time.monotonic()))
+        if self._thread.is_alive():
+            what = "a tracker did not finish: the newest points are missing"
+            warn_limited(f"{self._name} did not finish", what, tracker=self._name, waiting=self._calls.qsize())
+
     def _run(self) -> None:
         tracker = self._tried("start", self._make)
-        method = ""
-        while method != "on_end":
-            method, arguments = self._calls.get()
+        for method, arguments in self._in_order(merges=hasattr(tracker, "on_points")):
             if (act := getattr(tracker, method, None)) is not None:
                 self._tried(method, partial(act, *arguments))
+            if method == "on_end":
+                return
+
+    def _in_order(self, *, merges: bool) -> Iterator[tuple[str, tuple[object, ...]]]:
+        """Yield the calls as they come; if it ``merges``, all points that wait are one call of ``on_points``."""
+        while True:
+            calls = [self._calls.get()]
+            while merges and not self._calls.empty():
+                calls.append(self._calls.get())  # only this thread takes
+            for method, group in itertools.groupby(calls, itemgetter(0)):
+                if merges and method == "on_point":
+                    yield "on_points", ([point for _, (point,) in group],)
+                else:
+                    yield from group
 
     def _tried(self, what: str, act: Callable[[], object]) -> object:
         try:

@@ -14,6 +14,9 @@ ACTOR_EPISODES = _actor.counter("herd_actor_episodes_total", "episodes", "Games 
 ACTOR_UNROLLS_SENT = _actor.counter("herd_actor_unrolls_sent_total", "unrolls", "Unrolls sent. An unroll that is sent again counts once.")
 ACTOR_UNROLLS_RESENT = _actor.counter("herd_actor_unrolls_resent_total", "unrolls", "Unrolls sent again after a reconnection.")
 ACTOR_UNROLLS_REJECTED = _actor.counter("herd_actor_unrolls_rejected_total", "unrolls", "Unrolls that the learner refused.")
+ACTOR_ENVIRONMENTS_REPLACED = _actor.counter(
+    "herd_actor_environments_replaced_total", "environments", "Environments that failed and were replaced by new ones."
+)
 ACTOR_UNACKNOWLEDGED = _actor.gauge(
     "herd_actor_unacknowledged_unrolls", "unrolls", "Unrolls sent and kept until the learner acknowledges them."
 )

@@ -197,6 +197,7 @@ class Actor:
                 num_threads=settings.actor.environment_threads,
                 raise_errors=self._raise_errors,
                 beat=process.telemetry.beat,
+                replaced=self._meters.environments_replaced.inc,
             )
         except UnknownTaskError as error:
             raise BadInputError(str(error)) from error

@@ -32,6 +32,7 @@ class Meters:
         self.env_step_seconds = counter(names.ACTOR_ENV_STEP)
         self.inference_seconds = counter(names.ACTOR_INFERENCE)
         self.weights_wait_seconds = counter(names.ACTOR_WEIGHTS_WAIT)
+        self.environments_replaced = counter(names.ACTOR_ENVIRONMENTS_REPLACED)
         self._round_trip: Histogram
         self._substituted: Counter
 

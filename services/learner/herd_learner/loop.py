@@ -27,7 +27,7 @@ from herd.service.allocator import return_free_memory
 from herd.service.host import usable_cpus
 from herd.service.process import ServiceProcess
 from herd.service.startup import BadInputError, LostAtEndError
-from herd.telemetry.telemetry import RUN_IS_OVER
+from herd.telemetry.telemetry import COPY_IS_INCOMPLETE, RUN_IS_OVER
 from herd.training.trainer import Trainer
 from herd.transport import AddressInUse
 from herd_learner.batches.assembler import BatchAssembler
@@ -444,18 +444,18 @@ class Learner:
             self._telemetry.beat()
             return not stop
 
-        self._files.close(go_on)
+        is_copied = self._files.close(go_on)
         if divergence:
             raise BadInputError(f"{divergence}: lower optimizer.learning_rate or set optimizer.max_gradient_norm (docs/runbook.md)")
         if is_over and self._settings.stop.wait_for_signal:
-            self._wait(stop)
+            self._wait(stop, RUN_IS_OVER if is_copied else f"{RUN_IS_OVER}, but {COPY_IS_INCOMPLETE}")
         if lost:
             raise LostAtEndError(f"{self._run_dir}: {' and '.join(lost)} could not be written; the newest checkpoint on disk is older")
 
-    def _wait(self, stop: Stop) -> None:
+    def _wait(self, stop: Stop, readiness: str) -> None:
         """Wait after the end of the run; if this process exited, it would be restarted."""
         self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
-        self._telemetry.set_ready(True, RUN_IS_OVER)
+        self._telemetry.set_ready(True, readiness)
         self._meters.run_is_over()
         while not stop:
             self._telemetry.beat()

@@ -4,7 +4,10 @@
 {{- if and .Values.runEnd.release (compact $stop) -}}true{{- end -}}
 {{- end -}}
 
-{{/* (list $ component): "true" if the component's results would go with it, because they are in its pods or its claims do not outlive it. */}}
+{{/*
+(list $ component): "true" if the component's results would go with it, because they are in its pods or its claims do not outlive it. A
+learner may have copied them to object storage (herd.runEnd.needsCopy).
+*/}}
 {{- define "herd.runEnd.holdsFiles" -}}
 {{- if has (index . 1) (list "learner" "bandit" "evaluator") -}}
 {{- $persistence := (include "herd.component" . | fromJson).persistence -}}
@@ -41,7 +44,13 @@
 {{- $removed | toJson -}}
 {{- end -}}
 
+{{/* "true" if a learner's files outlive it only in object storage; else empty. */}}
+{{- define "herd.runEnd.needsCopy" -}}
+{{- if and (include "herd.setting" (list . "" "copy_to" "")) (include "herd.runEnd.holdsFiles" (list . "learner")) -}}true{{- end -}}
+{{- end -}}
+
 {{/* "true" if learners are removed too; else empty. */}}
 {{- define "herd.runEnd.freesLearners" -}}
-{{- if not (or (has "learner" .Values.runEnd.keep) (include "herd.runEnd.holdsFiles" (list . "learner"))) -}}true{{- end -}}
+{{- $loses := and (include "herd.runEnd.holdsFiles" (list . "learner")) (not (include "herd.runEnd.needsCopy" .)) -}}
+{{- if not (or (has "learner" .Values.runEnd.keep) $loses) -}}true{{- end -}}
 {{- end -}}

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 from herd.components.suites.api import BrokenEnvironmentError, UnknownTaskError
 from herd.components.suites.checking import FINE, NOTE, PROBLEM, SUMMARY, Finding
 from herd.components.suites.gymnasium.game import Game, make_game
-from herd.components.suites.reading import MASK
+from herd.components.suites.reading import FRAME, MASK
 from herd.components.suites.solo import Played
-from herd.components.user_code import FAILURES, failure
+from herd.components.user_code import FAILURES, failure, prints_nothing
+from herd.contract.unroll import LARGEST_RETURN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +40,10 @@ _SLOW_STEPS_PER_SECOND = 1000
 """Below this, a step takes longer than exchanging bytes with another process does by far."""
 _LARGE_REWARD = 10.0
 """Beyond this, a value's loss outweighs all others: with rewards of 100, CartPole is not learned, unless PopArt scales its returns."""
+_DARK = 32
+"""Colours of 0..255 that stay below this are nearly black: such values are rather codes, and a 255th of them hardly differs."""
+_FEW_STEPS = 100
+"""Fewer steps tell nothing about rewards that were not found and games that did not end."""
 _LARGEST_DIGIT = 3
 
 
@@ -57,8 +63,8 @@ def check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[Fi
 def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[Finding | str]:
     yield "creating the environment"
     game = make_game(settings, task)
-    yield Finding(FINE, f"{task}: observation_space {game.environment.observation_space} is read as {_told(game)}")
-    yield Finding(FINE, f"{task}: action_space {game.environment.action_space} can be learned")
+    yield Finding(FINE, f"{task}: observation_space {_shown(game.environment.observation_space)} is read as {_told(game)}")
+    yield Finding(FINE, f"{task}: action_space {_shown(game.environment.action_space)} can be learned")
     yield from (Finding(NOTE, note) for note in game.notes)
     yield "the first game"
     trial = _Trial(game, seed=1)
@@ -82,7 +88,9 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
     if effort.is_full:
         yield Finding(FINE, f"{task}: {rate:,.0f} steps/s in one process")
         yield "drawing"
-        yield _picture(settings, task)
+        with prints_nothing():  # what an actor does not do is in no log
+            picture = _picture(settings, task)
+        yield picture
     if rate < _SLOW_STEPS_PER_SECOND:
         yield Finding(NOTE, f"{task}: {rate:,.0f} steps/s: its step is slow", "env.vectorization async plays several at a time")
     yield "close()"
@@ -90,8 +98,13 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
         game.environment.close()
     except Exception as error:
         yield Finding(NOTE, f"{task}: close() failed: {failure(error)}", "nothing depends on it, but what it should release may stay")
-    played = f"{trial.steps:,} random steps in {len(trial.lengths) + 1:,} games"
+    number = len(trial.lengths) + 1
+    played = f"{trial.steps:,} random steps in {number:,} game{'s' if number > 1 else ''}"
     yield Finding(SUMMARY, f"{task}: {played}, {trial.returns()}, {rate:,.0f} steps/s, {repeats}")
+
+
+def _shown(space: spaces.Space[Any]) -> str:
+    return " ".join(str(space).split())
 
 
 def _told(game: Game) -> str:
@@ -113,6 +126,8 @@ class _Trial:
     """Of the games that ended."""
     odd: dict[str, str] = field(default_factory=dict)
     """What does not fit the declared space, with advice; each once."""
+    brightest: int | None = None
+    """Highest value of its pictures, if it has any."""
 
     def play(self, steps: int, seconds: float) -> None:
         """Take ``steps`` steps in at most about ``seconds``; BrokenEnvironmentError, or any error of the user's code."""
@@ -141,6 +156,8 @@ class _Trial:
         assert played.observed is not None
         for values in played.observed.values():
             digest.update(np.ascontiguousarray(values).tobytes())
+        if FRAME in played.observed:
+            self.brightest = max(self.brightest or 0, int(played.observed[FRAME].max()))
         self.history.append(digest.digest())
         if (problem := _misfit(witness.observation_space, witness.observation)) is not None:
             self.odd.setdefault(*problem)
@@ -153,15 +170,23 @@ class _Trial:
         yield from (Finding(NOTE, f"{task}: {what}", advice) for what, advice in self.odd.items())
         if not self.odd:
             yield Finding(FINE, f"{task}: {self.steps:,} steps returned what the spaces declare")
+        if self.brightest is not None and self.brightest < _DARK:
+            advice = (
+                "if these are codes rather than colours, read them as numbers: env.vector_keys or env.flatten, env.scale_by_bounds false"
+            )
+            yield Finding(NOTE, f"{task}: its pictures have no value above {self.brightest} of 255", advice)
         if any(not np.isfinite(reward) for reward in self.rewards):
             yield Finding(PROBLEM, f"{task}: it returned a reward that is not a finite number")
-        elif self.rewards and not any(self.rewards):
+        elif (largest := max(map(abs, [*self.rewards, *self._returns()]), default=0.0)) > LARGEST_RETURN:
+            what = f"{task}: rewards or returns up to {largest:g}"
+            yield Finding(PROBLEM, f"{what}: at most {LARGEST_RETURN:g} can be used, scale the rewards")
+        elif len(self.rewards) >= _FEW_STEPS and not any(self.rewards):
             advice = "random play never finds a reward: is it reachable, or should the way to it be rewarded?"
             yield Finding(NOTE, f"{task}: all rewards of {self.steps:,} random steps are 0", advice)
         elif max(map(abs, self.rewards), default=0.0) > _LARGE_REWARD:
             what = f"{task}: rewards from {min(self.rewards):g} to {max(self.rewards):g}"
             yield Finding(NOTE, what, "value_scaling.kind popart scales returns by their running deviation")
-        if not self.lengths:
+        if not self.lengths and self.steps >= _FEW_STEPS and not _has_time_limit(self.game.environment):
             what = f"{task}: no game ended in {self.steps:,} random steps"
             yield Finding(NOTE, what, "env.max_episode_steps bounds games; without an end there is no return to show")
 
@@ -173,9 +198,19 @@ class _Trial:
     def returns(self) -> str:
         """Describe the returns of the games that ended."""
         if not self.lengths:
-            return "none of which ended"
-        returns = [sum(each) for each in np.split(np.array(self.rewards), np.cumsum(self.lengths))[: len(self.lengths)]]
+            return "which did not end"
+        returns = self._returns()
         return f"returns {min(returns):.{_LARGEST_DIGIT}g} to {max(returns):.{_LARGEST_DIGIT}g}"
+
+    def _returns(self) -> list[float]:
+        """Return those of the games that ended."""
+        return [float(sum(each)) for each in np.split(np.array(self.rewards), np.cumsum(self.lengths))[: len(self.lengths)]]
+
+
+def _has_time_limit(environment: gymnasium.Env[Any, Any]) -> bool:
+    while isinstance(environment, gymnasium.Wrapper) and not isinstance(environment, TimeLimit):
+        environment = environment.env
+    return isinstance(environment, TimeLimit)
 
 
 class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):

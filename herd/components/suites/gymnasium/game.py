@@ -354,8 +354,14 @@ def make_game(settings: GymnasiumSettings, task: str) -> Game:
     if own is not None and not re.fullmatch(USER_CODE, task) and own != task.rpartition(":")[2]:
         raise UnknownTaskError(f"env.tasks {task}: name the version, as in {own}: scores of different versions are not comparable")
     if not isinstance(environment, gymnasium.Env):
-        raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {type(environment).__name__}")
+        raise UnknownTaskError(f"env.tasks {task}: must return a gymnasium.Env, not {_kind(environment)}")
     return Game(environment, settings, task, container.folder)
+
+
+def _kind(value: object) -> str:
+    """Return the type of a value, with its package: ``Env`` alone would not tell an environment of the old gym from one of gymnasium."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 def render_fps(settings: GymnasiumSettings, task: str) -> float:

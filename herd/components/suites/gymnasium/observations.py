@@ -32,6 +32,9 @@ _A_PICTURE = "a picture: two or three axes, uint8 in 0..255 or floats in [0, 1]"
 _WIDEST = 1000.0
 """Bounds further apart than this are the limits of a type or of a safety check: scaled by them, ordinary values would hardly differ."""
 
+_MANY_NUMBERS = 10_000
+"""Beyond this, the first layer has millions of weights."""
+
 
 class Part(NamedTuple):
     """One part of a row, and how it is read from an observation."""
@@ -173,9 +176,14 @@ def _frame(entries: Sequence[_Entry], settings: GymnasiumSettings, task: str) ->
     notes = [note for picture in pictures for note in picture.notes]
     if len(pictures) == 1:
         return pictures[0]
-    notes.insert(0, f"the pictures {', '.join(entry.name for entry in entries)} become one with all of their channels")
+    named = [f"{entry.name} {_by(pixels.size)}" for entry, pixels in zip(entries, layouts, strict=True)]
+    notes.insert(0, f"the pictures {', '.join(named)} become one of {_by(size)} with all of their channels")
     shape = (*size, sum(picture.shape[2] for picture in pictures))
     return Part(shape, lambda observation: np.concatenate([each.convert(observation) for each in pictures], axis=2), tuple(notes))
+
+
+def _by(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
 
 
 def _picture(entry: _Entry, pixels: _Pixels, size: tuple[int, int], settings: GymnasiumSettings, task: str) -> Part:
@@ -240,6 +248,9 @@ def _vector(entries: Sequence[_Entry], settings: GymnasiumSettings, task: str) -
     if any_scaled:
         some = "" if is_scaled.all() else f" ({int(is_scaled.sum())} of {len(is_scaled)})"
         notes = [f"numbers{some} are scaled by their bounds to [0, 1] or [-1, 1] (env.scale_by_bounds)"]
+    if sum(sizes) > _MANY_NUMBERS:
+        advice = "; env.vector_keys chooses entries" if len(entries) > 1 else ""
+        notes.append(f"its vector has {sum(sizes):,} numbers, each with a weight to every unit of the first layer{advice}")
     return Part((sum(sizes),), convert, tuple(notes), bool(is_narrow.all()))
 
 

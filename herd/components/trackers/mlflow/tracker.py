@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from herd.components.trackers.api import STEP, Tracker, kept_id, scalars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from herd.components.trackers import LoggingSettings
     from herd.components.trackers.api import Run
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 FOLDER = "mlflow"
 _MAX_PARAMETERS = 100
 """Limit of MLflow for one request."""
+_MAX_METRICS = 1000
+"""As above, for metrics."""
 _LONGEST_VALUE = 6000
 """Limit of MLflow for the text of a parameter."""
 _OTHER_CHARACTERS = re.compile(r"[^\w\-. :/]")
 """What MLflow does not accept in names."""
 _LAST_STEP = f"run/{STEP}"
+_SOURCE = {"mlflow.source.name": "herd", "mlflow.source.type": "LOCAL"}
+"""Shown in the list of runs."""
 
 
 class MlflowRun(Tracker):
@@ -44,13 +48,19 @@ class MlflowRun(Tracker):
         for start in range(0, len(parameters), _MAX_PARAMETERS):
             self._client.log_batch(self._run_id, params=parameters[start : start + _MAX_PARAMETERS])
 
-    def on_point(self, point: Mapping[str, Any]) -> None:
-        """Send a point. MLflow cannot remove points, so those up to the newest step are left out, as Weights & Biases does."""
-        step, now = int(point[STEP]), int(time.time() * 1000)
-        if step > self._step:
-            metrics = [self._metric(_OTHER_CHARACTERS.sub("_", name), value, now, step) for name, value in scalars(point).items()]
-            self._client.log_batch(self._run_id, metrics=metrics)
-            self._step = step
+    def on_points(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """Send points, together because a busy server takes seconds for a request.
+
+        MLflow cannot remove points, so those up to the newest step are left out, as Weights & Biases does.
+        """
+        now, metrics = int(time.time() * 1000), []
+        for point in points:
+            step = int(point[STEP])
+            if step > self._step:
+                metrics += [self._metric(_OTHER_CHARACTERS.sub("_", name), value, now, step) for name, value in scalars(point).items()]
+                self._step = step
+        for start in range(0, len(metrics), _MAX_METRICS):
+            self._client.log_batch(self._run_id, metrics=metrics[start : start + _MAX_METRICS])
 
     def on_end(self) -> None:
         """Mark the run as finished; a later session continues it."""
@@ -62,7 +72,7 @@ class MlflowRun(Tracker):
         if self._client.get_experiment_by_name(experiment) is None:
             with suppress(MlflowException):  # another run may create it at the same time
                 self._client.create_experiment(experiment)
-        run = self._client.create_run(self._client.get_experiment_by_name(experiment).experiment_id, run_name=name)
+        run = self._client.create_run(self._client.get_experiment_by_name(experiment).experiment_id, run_name=name, tags=_SOURCE)
         return str(run.info.run_id)
 
 

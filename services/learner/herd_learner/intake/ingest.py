@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from herd.contract.unroll import LARGEST_RETURN
 from herd.protocols.unrolls.arrays import receive_arrays
 from herd.protocols.unrolls.messages import (
     UNROLLS,
@@ -28,6 +29,7 @@ from herd.rpc.codec import MalformedMessage
 from herd.rpc.envelope import Refused
 from herd.rpc.serving import RequestRefused, ServedRun, read
 from herd.service.inbox import warn_failed
+from herd.telemetry.logs import warn_limited
 from herd_learner.intake.ledger import ActorKey, Ledger, Verdict, frames_by_task
 from herd_learner.intake.queue import QueuedUnroll, UnrollQueue
 
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from herd.transport import Frame, Peer
 
 
-MAX_EPISODE_RETURN = 1e15
-"""More than a million times the return of any game; the sum of a hundred of them is still a finite float."""
 TAKEOVER_SECONDS = 6.0
 """When another actor claims an actor's index, its session ends unless it sends something within this time. A live actor sends something
 every 5 s. Any client that can send a hello can claim any index."""
@@ -232,6 +232,8 @@ class Ingest:
             reason = error.reason if isinstance(error, MalformedMessage) else FAILED
             if reason is FAILED:
                 warn_failed(peer)
+            else:
+                warn_limited("refused unrolls", "unrolls that cannot be used were dropped", actor=actor[0], reason=str(error))
             self._ledger.refuse(actor, sequence=sequence, generated=generated, num_frames=num_frames, reason=MALFORMED)
             self._on_unrolls(message.num_unrolls, MALFORMED)
             grants = self._credit.on_consumed(message.num_unrolls)
@@ -267,8 +269,8 @@ class Ingest:
         for episode in message.episodes:
             if num_tasks is not None and episode.task_id >= num_tasks:
                 raise MalformedMessage("an episode of an unknown task", "unexpected")
-            if abs(episode.episode_return) > MAX_EPISODE_RETURN:
-                raise MalformedMessage(f"an episode with a return above {MAX_EPISODE_RETURN:g}", "unexpected")
+            if abs(episode.episode_return) > LARGEST_RETURN:
+                raise MalformedMessage(f"an episode with a return above {LARGEST_RETURN:g}", "unexpected")
 
     def _ack(self, peer: Peer, sequence: int) -> Reply:
         return Reply(peer, Ack(sequence=sequence, granted_unrolls=self._credit.granted(peer)))

@@ -16,6 +16,7 @@ from herd.rpc.codec import encode
 from herd.rpc.serving import ServedRun
 from herd.service.inbox import Inbox, ServerMeters
 from herd.telemetry.logs import get_logger, warn_limited
+from herd.telemetry.metrics import RESTART_REASONS
 from herd.transport import Limits, Peer
 from herd.transport.context import Poller, Waker
 from herd_learner.intake.ingest import Ingest, Reply
@@ -43,8 +44,6 @@ TICK_SECONDS = 0.25
 """Longest sleep; bounds the delay of heartbeats and of the detection of silent peers."""
 MESSAGES_PER_TURN = 64
 """Maximum number of messages read before weights and credit are sent."""
-OPERATORS_REASONS = ("protocol", "run", "agent", "contract", "size", "full")
-"""Refusals that need user action; the others occur at every reconnection."""
 
 
 class IntakeMeters(ServerMeters):
@@ -261,7 +260,7 @@ class IoThread:
 
     def _on_refused(self, reason: str) -> None:
         self._meters.refused(reason)
-        if reason in OPERATORS_REASONS:
+        if reason not in RESTART_REASONS:
             warn_limited(f"refused {reason}", "refused an actor: its log says why", reason=reason)
 
     def _send(self, replies: list[Reply]) -> None:

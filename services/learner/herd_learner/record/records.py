@@ -54,15 +54,20 @@ class RunFiles:
         self._trackers = trackers
         self._copy = copy
 
-    def close(self, go_on: Callable[[], bool] = bool) -> None:
-        """Let trackers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. Callable twice."""
+    def close(self, go_on: Callable[[], bool] = bool) -> bool:
+        """Let trackers and the copy of the run finish; both are bounded, the copy to seconds once ``go_on`` is false. Callable twice.
+
+        Returns whether the copy, if there is one, has everything.
+        """
         if self._copy is not None:
             self._copy.begin_close()
         if self._trackers is not None:
             self._trackers.close()
-        if self._copy is not None and not self._copy.close(go_on):
-            get_logger().error("the copy of the run is not complete", reason="the storage took too long", directory=str(self._run_dir))
+        is_copied = self._copy is None or self._copy.close(go_on)
+        if not is_copied:
+            get_logger().error("the copy of the run is not complete", reason="the storage failed or is slow", directory=str(self._run_dir))
         self._copy = None
+        return is_copied
 
     def add_point(self, point: Mapping[str, Any]) -> None:
         """Append a point of the learning curve. A point that cannot be written is lost."""
