@@ -49,13 +49,13 @@ PROGRAMS = {
     ),
 }
 EXPERIMENTS = {
-    "cartpole": "cartpole",
-    "lunarlander": "lunarlander",
-    "lunarlander_continuous": "lunarlander-continuous",
-    "pendulum": "pendulum",
-    "halfcheetah": "halfcheetah",
-    "dials": "dials",
-    "dials_masked": "dials",
+    "cartpole": "experiments/cartpole.yaml",
+    "lunarlander": "experiments/lunarlander.yaml",
+    "lunarlander_continuous": "experiments/lunarlander-continuous.yaml",
+    "pendulum": "experiments/pendulum.yaml",
+    "halfcheetah": "benchmarks/peers/halfcheetah.yaml",
+    "dials": "experiments/dials.yaml",
+    "dials_masked": "experiments/dials.yaml",
 }
 """Herd's experiment for each task."""
 
@@ -83,8 +83,7 @@ def python_of(name: str, environments: Path) -> Path:
 
 def command_of(name: str, python: Path, *, task: str, seed: int, frames: int, run: Path) -> list[str]:
     """Return the command that trains ``task`` when it runs in the checkout."""
-    experiment = CHECKOUT / "experiments" / f"{EXPERIMENTS[task]}.yaml"
-    values = {"task": task, "seed": seed, "frames": frames, "run": run, "experiment": experiment}
+    values = {"task": task, "seed": seed, "frames": frames, "run": run, "experiment": CHECKOUT / EXPERIMENTS[task]}
     return [str(python), *(word.format(**values) for word in PROGRAMS[name].words)]
 
 
