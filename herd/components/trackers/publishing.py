@@ -85,8 +85,8 @@ class _Feed:
         """Wait for the end of the tracker; give up at ``limit`` on the monotonic clock."""
         self._thread.join(max(0.0, limit - time.monotonic()))
         if self._thread.is_alive():
-            what = "a tracker did not finish: the newest points are missing"
-            warn_limited(f"{self._name} did not finish", what, tracker=self._name, waiting=self._calls.qsize())
+            key, waiting = f"{self._name} did not finish", self._calls.qsize()
+            warn_limited(key, "a tracker did not finish: the newest points are missing", tracker=self._name, waiting=waiting)
 
     def _run(self) -> None:
         tracker = self._tried("start", self._make)
