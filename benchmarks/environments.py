@@ -116,7 +116,7 @@ ENVIRONMENTS = (
     Published("buffalo_gym:Buffalo-v0", "buffalo_gym"),
     Published("simglucose.envs:T1DSimGymnaisumEnv", "simglucose", {"patient_name": "adolescent#001"}),
     Published("nle:NetHackScore-v0", "nle"),
-    Published("stable_retro:make", "stable-retro", {"game": "Airstriker-Genesis-v0"}),
+    Published("stable_retro:make", "stable-retro", {"game": "Airstriker-Genesis-v0"}, ("--env.vectorization", "async")),
     Published("crafter:Env", "crafter"),
     Published(OLD_GYM, "crafter", {"env_id": "crafter:CrafterReward-v1"}),
     Published(OLD_GYM, "gym-sokoban", {"env_id": "gym_sokoban:Sokoban-v0"}),
@@ -174,6 +174,7 @@ def random_play(task: str, kwargs: dict[str, Any]) -> list[float]:
 def tried(published: Published, runs: Path, seconds: float) -> dict[str, Any]:
     """Check one environment, play it at random, and train."""
     words = ["--env.kwargs", json.dumps(published.kwargs)] if published.kwargs else []
+    words += published.words
     print(f"{published.name}: check", flush=True)
     checked = _run(["-m", "herd.cli.main", "check", published.task, *words])
     found = [line.strip() for line in checked.stdout.splitlines()[1:]] or _last_line(checked.stderr)
