@@ -116,7 +116,9 @@ ENVIRONMENTS = (
     Published("buffalo_gym:Buffalo-v0", "buffalo_gym"),
     Published("simglucose.envs:T1DSimGymnaisumEnv", "simglucose", {"patient_name": "adolescent#001"}),
     Published("nle:NetHackScore-v0", "nle"),
-    Published("stable_retro:make", "stable-retro", {"game": "Airstriker-Genesis-v0"}),
+    Published(
+        "stable_retro:make", "stable-retro", {"game": "Airstriker-Genesis-v0", "render_mode": "rgb_array"}, ("--env.vectorization", "async")
+    ),
     Published("crafter:Env", "crafter"),
     Published(OLD_GYM, "crafter", {"env_id": "crafter:CrafterReward-v1"}),
     Published(OLD_GYM, "gym-sokoban", {"env_id": "gym_sokoban:Sokoban-v0"}),
@@ -148,9 +150,9 @@ def made(task: str, kwargs: dict[str, Any], folder: str | None = None, render_mo
     """Return the environment as Herd makes it, with a recorder if there is a ``folder``."""
     drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     if re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", task):
-        environment = resolve_name(task)(**kwargs, **drawn)
+        environment = resolve_name(task)(**{**kwargs, **drawn})
     else:
-        environment = gymnasium.make(task, disable_env_checker=True, **kwargs, **drawn)
+        environment = gymnasium.make(task, disable_env_checker=True, **{**kwargs, **drawn})
     return environment if folder is None else Recorder(environment, folder)
 
 
@@ -174,6 +176,7 @@ def random_play(task: str, kwargs: dict[str, Any]) -> list[float]:
 def tried(published: Published, runs: Path, seconds: float) -> dict[str, Any]:
     """Check one environment, play it at random, and train."""
     words = ["--env.kwargs", json.dumps(published.kwargs)] if published.kwargs else []
+    words += published.words
     print(f"{published.name}: check", flush=True)
     checked = _run(["-m", "herd.cli.main", "check", published.task, *words])
     found = [line.strip() for line in checked.stdout.splitlines()[1:]] or _last_line(checked.stderr)

@@ -27,6 +27,7 @@ SELF_EXPLANATORY = frozenset(
     {
         "a metric cannot be read",
         "a page cannot be made",
+        "a tracker did not finish: the newest points are missing",
         "a tracker failed",
         "a tracker is too slow: a point was left out",
         "cannot announce this process",

@@ -430,6 +430,18 @@ class Painter(Odd):
         return np.zeros((4, 4, 3), np.uint8)
 
 
+class Single(Odd):
+    is_open = False
+
+    def __init__(self):
+        super().__init__()
+        assert not Single.is_open, "one per process"
+        Single.is_open = True
+
+    def close(self):
+        Single.is_open = False
+
+
 class Killed(Odd):
     def step(self, action):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -807,6 +819,13 @@ def test_a_thorough_check_compares_two_environments_and_draws(odd: str) -> None:
     shared = found(GymnasiumSettings(tasks=(f"{odd}:Shared",)), Effort(50, 5.0, is_full=True))
     assert "its games change while another environment plays in the same process" in shared[NOTE]
     assert any(note.startswith("cannot be drawn") for note in shared[NOTE])
+
+
+def test_an_environment_that_is_alone_in_its_process_is_checked_as_it_is_played(odd: str) -> None:
+    env, effort = GymnasiumSettings(tasks=(f"{odd}:Single",), vectorization="async"), Effort(50, 5.0, is_full=True)
+    assert found(env, effort)[PROBLEM] == []
+    [problem] = found(env.model_copy(update={"vectorization": "sync"}), effort)[PROBLEM]
+    assert re.match(r"a second one in the same process cannot be created: AssertionError: one per process", problem)
 
 
 @pytest.mark.processes

@@ -25,6 +25,7 @@ TARGET_LABELS = {"namespace", "release", "component", "pod", "agent"}
 VARIABLES = {"$namespace": "lab", "$release": "pong", "$agent": ".*", "$task": ".*", "$target": "1000", "$__rate_interval": "1m"}
 READ_ELSEWHERE = {
     "herd_process_info",  # the dashboard's variables, and viewers
+    "herd_actor_environments_replaced_total",  # the view of herd train
     *("herd_weights_lineage", "herd_paramserver_agent_lineage", "herd_actor_unacknowledged_unrolls"),  # herd status, fault tests
     *("herd_learner_unrolls_dropped_total", "herd_evaluator_episodes_total"),
     *("herd_bandit_tile_reports_total", "herd_paramserver_versions_total"),

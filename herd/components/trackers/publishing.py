@@ -85,8 +85,12 @@ class _Feed:
         """Wait for the end of the tracker; give up at ``limit`` on the monotonic clock."""
         self._thread.join(max(0.0, limit - time.monotonic()))
         if self._thread.is_alive():
-            what = "a tracker did not finish: the newest points are missing"
-            warn_limited(f"{self._name} did not finish", what, tracker=self._name, waiting=self._calls.qsize())
+            warn_limited(
+                f"{self._name} did not finish",
+                "a tracker did not finish: the newest points are missing",
+                tracker=self._name,
+                waiting=self._calls.qsize(),
+            )
 
     def _run(self) -> None:
         tracker = self._tried("start", self._make)

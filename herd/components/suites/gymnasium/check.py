@@ -70,6 +70,11 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
     trial = _Trial(game, seed=1)
     trial.play(effort.steps, effort.seconds)
     yield from trial.findings(task)
+    yield "close()"
+    try:
+        game.environment.close()
+    except Exception as error:
+        yield Finding(NOTE, f"{task}: close() failed: {failure(error)}", "nothing depends on it, but what it should release may stay")
     repeats = "not played again"
     if trial.seconds < effort.seconds and not any("takes no seed" in note for note in game.notes):
         yield "the same games again"
@@ -83,7 +88,8 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
             yield Finding(NOTE, what, "draw from self.np_random, which reset(seed=...) seeds, not from a global generator")
         elif effort.is_full:
             yield Finding(FINE, f"{task}: reset(seed=1) repeats its games")
-            yield from _disturbance(settings, task, trial, effort)
+            if settings.vectorization == "sync":
+                yield from _disturbance(settings, task, trial, effort)
     rate = trial.steps / trial.seconds if trial.seconds else float("inf")
     if effort.is_full:
         yield Finding(FINE, f"{task}: {rate:,.0f} steps/s in one process")
@@ -93,11 +99,6 @@ def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[F
         yield picture
     if rate < _SLOW_STEPS_PER_SECOND:
         yield Finding(NOTE, f"{task}: {rate:,.0f} steps/s: its step is slow", "env.vectorization async plays several at a time")
-    yield "close()"
-    try:
-        game.environment.close()
-    except Exception as error:
-        yield Finding(NOTE, f"{task}: close() failed: {failure(error)}", "nothing depends on it, but what it should release may stay")
     number = len(trial.lengths) + 1
     played = f"{trial.steps:,} random steps in {number:,} game{'s' if number > 1 else ''}"
     yield Finding(SUMMARY, f"{task}: {played}, {trial.returns()}, {rate:,.0f} steps/s, {repeats}")
@@ -267,7 +268,14 @@ def _misfit(space: spaces.Space[Any], value: Any, name: str = "") -> tuple[str, 
 def _disturbance(settings: GymnasiumSettings, task: str, trial: _Trial, effort: Effort) -> Iterator[Finding | str]:
     """Play the games again in another environment while a third one plays too: actors step several in one process."""
     yield "two environments in one process"
-    one, other = make_game(settings, task), make_game(settings, task)
+    one = make_game(settings, task)
+    try:
+        other = make_game(settings, task)
+    except UnknownTaskError as error:
+        one.close()
+        what = str(error).removeprefix(f"env.tasks {task}: ")
+        yield Finding(PROBLEM, f"{task}: a second one in the same process {what}", "env.vectorization async gives each a process")
+        return
     among, random = _Trial(one, seed=1), np.random.default_rng(2)
     step_alone = one.environment.step
 
