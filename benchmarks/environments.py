@@ -1,8 +1,8 @@
 """Tries out environments that other people have published: ``python -m benchmarks.environments --output DIR``.
 
-Each is checked (``herd check``), played at random, and trained for some seconds with the settings that docs/index.md recommends for an
-environment of one's own. Random play and the returns in training are read from the environment itself, without Herd: a recorder around the
-environment writes the return of every game into a file, and the sum over the games that Herd has counted must be Herd's. So the table shows
+Each is checked (``herd check``), played at random, and trained for some seconds with the experiment ``control``, pictures with the torso
+``shallow``. Random play and the returns in training are read from the environment itself, without Herd: a recorder around the environment
+writes the return of every game into a file, and the sum over the games that Herd has counted must be Herd's. So the table shows
 whether Herd trains on the rewards that the environment gives.
 
 Packages that are not installed are skipped. A run that is in ``DIR/runs`` is not repeated. It writes ``DIR/environments.json`` and
@@ -35,8 +35,9 @@ from herd.sweeps.whole_runs import Trial, WholeRun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RECIPE = {"optimizer.learning_rate": "1e-3", "actor.count": "1", "actor.environments": "8", "learner.batch_size": "8"}
-"""Of docs/index.md. All environments of the only actor send together, and one batch is one message: Herd's games are the first ones."""
+EXPERIMENT = "control"
+RECIPE = {"actor.environments": "8", "learner.batch_size": "32"}
+"""All environments of the only actor send together, and the new quarter of a batch is one message: Herd's games are the first ones."""
 MODULE = "benchmarks.environments"
 GAMES = "games.txt"
 RANDOM_GAMES, RANDOM_STEPS, RANDOM_SECONDS = 20, 5000, 60.0
@@ -186,7 +187,7 @@ def tried(published: Published, runs: Path, seconds: float) -> dict[str, Any]:
     result |= {"settings": published.words, "check": {"exit_code": checked.returncode, "findings": found}, "random": random}
     print(f"{published.name}: train", flush=True)
     directory = runs / "".join(letter if letter.isalnum() else "-" for letter in published.name)
-    outcome = trained(published, directory, seconds)
+    outcome = trained(published, directory, seconds, "--network.torso", "shallow")
     if outcome["exit_code"] and any("network.torso shallow" in line for line in outcome["told"]):  # of no or small pictures: use mlp
         outcome = {"refused": outcome["told"], **trained(published, directory, seconds, "--network.torso", "mlp")}
     return result | outcome
@@ -197,7 +198,7 @@ def trained(published: Published, directory: Path, seconds: float, *words: str) 
     recorded = {"task": published.task, "kwargs": published.kwargs, "folder": str(directory.with_name(directory.name + ".partial"))}
     settings = {**RECIPE, "name": directory.name, "env.suite": "gymnasium", "env.tasks": f"{MODULE}:made"}
     settings |= {"env.kwargs": json.dumps(recorded), "stop.wall_seconds": f"{seconds:g}"}
-    words = (*(word for key, value in settings.items() for word in (f"--{key}", value)), *published.words, *words)
+    words = (EXPERIMENT, *(word for key, value in settings.items() for word in (f"--{key}", value)), *published.words, *words)
     shutil.rmtree(directory, ignore_errors=True)  # of a try that was interrupted after training
     run = WholeRun(Trial(directory, words))
     try:
