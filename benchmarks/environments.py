@@ -116,7 +116,9 @@ ENVIRONMENTS = (
     Published("buffalo_gym:Buffalo-v0", "buffalo_gym"),
     Published("simglucose.envs:T1DSimGymnaisumEnv", "simglucose", {"patient_name": "adolescent#001"}),
     Published("nle:NetHackScore-v0", "nle"),
-    Published("stable_retro:make", "stable-retro", {"game": "Airstriker-Genesis-v0"}, ("--env.vectorization", "async")),
+    Published(
+        "stable_retro:make", "stable-retro", {"game": "Airstriker-Genesis-v0", "render_mode": "rgb_array"}, ("--env.vectorization", "async")
+    ),
     Published("crafter:Env", "crafter"),
     Published(OLD_GYM, "crafter", {"env_id": "crafter:CrafterReward-v1"}),
     Published(OLD_GYM, "gym-sokoban", {"env_id": "gym_sokoban:Sokoban-v0"}),
@@ -148,9 +150,9 @@ def made(task: str, kwargs: dict[str, Any], folder: str | None = None, render_mo
     """Return the environment as Herd makes it, with a recorder if there is a ``folder``."""
     drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     if re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", task):
-        environment = resolve_name(task)(**kwargs, **drawn)
+        environment = resolve_name(task)(**{**kwargs, **drawn})
     else:
-        environment = gymnasium.make(task, disable_env_checker=True, **kwargs, **drawn)
+        environment = gymnasium.make(task, disable_env_checker=True, **{**kwargs, **drawn})
     return environment if folder is None else Recorder(environment, folder)
 
 

@@ -23,13 +23,22 @@ FIRST_VALUES_UPDATES = 2000
 """Number of updates before which values may be worse than a constant, because they are hardly trained."""
 MAX_UPDATE_KL = 0.1
 """KL divergence of an update in nats. PPO's targets are 0.003 to 0.03 for a whole round of updates (arXiv:1707.06347)."""
+MIN_ENTROPY = 0.01
+"""Entropy in nats. Below it, a policy of discrete actions tries nothing new. A solved task may end at a few times this."""
+MAX_MINUTES_WITHOUT_GAME = 10.0
+"""Minutes in which no game ended. An agent that has learned to make the game wait shows nothing else."""
 
 _ONE_SKIPPED = "1 update was skipped: its gradient was not finite"
 
 
-def health_warnings(point: Mapping[str, Any]) -> tuple[str, ...]:
+def health_warnings(point: Mapping[str, Any], *, minutes_without_game: float = 0.0) -> tuple[str, ...]:
     """Return the warnings for a point of metrics.jsonl; empty if nothing is wrong or known."""
     found = []
+    if minutes_without_game > MAX_MINUTES_WITHOUT_GAME:
+        found.append(f"no game has ended for {minutes_without_game:.0f} minutes")
+    entropy = number_in(point, "entropy")
+    if entropy is not None and 0.0 <= entropy < MIN_ENTROPY:  # that of a continuous policy may be negative
+        found.append(f"the policy explores no more (entropy {entropy:.4f} nats)")
     skipped = number_in(point, "updates_skipped")
     if skipped:
         found.append(f"{skipped:,.0f} updates were skipped: their gradients were not finite" if skipped > 1 else _ONE_SKIPPED)

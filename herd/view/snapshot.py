@@ -141,6 +141,8 @@ class SnapshotMaker:
     """By task."""
     _newest: Mapping[str, Any] = field(default_factory=dict)
     """The last point in ``_returns``."""
+    _last_game: Mapping[str, Any] = field(default_factory=dict)
+    """The first point with as many games as the last one."""
     _answered: dict[tuple[str, int], float] = field(default_factory=dict)
     """Time of the last answer of a process, by name and process id."""
     _lost: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -200,7 +202,7 @@ class SnapshotMaker:
             children=tuple(self._row(readings, child) for child in children),
             human_normalised=_gauge(readings, learner, training_metrics.HUMAN_NORMALISED.name),
             troubles=self._troubles(readings, children, learner),
-            warnings=health_warnings(point),
+            warnings=health_warnings(point, minutes_without_game=self._minutes_without_game()),
             entropy=number_in(point, "entropy"),
             phase=self._phase(readings, children, learner),
         )
@@ -209,9 +211,16 @@ class SnapshotMaker:
         if not point or point.get("wall_seconds") == self._newest.get("wall_seconds"):
             return  # seen already
         self._newest = point
+        if not self._last_game or point.get("episodes") != self._last_game.get("episodes"):
+            self._last_game = point
         tasks = mapping_in(point, "tasks")
         for name in tasks:
             self._returns.setdefault(name, ReturnHistory()).add(mapping_in(tasks, name))
+
+    def _minutes_without_game(self) -> float:
+        """Return the minutes of training between the newest point and the first one with as many games; 0 before there are points."""
+        now, then = number_in(self._newest, "wall_seconds"), number_in(self._last_game, "wall_seconds")
+        return 0.0 if now is None or then is None else (now - then) / 60.0
 
     def _with_history(self, row: TaskRow) -> TaskRow:
         history = self._returns.get(row.name)

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from herd.config.run import StopSettings
+from herd.launch.readings import Readings
 from herd.view.health import health_warnings
+from herd.view.snapshot import SnapshotMaker
 
 HEALTHY: dict[str, Any] = {"update_kl": 0.01, "effective_sample_size": 0.9, "explained_variance": 0.8, "layers": []}
 
@@ -48,6 +51,25 @@ def test_skipped_updates_give_a_warning() -> None:
     assert health_warnings({"updates_skipped": 0}) == ()
     assert health_warnings({"updates_skipped": 1}) == ("1 update was skipped: its gradient was not finite",)
     assert health_warnings({"updates_skipped": 30}) == ("30 updates were skipped: their gradients were not finite",)
+
+
+@pytest.mark.parametrize(("entropy", "found"), [(0.0099, True), (0.0, True), (0.01, False), (-0.5, False), (None, False)])
+def test_a_policy_that_tries_nothing_new_gives_a_warning(entropy: float | None, found: bool) -> None:
+    assert any("explores no more" in line for line in health_warnings({"entropy": entropy})) is found
+
+
+def test_ten_minutes_without_the_end_of_a_game_give_a_warning() -> None:
+    maker = SnapshotMaker(StopSettings(env_frames=1000), earlier=[{"wall_seconds": 5.0, "episodes": 3}])
+
+    def warnings(wall_seconds: float, episodes: int) -> tuple[str, ...]:
+        point = {"wall_seconds": wall_seconds, "episodes": episodes}
+        return maker.make(Readings(at=wall_seconds, samples={}, point=point), [], wall_seconds).warnings
+
+    assert warnings(600.0, 3) == ()
+    assert warnings(612.0, 3) == ("no game has ended for 10 minutes",)
+    assert warnings(1250.0, 4) == ()
+    assert warnings(1800.0, 4) == ()
+    assert warnings(2000.0, 4) == ("no game has ended for 12 minutes",)
 
 
 def test_unknown_values_give_no_warning() -> None:

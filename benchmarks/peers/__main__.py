@@ -1,0 +1,64 @@
+"""Trains the same tasks with Herd, Stable-Baselines3 and Sample Factory on this machine, one after the other.
+
+Each program uses the settings that it publishes, in a virtual environment of its own, which this command makes. Returns are those that the
+environments themselves write down (`benchmarks.peers.tasks`), so they mean the same in every program. A run that OUTPUT has is not
+repeated, so an interrupted command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.peers.programs import PROGRAMS, python_of
+from benchmarks.peers.runs import Run, train
+from benchmarks.peers.tables import draw, table
+from benchmarks.peers.tasks import TASKS
+from herd.files import replace_file
+from herd.service.host import describe_hardware
+
+
+def main() -> None:
+    """Parse the command line, train what is missing, write the table and the picture."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--tasks", default=",".join(TASKS), help="tasks, with commas (default: all)")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs, with commas (default: all)")
+    parser.add_argument("--seeds", default="1-5", help="seeds, for example 1-5 or 2-3 (default: 1-5)")
+    parser.add_argument("--parallel", type=int, default=1, help="runs at a time; with more than one, minutes are not compared")
+    parser.add_argument("--environments", type=Path, required=True, metavar="DIR", help="folder of the virtual environments")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the results")
+    options = parser.parse_args()
+    tasks, programs = options.tasks.split(","), options.programs.split(",")
+    if unknown := [name for name in tasks if name not in TASKS] + [name for name in programs if name not in PROGRAMS]:
+        parser.error(f"{', '.join(unknown)}: not among {', '.join((*TASKS, *PROGRAMS))}")
+    first, _, last = options.seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    options.output.mkdir(parents=True, exist_ok=True)
+    pythons = {name: python_of(name, options.environments) for name in programs}
+    hardware = describe_hardware()
+
+    def train_missing(task: str, seed: int, name: str) -> None:
+        path = options.output / f"{task}-{name}-{seed}.json"
+        if path.exists() or task in PROGRAMS[name].lacks:
+            return
+        run = train(name, pythons[name], task, seed, alone=options.parallel == 1, hardware=hardware)
+        replace_file(path, json.dumps(asdict(run)) + "\n")
+        print(f"{path.stem}: {run.returns[-1]:.4g} after {run.wall_seconds:.0f} s, {run.core_seconds:.0f} core-seconds", flush=True)
+
+    # Programs alternate, so that a slow minute of the machine meets all of them.
+    with ThreadPoolExecutor(options.parallel) as pool:
+        list(pool.map(lambda each: train_missing(*each), itertools.product(tasks, seeds, programs)))
+    runs = [Run(**json.loads(path.read_text())) for path in sorted(options.output.glob("*-*.json"))]
+    if not runs:
+        raise SystemExit(f"{options.output} has no results")
+    (options.output / "table.md").write_text(table(runs))
+    draw(runs, options.output / "curves.png")
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

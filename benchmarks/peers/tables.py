@@ -1,0 +1,101 @@
+"""The table and the picture of a comparison."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.intervals import curve_estimates, estimate, windowed
+from benchmarks.peers.programs import PROGRAMS
+from benchmarks.peers.tasks import TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.peers.runs import Run
+
+# Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
+_COLOURS = {"herd": "#D55E00", "sb3": "#0072B2", "appo": "#009E73"}
+_WINDOWS = 40
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Return a table in Markdown: a row for each task and program."""
+    lines = [
+        "| task, frames, score | program | return of the last games (95% interval), seeds | score reached | thousand frames until then"
+        " | minutes until then | minutes in all | core-seconds per million frames | GB |",
+        "| --- " * 9 + "|",
+    ]
+    for task, goal in TASKS.items():
+        for name, program in PROGRAMS.items():
+            own = [run for run in runs if (run.task, run.program) == (task, name)]
+            if not own:
+                continue
+            final = estimate([run.returns[-1] for run in own])
+            reached = [(run, index) for run in own if (index := run.reached(goal.score)) is not None]
+            alone = [run for run in own if run.alone]
+            cells = [
+                f"{task}, {goal.frames // 1000}k, {goal.score:g}",
+                program.title,
+                f"{final.mean:,.5g} ({final.low:,.5g} to {final.high:,.5g}), {len(own)}",
+                f"{len(reached)} of {len(own)}",
+                _range([run.frames[index] / 1000 for run, index in reached], ".0f"),
+                _range([run.seconds[index] / 60 for run, index in reached if run.alone], ".1f"),
+                _range([run.wall_seconds / 60 for run in alone], ".1f"),
+                _range([run.core_seconds / TASKS[task].frames * 1e6 for run in alone], ",.0f"),
+                _range([run.peak_bytes / 1e9 for run in alone], ".1f"),
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    """Return the median and, of several, the ends."""
+    if not values:
+        return "-"
+    median = f"{float(np.median(values)):{form}}"
+    return median if len(values) == 1 else f"{median} ({min(values):{form}} to {max(values):{form}})"
+
+
+def draw(runs: Sequence[Run], path: Path) -> None:
+    """Draw a row of two pictures for each task: returns over frames (means with intervals) and over minutes (runs that were alone)."""
+    import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    names = [task for task in TASKS if any(run.task == task for run in runs)]
+    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
+        figure = Figure(figsize=(11.0, 0.6 + 2.7 * len(names)), layout="constrained", dpi=110)
+        FigureCanvasAgg(figure)
+        for (over_frames, over_minutes), task in zip(figure.subplots(len(names), 2, squeeze=False), names, strict=True):
+            for name, program in PROGRAMS.items():
+                own = [run for run in runs if (run.task, run.program) == (task, name)]
+                if not own:
+                    continue
+                total = TASKS[task].frames
+                curves = [windowed(np.array(run.frames, float), np.array(run.returns, float), total=total, windows=_WINDOWS) for run in own]
+                estimates, colour = curve_estimates(np.array(curves)), _COLOURS[name]
+                places = np.arange(1, _WINDOWS + 1) / _WINDOWS * total / 1000
+                over_frames.plot(places, [each.mean for each in estimates], color=colour, label=f"{program.title}, {len(own)} seeds")
+                over_frames.fill_between(
+                    places,
+                    [each.low for each in estimates],
+                    [each.high for each in estimates],
+                    color=colour,
+                    alpha=0.2,
+                    linewidth=0,
+                )
+                for run in own:
+                    if run.alone:
+                        over_minutes.plot(np.array(run.seconds) / 60, run.returns, color=colour, linewidth=1.2)
+            for axes, label in ((over_frames, "thousand env frames"), (over_minutes, "minutes since the command")):
+                axes.axhline(TASKS[task].score, color="0.6", linewidth=0.8, linestyle="--")
+                axes.grid(visible=True, color="0.9", linewidth=0.7)
+                axes.spines[["top", "right"]].set_visible(False)
+                axes.set_xlabel(label)
+                axes.set_xlim(left=0.0)
+            over_frames.set_ylabel(f"{task}: return, last games")
+            over_frames.legend(loc="best", frameon=False, fontsize=8)
+        figure.savefig(path)
