@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,14 +63,19 @@ def run(argv: Sequence[str]) -> int:
     from herd.view.status import read_status  # noqa: PLC0415  loads psutil; not needed for --help
 
     statuses = [read_status(directory) for directory in directories]
-    exit_code = 0 if all(status.is_readable for status in statuses) else 2
+    exit_code = 0
+    for status in statuses:
+        if not status.is_readable:
+            print(printable(f"herd: {status.directory}: {status.message}"), file=sys.stderr)
+            exit_code = 2
     if options.json:
         print(json.dumps([status.as_json() for status in statuses], indent=2))
         return exit_code
     _print_table(statuses)
     for status in statuses:
         members = [_membership(agent) for agent in status.agents if agent.member is not None]
-        for line in [status.message, *status.warnings, *(agent.checkpoint_problem for agent in (status, *status.agents)), *members]:
+        message = status.message if status.is_readable else ""
+        for line in [message, *status.warnings, *(agent.checkpoint_problem for agent in (status, *status.agents)), *members]:
             if line:
                 print(printable(f"{status.directory}: {line}"))
         if status.is_running and (options.run_dirs or len(statuses) == 1):

@@ -92,7 +92,7 @@ def read_status(run_dir: Path) -> RunStatus:
     """Read a run's files, ask its processes, and verify every byte of its newest checkpoints."""
     status = _read_status(run_dir)
     try:
-        if config_file(run_dir).exists():
+        if config_file(run_dir).is_file():
             read_yaml_file(config_file(run_dir))
     except SettingsError as error:
         is_known = status.is_running or (run_dir / SESSION).exists()

@@ -97,8 +97,8 @@ def test_settings_that_cannot_be_read_are_named_with_an_exit_code(
     (tmp_path / "config.yaml").write_bytes(content)
     for state in ("unknown", "finished"):
         assert main(["status", str(tmp_path)]) == 2
-        line, *_ = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{tmp_path}: ")]
-        assert line.removeprefix(f"{tmp_path}: ").startswith(said)
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"herd: {tmp_path}: {said}")
         assert main(["status", "--json", str(tmp_path)]) == 2
         [told] = json.loads(capsys.readouterr().out)
         assert (told["state"], told["message"].startswith(said)) == (state, True)

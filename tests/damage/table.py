@@ -25,7 +25,7 @@ class Row:
 
 SHOWN = ("status", "status --json")
 PLAYED = ("evaluate", "watch", "load_policy")
-WITHOUT_SETTINGS = (*SHOWN, "plot --bandit", "plot --population")
+WITHOUT_SETTINGS = ("plot --bandit", "plot --population")
 """Those that need no more of a run's settings than that the file is there."""
 _CHECKPOINT = (*SHOWN, "report", "learner", "train")
 ROWS: dict[str, Row] = {
