@@ -136,7 +136,7 @@ class Cluster:
 
     def close(self) -> None:
         """Close the connections."""
-        self.client.close()  # type: ignore[no-untyped-call]
+        self.client.close()
 
     def replicas(self, release: str) -> Counter[str]:
         """Return the number of pods that a release requests, by component."""
@@ -222,15 +222,15 @@ def _configuration(kubeconfig: Path | None, context: str | None) -> tuple[Config
     files = os.pathsep.join(str(Path(word).expanduser()) for word in listed.split(os.pathsep) if Path(word).expanduser().is_file())
     try:
         if not files and kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+            load_incluster_config(configuration)
             return configuration, (SERVICE_ACCOUNT / "namespace").read_text().strip()
         if not files:
             raise KubeError(f"no cluster: {listed} does not exist; name a file with --kubeconfig")
-        contexts, current = list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
+        contexts, current = list_kube_config_contexts(files)
         chosen = current if context is None else next((each for each in contexts if each["name"] == context), None)
         if chosen is None:
             raise KubeError(f"{files}: no context {context}; available are: {', '.join(each['name'] for each in contexts)}")
-        load_kube_config(files, chosen["name"], configuration)  # type: ignore[no-untyped-call]
+        load_kube_config(files, chosen["name"], configuration)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise KubeError(f"{files or 'the service account'}: no usable kubeconfig: {_first_line(error)}") from error
     return configuration, chosen["context"].get("namespace")
