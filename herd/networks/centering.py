@@ -81,7 +81,7 @@ class AverageImage(nn.Module):
     def _is_present(self, pixels: Tensor) -> Tensor:
         """Return whether each plane has a pixel above 0: uint8 [N, s * C, H, W] -> bool [N, s * C, 1, 1]."""
         channels = len(self.mean)
-        is_lit = pixels.amax((2, 3)).reshape(len(pixels), -1, channels).amax(2, keepdim=True) > 0
+        is_lit = pixels.amax((2, 3)).reshape(pixels.shape[0], -1, channels).amax(2, keepdim=True) > 0
         return is_lit.expand(-1, -1, channels).flatten(1)[:, :, None, None]
 
     @torch.no_grad()

@@ -296,7 +296,7 @@ def test_a_game_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(BrokenEnvironmentError, match="environment 3: its process failed: RuntimeError: no more games"):
             made.step(act(0, 0))
         with pytest.raises(ValueError, match="actions must"):
-            made.step(act(0, 8))
+            made.step(act(0, 9))
 
 
 @pytest.mark.parametrize(("num_failures", "standby"), [(1, False), (2, False), (2, True)])
