@@ -39,7 +39,7 @@ def table(runs: Sequence[Run]) -> str:
             cells = [
                 f"{task}, {goal.frames // 1000}k, {goal.score:g}",
                 program.title,
-                f"{final.mean:,.5g} ({final.low:,.5g} to {final.high:,.5g}), {len(own)}",
+                f"{_figure(final.mean)} ({_figure(final.low)} to {_figure(final.high)}), {len(own)}",
                 f"{len(reached)} of {len(own)}",
                 _range([run.frames[index] / 1000 for run, index in reached], ".0f"),
                 _range([run.seconds[index] / 60 for run, index in reached if run.alone], ".1f"),
@@ -49,6 +49,11 @@ def table(runs: Sequence[Run]) -> str:
             ]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _figure(value: float) -> str:
+    """Return a return with at most one digit after the point."""
+    return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def _range(values: Sequence[float], form: str) -> str:
@@ -78,15 +83,11 @@ def draw(runs: Sequence[Run], path: Path) -> None:
                 curves = [windowed(np.array(run.frames, float), np.array(run.returns, float), total=total, windows=_WINDOWS) for run in own]
                 estimates, colour = curve_estimates(np.array(curves)), _COLOURS[name]
                 places = np.arange(1, _WINDOWS + 1) / _WINDOWS * total / 1000
-                over_frames.plot(places, [each.mean for each in estimates], color=colour, label=f"{program.title}, {len(own)} seeds")
-                over_frames.fill_between(
-                    places,
-                    [each.low for each in estimates],
-                    [each.high for each in estimates],
-                    color=colour,
-                    alpha=0.2,
-                    linewidth=0,
-                )
+                known = places * 1000 >= max(run.frames[0] for run in own)
+                label = f"{program.title}, {len(own)} seed{'s' if len(own) > 1 else ''}"
+                lows, means, highs = (np.array([getattr(each, name) for each in estimates])[known] for name in ("low", "mean", "high"))
+                over_frames.plot(places[known], means, color=colour, label=label)
+                over_frames.fill_between(places[known], lows, highs, color=colour, alpha=0.2, linewidth=0)
                 for run in own:
                     if run.alone:
                         over_minutes.plot(np.array(run.seconds) / 60, run.returns, color=colour, linewidth=1.2)
