@@ -9,6 +9,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.peers.tasks import EPISODES
+
 CHECKOUT = Path(__file__).parents[2]
 _TORCH = "torch==2.13.0"
 
@@ -89,4 +91,4 @@ def command_of(name: str, python: Path, *, task: str, seed: int, frames: int, ru
 
 def surroundings(episodes: Path) -> dict[str, str]:
     """Return the environment variables of a run whose environments write their episodes into ``episodes``."""
-    return {**os.environ, "PEERS_EPISODES": str(episodes), "PYTHONWARNINGS": "ignore"}
+    return {**os.environ, EPISODES: str(episodes), "PYTHONWARNINGS": "ignore"}

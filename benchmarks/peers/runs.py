@@ -66,16 +66,19 @@ def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hard
             words, cwd=CHECKOUT, env=surroundings(episodes), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
         )
         peak, ended = 0, False
-        while not ended:
-            if time.time() - began > _LIMIT_SECONDS:
+        try:
+            while not ended:
+                if time.time() - began > _LIMIT_SECONDS:
+                    raise SystemExit(f"{program} did not end {task} within an hour: see {output}")
+                peak = max(peak, _held(child.pid))
+                time.sleep(1.0)
+                pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+                ended = pid != 0
+        finally:
+            if not ended:  # too late, or this command is interrupted: leave none of its processes behind
                 process = psutil.Process(child.pid)
                 for each in [*process.children(recursive=True), process]:
                     each.kill()
-                raise SystemExit(f"{program} did not end {task} within an hour: see {output}")
-            peak = max(peak, _held(child.pid))
-            time.sleep(1.0)
-            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-            ended = pid != 0
     child.returncode = os.waitstatus_to_exitcode(status)
     seconds = round(time.time() - began, 1)
     points = curve(episodes, began)
