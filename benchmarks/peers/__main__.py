@@ -1,4 +1,4 @@
-"""Trains the same tasks with Herd, Stable-Baselines3 and Sample Factory on this machine, one after the other.
+"""Trains the same tasks with Herd, Stable-Baselines3, Sample Factory and a PPO on envpool on this machine, one after the other.
 
 Each program uses the settings that it publishes, in a virtual environment of its own, which this command makes. Returns are those that the
 environments themselves write down (`benchmarks.peers.tasks`), so they mean the same in every program. A run that OUTPUT has is not
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.peers.programs import PROGRAMS, python_of
+from benchmarks.peers.programs import PROGRAMS, SMALL, python_of
 from benchmarks.peers.runs import Run, train
 from benchmarks.peers.tables import draw, table
 from benchmarks.peers.tasks import TASKS
@@ -25,7 +25,11 @@ from herd.service.host import describe_hardware
 def main() -> None:
     """Parse the command line, train what is missing, write the table and the picture."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--tasks", default=",".join(TASKS), help="tasks, with commas (default: all)")
+    parser.add_argument(
+        "--tasks",
+        default=",".join(SMALL),
+        help=f"tasks, with commas (default: the small ones; Atari's: {','.join(sorted(TASKS.keys() - SMALL))})",
+    )
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs, with commas (default: all)")
     parser.add_argument("--seeds", default="1-5", help="seeds, for example 1-5 or 2-3 (default: 1-5)")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time; with more than one, minutes are not compared")
