@@ -1,4 +1,4 @@
-"""PPO (arXiv:1707.06347) on envpool's games of Atari, on this machine's CPU: ``python -m benchmarks.peers.envpool_ppo TASK SEED``.
+"""PPO (arXiv:1707.06347) on envpool's games of Atari, : ``python -m benchmarks.peers.envpool_ppo TASK SEED``.
 
 One loop in one process, with the settings that CleanRL publishes for its ``ppo_atari_envpool``. A lost life ends an episode of learning and
 rewards are clipped, but envpool also reports raw rewards and whole games, and this program writes down those, as `tasks.Recorded` does.
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-NUM_STEPS = 10_000_000
-"""Agent steps after which the learning rate is 0. A run of the comparison ends before."""
+NUM_STEPS = 10_000_000  # agent steps, after which the learning rate is 0
 NUM_ENVIRONMENTS, UNROLL_LENGTH, EPOCHS, MINIBATCHES, ACTION_REPEAT = 8, 128, 4, 4, 4
 LEARNING_RATE, DISCOUNT, LAMBDA, CLIP = 2.5e-4, 0.99, 0.95, 0.1
 ENTROPY_COST, VALUE_COST, MAX_GRADIENT_NORM = 0.01, 0.5, 0.5
@@ -49,9 +48,10 @@ class Network(nn.Module):
         super().__init__()
         convolutions = [nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)]
         hidden, self.policy, self.value = nn.Linear(64 * 7 * 7, 512), nn.Linear(512, num_actions), nn.Linear(512, 1)
-        for layer, gain in [*((layer, 2**0.5) for layer in (*convolutions, hidden)), (self.policy, 0.01), (self.value, 1.0)]:
-            nn.init.orthogonal_(layer.weight, gain)
-            nn.init.zeros_(layer.bias)
+        gains = {**dict.fromkeys((*convolutions, hidden), 2**0.5), self.policy: 0.01, self.value: 1.0}
+        for layer, gain in gains.items():
+            nn.init.orthogonal_(layer.get_parameter("weight"), gain)
+            nn.init.zeros_(layer.get_parameter("bias"))
         rectified = (part for layer in convolutions for part in (layer, nn.ReLU()))
         self.torso = nn.Sequential(*rectified, nn.Flatten(), hidden, nn.ReLU())
 
@@ -139,7 +139,8 @@ def main(task: str, seed: int) -> None:
         for _ in range(EPOCHS):
             for chosen in torch.randperm(size).chunk(MINIBATCHES):
                 batch = Batch(*(part[chosen] for part in rows))
-                loss = ppo_loss(*network(batch.frames), batch)
+                logits, estimates = network(batch.frames)
+                loss = ppo_loss(logits, estimates, batch)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)

@@ -216,7 +216,7 @@ def test_herd_trains_a_task_whose_environments_write_down_their_games(monkeypatc
 @pytest.mark.processes
 def test_a_game_of_atari_ends_at_its_score_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(tasks.TASKS, "breakout", tasks.Task(10_000_000, 0.0, game="breakout"))
-    monkeypatch.setattr(runs.tempfile, "mkdtemp", lambda **_: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run = runs.train("herd", Path(sys.executable), "breakout", 1, alone=True, hardware={})
     assert run.frames[-1] < 1_000_000
     assert run.returns[-1] >= 0.0
