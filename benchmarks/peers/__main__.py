@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs, with commas (default: all)")
     parser.add_argument("--seeds", default="1-5", help="seeds, for example 1-5 or 2-3 (default: 1-5)")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time; with more than one, minutes are not compared")
+    parser.add_argument("--minutes", type=float, default=60.0, help="longest time of a run; one of Atari then ends without its score")
     parser.add_argument("--environments", type=Path, required=True, metavar="DIR", help="folder of the virtual environments")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the results")
     options = parser.parse_args()
@@ -49,7 +50,7 @@ def main() -> None:
         path = options.output / f"{task}-{name}-{seed}.json"
         if path.exists() or task in PROGRAMS[name].lacks:
             return
-        run = train(name, pythons[name], task, seed, alone=options.parallel == 1, hardware=hardware)
+        run = train(name, pythons[name], task, seed, alone=options.parallel == 1, hardware=hardware, minutes=options.minutes)
         replace_file(path, json.dumps(asdict(run)) + "\n")
         print(f"{path.stem}: {run.returns[-1]:.4g} after {run.wall_seconds:.0f} s, {run.core_seconds:.0f} core-seconds", flush=True)
 

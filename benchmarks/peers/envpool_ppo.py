@@ -1,4 +1,4 @@
-"""PPO (arXiv:1707.06347) on envpool's games of Atari, : ``python -m benchmarks.peers.envpool_ppo TASK SEED``.
+"""PPO (arXiv:1707.06347) on envpool's games of Atari: ``python -m benchmarks.peers.envpool_ppo TASK SEED``.
 
 One loop in one process, with the settings that CleanRL publishes for its ``ppo_atari_envpool``. A lost life ends an episode of learning and
 rewards are clipped, but envpool also reports raw rewards and whole games, and this program writes down those, as `tasks.Recorded` does.
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 NUM_STEPS = 10_000_000  # agent steps, after which the learning rate is 0
 NUM_ENVIRONMENTS, UNROLL_LENGTH, EPOCHS, MINIBATCHES, ACTION_REPEAT = 8, 128, 4, 4, 4
-LEARNING_RATE, DISCOUNT, LAMBDA, CLIP = 2.5e-4, 0.99, 0.95, 0.1
-ENTROPY_COST, VALUE_COST, MAX_GRADIENT_NORM = 0.01, 0.5, 0.5
+LEARNING_RATE, MAX_GRADIENT_NORM, DISCOUNT, LAMBDA, CLIP, ENTROPY_COST, VALUE_COST = 2.5e-4, 0.5, 0.99, 0.95, 0.1, 0.01, 0.5
 
 
 class Batch(NamedTuple):
@@ -35,9 +34,9 @@ class Batch(NamedTuple):
     """uint8 [M, 4, 84, 84]."""
     actions: Tensor
     log_probs: Tensor
-    """Of the actions, when they were taken."""
+    """Log-probabilities of the actions when they were taken."""
     values: Tensor
-    """As estimated then."""
+    """Estimates from then."""
     advantages: Tensor
 
 

@@ -56,7 +56,7 @@ PROGRAMS = {
     ),
     "appo": Program(
         "Sample Factory APPO",
-        # The last ale-py that its old gymnasium can use, named because it asks for none.
+        # It needs a gymnasium below 1, with which ale-py 0.12 registers no games.
         (_TORCH, "sample-factory==2.1.1", "box2d", "pygame", "mujoco==3.2.7", "imageio", "ale-py==0.10.1"),
         ("-m", "benchmarks.peers.appo", "{task}", "{seed}", "{run}"),
         frozenset({"dials_masked"}),  # it has no masks

@@ -26,7 +26,6 @@ GAMES = 50
 _POINTS = 200
 _CHECKS = 5
 """Seconds between two looks at whether a game of Atari has its score."""
-_LIMIT_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,12 @@ class Run:
         return (self.frames[-1] - self.frames[0]) / seconds if seconds > 0 else None
 
 
-def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hardware: dict[str, object]) -> Run:
-    """Train and return the run, which ends early if a game of Atari has its score, or has taken an hour.
+def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hardware: dict[str, object], minutes: float = 60.0) -> Run:
+    """Train and return the run. A run of Atari ends as soon as it has the score, or after ``minutes``.
 
     Raises:
-        SystemExit: the program failed, took an hour (except for Atari), or finished too few games; the line names the file with its output.
+        SystemExit: the program failed, finished too few games, or took longer than ``minutes`` on another task. The line names the file
+            with its output.
     """
     goal = TASKS[task]
     score = goal.score if goal.game else None
@@ -78,9 +78,9 @@ def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hard
         peak, ended, enough, checks = 0, False, False, 0
         try:
             while not (ended or enough):
-                late = time.time() - began > _LIMIT_SECONDS
+                late = time.time() - began > 60.0 * minutes
                 if late and score is None:
-                    raise SystemExit(f"{program} did not end {task} within an hour: see {output}")
+                    raise SystemExit(f"{program} did not end {task} within {minutes:g} minutes: see {output}")
                 held, core_seconds = _used(child.pid)
                 peak, checks = max(peak, held), checks + 1
                 enough = late or (score is not None and checks % _CHECKS == 0 and _has(score, curve(episodes, began, score)))

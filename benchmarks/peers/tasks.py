@@ -27,7 +27,7 @@ class Task:
     frames: int
     score: float
     game: str | None = None
-    """A game of Atari. Its runs end when they have the score, or after an hour, because whole runs of the slower programs take many."""
+    """A game of Atari. Its runs end when they have the score, because whole runs of the slower programs take many hours."""
     deep: bool = False
     """Whether the network is IMPALA's residual one. Such a run is too short to learn, and compares frames per second."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -213,12 +214,31 @@ def test_herd_trains_a_task_whose_environments_write_down_their_games(monkeypatc
     assert run.peak_bytes > 1e8
 
 
+ENDLESS = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(sys.argv[1], "w").write(str(child.pid))
+with open(os.environ["PEERS_EPISODES"] + "/0.csv", "w") as file:
+    file.writelines(f"{time.time()},{game + 1},{game}\\n" for game in range(60))
+child.wait()
+"""
+
+
 @pytest.mark.processes
-def test_a_game_of_atari_ends_at_its_score_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(tasks.TASKS, "breakout", tasks.Task(10_000_000, 0.0, game="breakout"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = runs.train("herd", Path(sys.executable), "breakout", 1, alone=True, hardware={})
-    assert run.frames[-1] < 1_000_000
-    assert run.returns[-1] >= 0.0
-    assert run.core_seconds > 1.0
-    assert not [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(each.info["cmdline"] or [])]
+def test_a_run_of_atari_ends_with_its_score_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    words = (str(tmp_path / "endless.py"), str(tmp_path / "pid"))
+    monkeypatch.setitem(programs.PROGRAMS, "endless", programs.Program("Endless", (), words))
+    run = runs.train("endless", Path(sys.executable), "breakout", 1, alone=True, hardware={})
+    assert (run.frames[-1], run.returns[-1]) == (56, 30.5)
+    child = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.processes
+def test_herd_finds_the_suite_that_writes_games_down(tmp_path: Path) -> None:
+    code = "from herd.components.suites import SUITES; print(*SUITES.parts, *SUITES.broken.values())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=programs.surroundings(tmp_path), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "recorded_atari" in done.stdout.split()
