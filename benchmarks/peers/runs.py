@@ -21,6 +21,8 @@ from benchmarks.peers.tasks import TASKS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.peers.tasks import Task
+
 GAMES = 50
 """A point of a curve is the mean return of this many games; there is none before."""
 _POINTS = 200
@@ -58,7 +60,7 @@ class Run:
 
 
 def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hardware: dict[str, object], minutes: float = 60.0) -> Run:
-    """Train and return the run. A run of Atari ends as soon as it has the score, or after ``minutes``.
+    """Train and return the run. A run of Atari ends as soon as it has the score or its frames, or after ``minutes``.
 
     Raises:
         SystemExit: the program failed, finished too few games, or took longer than ``minutes`` on another task. The line names the file
@@ -83,7 +85,7 @@ def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hard
                     raise SystemExit(f"{program} did not end {task} within {minutes:g} minutes: see {output}")
                 held, core_seconds = _used(child.pid)
                 peak, checks = max(peak, held), checks + 1
-                enough = late or (score is not None and checks % _CHECKS == 0 and _has(score, curve(episodes, began, score)))
+                enough = late or (score is not None and checks % _CHECKS == 0 and _over(goal, curve(episodes, began, score)))
                 time.sleep(1.0)
                 pid, status, usage = os.wait4(child.pid, os.WNOHANG)
                 ended = pid != 0
@@ -106,8 +108,9 @@ def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hard
     return Run(task, program, seed, alone, seconds, round(core_seconds, 1), peak, hardware, date, *map(list, zip(*points, strict=True)))
 
 
-def _has(score: float, points: Sequence[tuple[int, float, float]]) -> bool:
-    return bool(points) and points[-1][2] >= score
+def _over(goal: Task, points: Sequence[tuple[int, float, float]]) -> bool:
+    """Return whether a run has the score or all its frames; some programs have published schedules that are longer."""
+    return bool(points) and (points[-1][2] >= goal.score or points[-1][0] >= goal.frames)
 
 
 def curve(episodes: Path, began: float, score: float | None = None) -> list[tuple[int, float, float]]:
