@@ -92,9 +92,11 @@ def train(program: str, python: Path, task: str, seed: int, *, alone: bool, hard
         finally:
             if not ended:  # enough, too late, or this command is interrupted: leave none of its processes behind
                 process = psutil.Process(child.pid)
-                for each in [*process.children(recursive=True), process]:
+                own = [process, *process.children(recursive=True)]  # the first would restart the others
+                for each in own:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         each.kill()
+                psutil.wait_procs(own[1:], timeout=10.0)  # until they no longer write into the folder
     seconds = round(time.time() - began, 1)
     if ended:
         child.returncode, core_seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
