@@ -11,7 +11,7 @@ from herd.cli.options import CommandError
 from herd.config.errors import SettingsError, close_match
 from herd.files import FileError
 from herd.run.checkpoints import CheckpointError, read_state
-from herd.run.paths import AGENTS, CONFIG, agent_directories, checkpoint_folders, config_file, planned_agent_directories
+from herd.run.paths import AGENTS, CONFIG, RUNS, agent_directories, checkpoint_folders, config_file, planned_agent_directories
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def existing_run(directory: Path | str, *, fetches_checkpoints: bool = True) -> Path:
-    """Check that ``directory`` holds a run; returns it. A pack is unpacked; of a run file, the newest run of its name is returned.
+    """Check that ``directory`` holds a run; returns it. A name alone is also looked for in ``runs/``.
+
+    A pack is unpacked; of a run file, the newest run of its name is returned.
 
     A run at an address in object storage is fetched to the user's cache, with its newest checkpoints if ``fetches_checkpoints``.
 
@@ -43,6 +45,8 @@ def existing_run(directory: Path | str, *, fetches_checkpoints: bool = True) -> 
         return unpack(directory)
     if directory.is_file():
         return _newest_run_of(directory)
+    if not directory.exists() and len(directory.parts) == 1 and config_file(RUNS / directory).is_file():
+        return RUNS / directory
     if not directory.is_dir():
         siblings = [str(path) for path in sorted(directory.parent.glob("*")) if path.is_dir()]
         raise CommandError(f"{directory}: no such run{close_match(str(directory), siblings)}")

@@ -47,6 +47,7 @@ def test_a_run_file_stands_for_its_newest_run(tmp_path: Path, monkeypatch: pytes
         (Path("runs") / name / "config.yaml").write_text("name: mine\n")
         os.utime(Path("runs") / name / "config.yaml", (1000 + age, 1000 + age))
     assert existing_run(file) == Path("runs/mine-2")
+    assert existing_run(Path("mine-2")) == Path("runs/mine-2")  # by its name alone
 
 
 def test_the_directory_of_a_run_continues_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
