@@ -1,4 +1,4 @@
-"""Trains the same tasks with Herd, Stable-Baselines3 and Sample Factory on this machine, one after the other.
+"""Trains the same tasks with Herd, Stable-Baselines3, Sample Factory and a PPO on envpool on this machine, one after the other.
 
 Each program uses the settings that it publishes, in a virtual environment of its own, which this command makes. Returns are those that the
 environments themselves write down (`benchmarks.peers.tasks`), so they mean the same in every program. A run that OUTPUT has is not
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.peers.programs import PROGRAMS, python_of
+from benchmarks.peers.programs import PROGRAMS, SMALL, python_of
 from benchmarks.peers.runs import Run, train
 from benchmarks.peers.tables import draw, table
 from benchmarks.peers.tasks import TASKS
@@ -25,10 +25,15 @@ from herd.service.host import describe_hardware
 def main() -> None:
     """Parse the command line, train what is missing, write the table and the picture."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--tasks", default=",".join(TASKS), help="tasks, with commas (default: all)")
+    parser.add_argument(
+        "--tasks",
+        default=",".join(SMALL),
+        help=f"tasks, with commas (default: the small ones; Atari's: {','.join(sorted(TASKS.keys() - SMALL))})",
+    )
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs, with commas (default: all)")
     parser.add_argument("--seeds", default="1-5", help="seeds, for example 1-5 or 2-3 (default: 1-5)")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time; with more than one, minutes are not compared")
+    parser.add_argument("--minutes", type=float, default=60.0, help="longest time of a run; one of Atari then ends without its score")
     parser.add_argument("--environments", type=Path, required=True, metavar="DIR", help="folder of the virtual environments")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the results")
     options = parser.parse_args()
@@ -45,7 +50,7 @@ def main() -> None:
         path = options.output / f"{task}-{name}-{seed}.json"
         if path.exists() or task in PROGRAMS[name].lacks:
             return
-        run = train(name, pythons[name], task, seed, alone=options.parallel == 1, hardware=hardware)
+        run = train(name, pythons[name], task, seed, alone=options.parallel == 1, hardware=hardware, minutes=options.minutes)
         replace_file(path, json.dumps(asdict(run)) + "\n")
         print(f"{path.stem}: {run.returns[-1]:.4g} after {run.wall_seconds:.0f} s, {run.core_seconds:.0f} core-seconds", flush=True)
 

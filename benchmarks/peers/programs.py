@@ -9,10 +9,12 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.peers.tasks import EPISODES
+from benchmarks.peers.tasks import EPISODES, TASKS
 
 CHECKOUT = Path(__file__).parents[2]
 _TORCH = "torch==2.13.0"
+SMALL = tuple(name for name, task in TASKS.items() if not task.game)
+"""Tasks that take minutes. The others are games of Atari."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +36,36 @@ PROGRAMS = {
         "Herd",
         (),
         (
-            *("-P", "-m", "herd.cli.main", "train", "{experiment}", "--env.tasks", "benchmarks.peers.tasks:{task}", "--seed", "{seed}"),
-            *("--run_dir", "{run}", "--stop.env_frames", "{frames}", "--optimizer.schedule_env_frames", "{frames}"),
+            *("-P", "-m", "herd.cli.main", "train", "{experiment}", "--env.suite", "{suite}", "--env.tasks", "{environment}"),
+            *("--network.torso", "{torso}", "--seed", "{seed}", "--run_dir", "{run}"),
+            *("--stop.env_frames", "{frames}", "--optimizer.schedule_env_frames", "{frames}"),
         ),
     ),
     "sb3": Program(
         "SB3 PPO",
-        (_TORCH, "stable-baselines3==2.9.2", "sb3-contrib==2.9.2", "gymnasium[box2d,mujoco]==1.4.0"),
+        (
+            _TORCH,
+            "stable-baselines3==2.9.2",
+            "sb3-contrib==2.9.2",
+            "gymnasium[box2d,mujoco]==1.4.0",
+            "ale-py==0.12.1",
+            "opencv-python-headless",
+        ),
         ("-m", "benchmarks.peers.sb3", "{task}", "{seed}"),
+        frozenset({"breakout_deep"}),  # it has one network for pictures
     ),
     "appo": Program(
         "Sample Factory APPO",
-        (_TORCH, "sample-factory==2.1.1", "box2d", "pygame", "mujoco==3.2.7", "imageio"),
+        # It needs a gymnasium below 1, with which ale-py 0.12 registers no games.
+        (_TORCH, "sample-factory==2.1.1", "box2d", "pygame", "mujoco==3.2.7", "imageio", "ale-py==0.10.1"),
         ("-m", "benchmarks.peers.appo", "{task}", "{seed}", "{run}"),
         frozenset({"dials_masked"}),  # it has no masks
+    ),
+    "envpool": Program(
+        "PPO on envpool",
+        (_TORCH, "envpool==1.2.5"),
+        ("-m", "benchmarks.peers.envpool_ppo", "{task}", "{seed}"),
+        frozenset({*SMALL, "breakout_deep"}),  # it plays Atari, with the network that CleanRL publishes
     ),
 }
 EXPERIMENTS = {
@@ -58,8 +76,13 @@ EXPERIMENTS = {
     "halfcheetah": "benchmarks/peers/halfcheetah.yaml",
     "dials": "experiments/dials.yaml",
     "dials_masked": "experiments/dials.yaml",
+    "pong": "experiments/atari-fast.yaml",  # one experiment for all games, as the others have
+    "breakout": "experiments/atari-fast.yaml",
+    "breakout_deep": "experiments/atari-fast.yaml",
 }
 """Herd's experiment for each task."""
+_PLUGIN = CHECKOUT / "benchmarks/peers/plugin"
+"""A folder with the metadata of an installed package, by which Herd finds the suite of `benchmarks.peers.herd_atari`."""
 
 
 def python_of(name: str, environments: Path) -> Path:
@@ -86,9 +109,14 @@ def python_of(name: str, environments: Path) -> Path:
 def command_of(name: str, python: Path, *, task: str, seed: int, frames: int, run: Path) -> list[str]:
     """Return the command that trains ``task`` when it runs in the checkout."""
     values = {"task": task, "seed": seed, "frames": frames, "run": run, "experiment": CHECKOUT / EXPERIMENTS[task]}
+    if game := TASKS[task].game:
+        values |= {"suite": "recorded_atari", "environment": game, "torso": "deep" if TASKS[task].deep else "shallow"}
+    else:
+        values |= {"suite": "gymnasium", "environment": f"benchmarks.peers.tasks:{task}", "torso": "mlp"}
     return [str(python), *(word.format(**values) for word in PROGRAMS[name].words)]
 
 
 def surroundings(episodes: Path) -> dict[str, str]:
     """Return the environment variables of a run whose environments write their episodes into ``episodes``."""
-    return {**os.environ, EPISODES: str(episodes), "PYTHONWARNINGS": "ignore"}
+    path = os.pathsep.join([str(_PLUGIN), str(CHECKOUT)])
+    return {**os.environ, EPISODES: str(episodes), "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.atari_wrappers import AtariWrapper
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from benchmarks.peers import tasks
 
@@ -26,6 +27,17 @@ def linear(start: float) -> Callable[[float], float]:
 
 
 _LANDER = {"n_envs": 16, "n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999, "n_epochs": 4, "ent_coef": 0.01}
+_ATARI = {
+    "n_envs": 8,
+    "n_steps": 128,
+    "n_epochs": 4,
+    "batch_size": 256,
+    "n_timesteps": 10_000_000,  # both schedules end then
+    "learning_rate": linear(2.5e-4),
+    "clip_range": linear(0.1),
+    "vf_coef": 0.5,
+    "ent_coef": 0.01,
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "cartpole": {
         "n_envs": 8,
@@ -72,18 +84,25 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "dials": {"n_envs": 8},
     "dials_masked": {"n_envs": 8},
+    "pong": _ATARI,
+    "breakout": _ATARI,
 }
 
 
 def main(task: str, seed: int) -> None:
     """Train; the environments write down their episodes."""
-    torch.set_num_threads(1)  # the networks are too small for more
-    settings = dict(SETTINGS[task])
-    environments: Any = DummyVecEnv([getattr(tasks, task)] * settings.pop("n_envs"))
+    settings, make, policy = dict(SETTINGS[task]), getattr(tasks, task), "MlpPolicy"
+    copies, steps = settings.pop("n_envs"), settings.pop("n_timesteps", tasks.TASKS[task].frames)
+    if tasks.TASKS[task].game:
+        policy = "CnnPolicy"
+        environments: Any = VecFrameStack(DummyVecEnv([lambda: AtariWrapper(make())] * copies), 4)
+    else:
+        torch.set_num_threads(1)  # the networks are too small for more
+        environments = DummyVecEnv([make] * copies)
     if settings.pop("normalize", False):
         environments = VecNormalize(environments, gamma=settings["gamma"])
     algorithm = MaskablePPO if task == "dials_masked" else PPO
-    algorithm("MlpPolicy", environments, seed=seed, device="cpu", **settings).learn(tasks.TASKS[task].frames)
+    algorithm(policy, environments, seed=seed, device="cpu", **settings).learn(steps)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from matplotlib.axes import Axes
+
     from benchmarks.peers.runs import Run
 
 # Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
-_COLOURS = {"herd": "#D55E00", "sb3": "#0072B2", "appo": "#009E73"}
+_COLOURS = {"herd": "#D55E00", "sb3": "#0072B2", "appo": "#009E73", "envpool": "#CC79A7"}
 _WINDOWS = 40
 
 
@@ -25,8 +27,8 @@ def table(runs: Sequence[Run]) -> str:
     """Return a table in Markdown: a row for each task and program."""
     lines = [
         "| task, frames, score | program | return of the last games (95% interval), seeds | score reached | thousand frames until then"
-        " | minutes until then | minutes in all | core-seconds per million frames | GB |",
-        "| --- " * 9 + "|",
+        " | minutes until then | minutes in all | frames/s | core-seconds per million frames | GB |",
+        "| --- " * 10 + "|",
     ]
     for task, goal in TASKS.items():
         for name, program in PROGRAMS.items():
@@ -37,14 +39,15 @@ def table(runs: Sequence[Run]) -> str:
             reached = [(run, index) for run in own if (index := run.reached(goal.score)) is not None]
             alone = [run for run in own if run.alone]
             cells = [
-                f"{task}, {goal.frames // 1000}k, {goal.score:g}",
+                f"{task}, {goal.frames // 1000:,}k, {goal.score:g}",
                 program.title,
                 f"{_figure(final.mean)} ({_figure(final.low)} to {_figure(final.high)}), {len(own)}",
                 f"{len(reached)} of {len(own)}",
                 _range([run.frames[index] / 1000 for run, index in reached], ".0f"),
                 _range([run.seconds[index] / 60 for run, index in reached if run.alone], ".1f"),
                 _range([run.wall_seconds / 60 for run in alone], ".1f"),
-                _range([run.core_seconds / TASKS[task].frames * 1e6 for run in alone], ",.0f"),
+                _range([rate for run in alone if (rate := run.frames_per_second()) is not None], ",.0f"),
+                _range([run.core_seconds / (run.frames[-1] if goal.game else goal.frames) * 1e6 for run in alone], ",.0f"),
                 _range([run.peak_bytes / 1e9 for run in alone], ".1f"),
             ]
             lines.append("| " + " | ".join(cells) + " |")
@@ -79,15 +82,13 @@ def draw(runs: Sequence[Run], path: Path) -> None:
                 own = [run for run in runs if (run.task, run.program) == (task, name)]
                 if not own:
                     continue
-                total = TASKS[task].frames
-                curves = [windowed(np.array(run.frames, float), np.array(run.returns, float), total=total, windows=_WINDOWS) for run in own]
-                estimates, colour = curve_estimates(np.array(curves)), _COLOURS[name]
-                places = np.arange(1, _WINDOWS + 1) / _WINDOWS * total / 1000
-                known = places * 1000 >= max(run.frames[0] for run in own)
-                label = f"{program.title}, {len(own)} seed{'s' if len(own) > 1 else ''}"
-                lows, means, highs = (np.array([getattr(each, name) for each in estimates])[known] for name in ("low", "mean", "high"))
-                over_frames.plot(places[known], means, color=colour, label=label)
-                over_frames.fill_between(places[known], lows, highs, color=colour, alpha=0.2, linewidth=0)
+                colour, label = _COLOURS[name], f"{program.title}, {len(own)} seed{'s' if len(own) > 1 else ''}"
+                if TASKS[task].game:  # runs end at the score, so they have different lengths
+                    for run in own:
+                        over_frames.plot(np.array(run.frames) / 1000, run.returns, color=colour, linewidth=1.2, label=label)
+                        label = ""
+                else:
+                    _draw_mean(over_frames, own, total=TASKS[task].frames, colour=colour, label=label)
                 for run in own:
                     if run.alone:
                         over_minutes.plot(np.array(run.seconds) / 60, run.returns, color=colour, linewidth=1.2)
@@ -100,3 +101,14 @@ def draw(runs: Sequence[Run], path: Path) -> None:
             over_frames.set_ylabel(f"{task}: return, last games")
             over_frames.legend(loc="best", frameon=False, fontsize=8)
         figure.savefig(path)
+
+
+def _draw_mean(axes: Axes, runs: Sequence[Run], *, total: int, colour: str, label: str) -> None:
+    """Draw the mean of runs of ``total`` frames with its interval."""
+    curves = [windowed(np.array(run.frames, float), np.array(run.returns, float), total=total, windows=_WINDOWS) for run in runs]
+    estimates = curve_estimates(np.array(curves))
+    places = np.arange(1, _WINDOWS + 1) / _WINDOWS * total / 1000
+    known = places * 1000 >= max(run.frames[0] for run in runs)
+    lows, means, highs = (np.array([getattr(each, name) for each in estimates])[known] for name in ("low", "mean", "high"))
+    axes.plot(places[known], means, color=colour, label=label)
+    axes.fill_between(places[known], lows, highs, color=colour, alpha=0.2, linewidth=0)

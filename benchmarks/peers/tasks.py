@@ -1,6 +1,6 @@
 """The tasks of the comparison, in environments that write down every episode that ends.
 
-This module runs in every program's own virtual environment, so it needs gymnasium and numpy only.
+This module runs in every program's own virtual environment, so it needs gymnasium and numpy only, and ale-py for Atari.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 
 EPISODES = "PEERS_EPISODES"
-"""Environment variable: the folder for the files of `Recorded`. Without it nothing is written."""
+"""Environment variable: the folder for the files of `EpisodeLog`. Without it nothing is written."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,10 @@ class Task:
 
     frames: int
     score: float
+    game: str | None = None
+    """A game of Atari. Its runs end when they have the score, because whole runs of the slower programs take many hours."""
+    deep: bool = False
+    """Whether the network is IMPALA's residual one. Such a run is too short to learn, and compares frames per second."""
 
 
 TASKS = {
@@ -36,17 +40,39 @@ TASKS = {
     "halfcheetah": Task(500_000, 1500.0),
     "dials": Task(100_000, 16.0),
     "dials_masked": Task(100_000, 16.0),
+    "pong": Task(10_000_000, 18.0, game="pong"),
+    "breakout": Task(10_000_000, 30.0, game="breakout"),
+    "breakout_deep": Task(300_000, 30.0, game="breakout", deep=True),
 }
 
 
+class EpisodeLog:
+    """A file of its own with a line "Unix time, env frames so far, return" for each episode that ended."""
+
+    def __init__(self) -> None:
+        folder = os.environ.get(EPISODES)
+        self._file = open(Path(folder, f"{uuid.uuid4().hex}.csv"), "a", buffering=1) if folder else None  # noqa: SIM115
+        self._frames = 0
+
+    def add(self, frames: int, episode_return: float) -> None:
+        """Write down an episode that ended ``frames`` after the one before."""
+        self._frames += frames
+        if self._file is not None:
+            self._file.write(f"{time.time():.2f},{self._frames},{episode_return:.6g}\n")
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._file is not None:
+            self._file.close()
+
+
 class Recorded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Appends a line "Unix time, steps of this copy so far, return" to a file of its own when an episode ends."""
+    """Writes down an episode when it ends; a step is an env frame."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        folder = os.environ.get(EPISODES)
-        self._file = open(Path(folder, f"{uuid.uuid4().hex}.csv"), "a", buffering=1) if folder else None  # noqa: SIM115
-        self._steps, self._return = 0, 0.0
+        self._log = EpisodeLog()
+        self._frames, self._return = 0, 0.0
 
     def reset(self, **keywords: Any) -> Any:
         """See `gymnasium.Env.reset`."""
@@ -57,16 +83,16 @@ class Recorded(gymnasium.Wrapper[Any, Any, Any, Any]):
         """See `gymnasium.Env.step`."""
         result = super().step(action)
         _, reward, terminated, truncated, _ = result
-        self._steps += 1
+        self._frames += 1
         self._return += float(reward)
-        if self._file is not None and (terminated or truncated):
-            self._file.write(f"{time.time():.2f},{self._steps},{self._return:.6g}\n")
+        if terminated or truncated:
+            self._log.add(self._frames, self._return)
+            self._frames = 0
         return result
 
     def close(self) -> None:
         """See `gymnasium.Env.close`."""
-        if self._file is not None:
-            self._file.close()
+        self._log.close()
         super().close()
 
 
@@ -136,3 +162,19 @@ def dials() -> gymnasium.Env[Any, Any]:
 def dials_masked() -> gymnasium.Env[Any, Any]:
     """Turn three dials to their targets under a mask; what it forbids is an error."""
     return Masked(Recorded(_dials()))
+
+
+def _atari(game: str) -> gymnasium.Env[Any, Any]:
+    """Return every frame of a game. Programs wrap it in their own preprocessing, so whole games with raw rewards are written down."""
+    importlib.import_module("ale_py")  # registers the games
+    return Recorded(gymnasium.make(f"{game}NoFrameskip-v4"))
+
+
+def pong(**_: Any) -> gymnasium.Env[Any, Any]:
+    """Atari's Pong, without sticky actions."""
+    return _atari("Pong")
+
+
+def breakout(**_: Any) -> gymnasium.Env[Any, Any]:
+    """Atari's Breakout, without sticky actions."""
+    return _atari("Breakout")
