@@ -47,6 +47,7 @@ EXTERNAL_LINKS = "external-links.txt"
 """File in the site's folder with all external addresses, which are not checked here."""
 LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))")
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+SETTINGS_HEAD = re.compile(r"<th>type</th>\s*<th>default</th>\s*<th>meaning</th>")
 NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r'<(?P<tag>span|div) class="arithmatex">\\[([](?P<tex>.*?)\\[)\]]</(?P=tag)>(?P<after>[^\s<]*)', re.DOTALL)
@@ -104,10 +105,14 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001  mkdocs passes both
-    """Let long names in tables break after an underscore, a dot or a slash. The search's index is made before."""
+    """Let long names in tables break after an underscore, a dot or a slash. The search's index is made before.
+
+    Tables of settings get an attribute, by which ``site.css`` stacks their columns on a phone.
+    """
 
     def breakable(table: re.Match[str]) -> str:
-        return NAME.sub(lambda name: re.sub(r"(?<=[_./])(?=\w)", "<wbr>", name[0]), table[0])
+        found = NAME.sub(lambda name: re.sub(r"(?<=[_./])(?=\w)", "<wbr>", name[0]), table[0])
+        return found.replace("<table>", "<table data-settings>", 1) if SETTINGS_HEAD.search(found) else found
 
     return TABLE.sub(breakable, output)
 

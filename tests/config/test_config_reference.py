@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from herd.config.loading.keys import find_key, setting_keys
@@ -11,6 +12,12 @@ REPOSITORY = Path(__file__).parents[2]
 def test_the_reference_page_is_up_to_date() -> None:
     page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert page == reference_markdown(), "run: python -m herd.config.loading.reference > docs/configuration.md"
+
+
+def test_code_on_the_reference_page_has_no_entities() -> None:
+    code = re.findall(r"`[^`]*`", reference_markdown())
+    assert "`runs/<name>`" in code
+    assert not [name for name in code if "&lt;" in name]
 
 
 def test_every_setting_has_help_a_type_and_a_unique_name() -> None:

@@ -91,7 +91,9 @@ def _default_cell(key: SettingKey) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("``", "`").replace("|", "\\|").replace("<", "&lt;")
+    """Between backticks Markdown shows an entity as it is written, so only other text has one."""
+    pieces = text.replace("``", "`").replace("|", "\\|").split("`")
+    return "`".join(piece if number % 2 else piece.replace("<", "&lt;") for number, piece in enumerate(pieces))
 
 
 if __name__ == "__main__":
