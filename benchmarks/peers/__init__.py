@@ -1,1 +1,1 @@
-"""Herd beside Stable-Baselines3 and Sample Factory on the same tasks and cores: ``python -m benchmarks.peers --help``."""
+"""Herd beside Stable-Baselines3, Sample Factory and a PPO on envpool on the same tasks and cores: ``python -m benchmarks.peers --help``."""

@@ -48,6 +48,14 @@ class _Counting(gymnasium.Env[Any, Any]):
         return 0, float(self._step), False, self._step == 3, {}
 
 
+def written(folder: Path) -> list[tuple[int, float]]:
+    """Return the length and the return of each game in the only file."""
+    (path,) = folder.iterdir()
+    lines = [line.split(",")[1:] for line in path.read_text().splitlines()]
+    ends = [0, *(int(frames) for frames, _ in lines)]
+    return [(end - start, float(value)) for start, end, (_, value) in zip(ends, ends[1:], lines, strict=False)]
+
+
 def test_environments_write_down_every_game_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(tasks.EPISODES, str(tmp_path))
     env = tasks.Recorded(_Counting())
@@ -56,17 +64,7 @@ def test_environments_write_down_every_game_that_ends(tmp_path: Path, monkeypatc
         for _ in range(steps):
             env.step(0)
     env.close()
-    (path,) = tmp_path.iterdir()
-    lines = [line.split(",")[1:] for line in path.read_text().splitlines()]
-    assert lines == [["3", "6"], ["8", "6"]]
-
-
-def written(folder: Path) -> list[tuple[int, float]]:
-    """Return the length and the return of each game in the only file."""
-    (path,) = folder.iterdir()
-    lines = [line.split(",")[1:] for line in path.read_text().splitlines()]
-    ends = [0, *(int(frames) for frames, _ in lines)]
-    return [(end - start, float(value)) for start, end, (_, value) in zip(ends, ends[1:], lines, strict=False)]
+    assert written(tmp_path) == [(3, 6.0), (5, 6.0)]
 
 
 def test_a_game_of_atari_is_written_down_when_no_life_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
