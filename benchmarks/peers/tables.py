@@ -51,6 +51,11 @@ def table(runs: Sequence[Run]) -> str:
                 _range([run.peak_bytes / 1e9 for run in alone], ".1f"),
             ]
             lines.append("| " + " | ".join(cells) + " |")
+    if any(TASKS[run.task].game for run in runs):
+        lines += [
+            "",
+            "Frames of Atari are emulator frames: in Herd and the PPO on envpool four for each agent step, elsewhere counted one by one.",
+        ]
     return "\n".join(lines) + "\n"
 
 
