@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.intervals import Estimate, curve_estimates, estimate
+from benchmarks.pictures import plain
 from herd.components.suites import make_environments
 from herd.components.suites.api import Observation, Transition
 from herd.config.run import RunSettings
@@ -238,9 +239,7 @@ def _draw(results: Mapping[str, Sequence[Run]], path: Path, *, env_frames: int) 
         panels = figure.subplots(1, 2, sharey=True)
         for task, (axes, factor) in enumerate(zip(panels, (1.0, SCALE), strict=True)):
             axes.set_title(f"the task with returns of {factor:g}", loc="left", fontweight="bold")
-            axes.set_xlabel("environment frames of both tasks (thousands)")
-            axes.grid(visible=True, color="0.9", linewidth=0.7)
-            axes.spines[["top", "right"]].set_visible(False)
+            plain(axes, "environment frames of both tasks (thousands)")
             axes.set_xlim(0.0, env_frames / 1e3)
             for variant, runs in results.items():
                 curves = np.array([run.curves[task] for run in runs])

@@ -16,6 +16,7 @@ from benchmarks.intervals import curve_estimates, estimate, windowed
 from benchmarks.learning.__main__ import RESULTS
 from benchmarks.learning.results import RunResult, protocol_of, row, run_result_from_json
 from benchmarks.learning.suites import SUITES, others_curves
+from benchmarks.pictures import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,11 +102,9 @@ def draw(runs: Mapping[str, Sequence[RunResult]], path: Path) -> None:
                 if curve.name == "Rainbow (nature)" and (value := curve.at(longest)) is not None:
                     axes.axhline(value, color="black", linestyle="--", linewidth=1.0, label=f"{curve.name} at {longest / 1e6:.3g} M")
             axes.set_title(game)
-            axes.set_xlabel("env frames (millions)")
+            plain(axes, "env frames (millions)")
             axes.set_ylabel("return, last 100 games")
             axes.set_xlim(left=0.0)
-            axes.grid(visible=True, color="0.9", linewidth=0.7)
-            axes.spines[["top", "right"]].set_visible(False)
             axes.legend(loc="best", frameon=False, fontsize=8, title="label (seeds)")
         figure.savefig(path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.learning.suites import others_curves, others_levels
+from benchmarks.pictures import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +41,8 @@ def draw(results: Sequence[RunResult], path: Path, *, title: str) -> None:
                 over_minutes.plot(minutes, returns, color=_OWN, linewidth=1.2, alpha=0.8, zorder=3)
             _draw_others(over_frames, game, max(result.env_frames for result in own) / 1e6)
             for axes, label in ((over_frames, "env frames (millions)"), (over_minutes, "minutes")):
-                axes.grid(visible=True, color="0.9", linewidth=0.7)
+                plain(axes, label)
                 axes.set_axisbelow(True)
-                axes.spines[["top", "right"]].set_visible(False)
-                axes.set_xlabel(label)
                 axes.set_xlim(left=0.0)
             over_frames.set_ylabel(f"{game}: return, last 100 games")
             over_frames.legend(loc="best", frameon=False, fontsize=8)

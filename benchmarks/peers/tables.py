@@ -9,6 +9,7 @@ import numpy as np
 from benchmarks.intervals import curve_estimates, estimate, windowed
 from benchmarks.peers.programs import PROGRAMS
 from benchmarks.peers.tasks import TASKS
+from benchmarks.pictures import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,9 +100,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
                         over_minutes.plot(np.array(run.seconds) / 60, run.returns, color=colour, linewidth=1.2)
             for axes, label in ((over_frames, "thousand env frames"), (over_minutes, "minutes since the command")):
                 axes.axhline(TASKS[task].score, color="0.6", linewidth=0.8, linestyle="--")
-                axes.grid(visible=True, color="0.9", linewidth=0.7)
-                axes.spines[["top", "right"]].set_visible(False)
-                axes.set_xlabel(label)
+                plain(axes, label)
                 axes.set_xlim(left=0.0)
             over_frames.set_ylabel(f"{task}: return, last games")
             over_frames.legend(loc="best", frameon=False, fontsize=8)
