@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def train_whole(directory: Path, experiment: Path, words: Sequence[str], *, limit_seconds: float) -> None:
+def train_whole(directory: Path, experiment: Path, words: Sequence[str], *, limit_seconds: float, resume: bool = False) -> None:
     """Train a run in ``directory`` as `WholeRun` does, and wait.
 
     Raises:
         SystemExit: it failed, or took longer than ``limit_seconds``; one line names the file to look at.
     """
-    run = WholeRun(Trial(directory, (str(experiment), *words)))
+    run = WholeRun(Trial(directory, (str(experiment), *words)), resume=resume)
     try:
         code = run.wait(limit_seconds)
     except subprocess.TimeoutExpired:

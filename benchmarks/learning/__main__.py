@@ -56,7 +56,7 @@ def main() -> None:
     overrides = [word for each in options.set for word in _override(each, parser)]
     stop = ["--stop.env_frames", str(frames), *(["--stop.wall_seconds", str(options.seconds)] if options.seconds else [])]
     protocol = [] if options.protocol is None else ["--evaluation.protocol", options.protocol]
-    words = [*protocol, *overrides, *stop]
+    words = [*protocol, *suite.words, *overrides, *stop]
     experiment = ROOT / f"experiments/{suite.experiment}.yaml"
     load_settings([experiment], words, {})  # invalid settings are refused before anything runs
     made_of = {"experiment": yaml.safe_load(experiment.read_text(encoding="utf-8")), "words": words}
@@ -78,7 +78,9 @@ def main() -> None:
         else:
             started = time.monotonic()
             own = ["--env.tasks", game, "--name", directory.name, "--seed", str(seed)]
-            train_whole(directory, experiment, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND)
+            train_whole(
+                directory, experiment, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND, resume=options.resume
+            )
             print(f"{place} took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
         results[game, seed] = _result(directory, game, seed, suite, options.games)
         _write(_ordered(results, suite), stem, made_of, options, overrides)
@@ -204,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--label", default="recipe", help="names what is tried (recipe: the experiment as it is)")
     parser.add_argument("--frames", type=float, metavar="F", help="env frames of each run; the learning rate's schedule stays")
     parser.add_argument("--seconds", type=float, metavar="S", help="end each run after so many seconds")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run from its newest checkpoint, not from its start")
     parser.add_argument("--games", type=int, default=30, metavar="N", help="that each last checkpoint plays (30; 0 for none)")
     parser.add_argument("--kept", default="-", help="for the table of what was tried: yes, no, or why")
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"), metavar="DIR", help="where runs are (runs/learning)")

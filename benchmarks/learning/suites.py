@@ -19,14 +19,22 @@ class Suite:
     """Env frames of each run."""
     levels: tuple[float, ...]
     """Returns for which the first time of reaching them is reported."""
+    words: tuple[str, ...] = ()
+    """Settings that differ from the experiment's in every run."""
 
+
+_FIVE = ("battle_zone", "double_dunk", "name_this_game", "phoenix", "qbert")
+_CLEANBA = ("--env.action_set", "full", "--env.noop_max", "1")
+"""How Cleanba's published IMPALA runs play, beside what the protocol ``dopamine`` sets (arXiv:2310.00036)."""
 
 SUITES = {
     "pong": Suite("pong", ("pong",), 5_000_000, (0.0, 18.0)),
     "breakout": Suite("breakout", ("breakout",), 14_000_000, (30.0, 100.0, 300.0)),
-    "atari5": Suite("atari-fast", ("battle_zone", "double_dunk", "name_this_game", "phoenix", "qbert"), 10_000_000, ()),
+    "atari5": Suite("atari-fast", _FIVE, 10_000_000, ()),
     # Settings of any game are chosen on these, never on the five games by which they are then judged.
     "atari-trials": Suite("atari-fast", ("assault", "beam_rider", "krull", "up_n_down"), 2_000_000, ()),
+    "impala-atari5": Suite("atari-deep", _FIVE, 200_000_000, (), words=_CLEANBA),
+    "impala-shallow": Suite("atari-shallow", ("breakout", "pong", "seaquest"), 20_000_000, (), words=_CLEANBA),
     "laser": Suite("laser-quick", ("pong", "breakout", "assault"), 3_000_000, ()),
 }
 

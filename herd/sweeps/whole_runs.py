@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from herd.components.user_code import PYTHON
 from herd.launch.child import before_exec
 from herd.launch.program import stop_training
+from herd.run.paths import CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,8 +46,8 @@ class WholeRun:
     killed before.
     """
 
-    def __init__(self, trial: Trial) -> None:
-        """Start the run, after removing the files of an interrupted one.
+    def __init__(self, trial: Trial, *, resume: bool = False) -> None:
+        """Start the run. With ``resume`` an interrupted one continues from its newest checkpoint; otherwise its files are removed first.
 
         Raises:
             ClaimedError: another sweep trains it.
@@ -61,9 +62,19 @@ class WholeRun:
         self._output = _claimed(trial.output, directory)
         self._output.truncate(0)
         print(f"herd sweep (process {os.getpid()})", file=self._output, flush=True)
-        if self.partial.is_dir():
+        continues = resume and any(self.partial.glob(f"{CHECKPOINTS}/*"))
+        if self.partial.is_dir() and not continues:
             shutil.rmtree(self.partial)
-        command = [*PYTHON, "-m", "herd.cli.main", "train", "--run_dir", str(self.partial), *trial.words]
+        command = [
+            *PYTHON,
+            "-m",
+            "herd.cli.main",
+            "train",
+            "--run_dir",
+            str(self.partial),
+            *trial.words,
+            *(["--resume"] if continues else []),
+        ]
         self._process = _started(command, self._output)
 
     def exit_code(self) -> int | None:

@@ -156,6 +156,21 @@ def test_a_second_sweep_leaves_the_runs_of_the_first_alone(machine: Machine, cap
     assert machine.trained == [str(directory)]
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_interrupted_run_starts_again_or_continues(resume: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("herd.sweeps.whole_runs.subprocess.Popen", lambda words, **_: asked.append(words))
+    directory = tmp_path / "seed1"
+    checkpoint = tmp_path / "seed1.partial/checkpoints/step-8"
+    for exists in (False, True):
+        if exists:
+            checkpoint.mkdir(parents=True)
+        run = WholeRun(Trial(directory, ("catch", *FRAMES)), resume=resume)
+        run._output.close()
+        assert checkpoint.is_dir() == (exists and resume)
+        assert ("--resume" in asked[-1]) == (exists and resume)
+
+
 def test_with_together_combinations_are_agents_of_one_run(machine: Machine) -> None:
     grid = ["--set", "loss.entropy_cost=0.01,0.02", "--set", "optimizer.learning_rate=1e-3,2e-3"]
     assert main(["sweep", "catch", *FRAMES, "--seeds", "2", *grid, "--together", "--actor.count", "4", "--output", "here"]) == 0
