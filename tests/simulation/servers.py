@@ -96,7 +96,7 @@ class ParameterServerProcess(Process):
             self.world.sometimes("an actor was moved to another place", self.leases.num_moved > 0)
 
     def end(self) -> None:
-        # docs/simulation.md, "What is left out": nobody else can tell a new learner which lineage clients have from the one before.
+        # CONTRIBUTING.md, "Simulating a run": nobody else can tell a new learner which lineage clients have from the one before.
         if self.parent is None and self.world.unwritten_lineages:
             self.world.sometimes("the root was spared")
         else:
