@@ -2,7 +2,7 @@
 
 It runs a real parameter server, real replicas, and simulated clients of the replicas. Each client requests newer weights at a fixed
 interval, verifies them as an actor does, and checks that versions never go back and that all slices belong to their version. It prints one
-JSON object for ``herd plan --figures``. 5,000 actors with one environment each that make 250,000 frames/s send a request every 1.6 s.
+JSON object. 5,000 actors with one environment each that make 250,000 frames/s send a request every 1.6 s.
 """
 
 from __future__ import annotations
