@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from benchmarks import growth
 from benchmarks.fan_in import finished
 from benchmarks.fan_out import is_whole, marked
 from herd.protocols.weights.client import WeightsFrame
@@ -85,3 +86,20 @@ def test_mixed_slices_of_two_versions_are_detected() -> None:
     assert is_whole(frame(ours, marked((1, 7), 1, filling)))
     assert not is_whole(frame(ours, ours))
     assert not is_whole(frame(ours[:50] + other[50:]))
+
+
+def test_costs_by_number_of_actors_are_computed_from_kept_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fan_in, fan_out = ((ROOT / f"benchmarks/results/fan/{name}.json").read_text() for name in ("fan-in", "fan-out"))
+    for actors in growth.ACTORS:
+        (tmp_path / f"fan-out-{actors}-actors.json").write_text(fan_out)
+        for unrolls in growth.UNROLLS_PER_MESSAGE:
+            (tmp_path / f"fan-in-{actors}-actors-{unrolls}-unrolls.json").write_text(fan_in)
+    monkeypatch.setattr(sys, "argv", ["growth", "--output", str(tmp_path)])
+    growth.main()
+    text = (tmp_path / "growth.md").read_text()
+    # 374.1 core-us an unroll, 332.1 of them for the two threads that receive; 12,500 unrolls are a million frames.
+    assert "| 10,000 | 16 | 158,943 | 781 | 2.14 | 4.68 | 4.15 | 240,876 |" in text
+    assert "| 10 | 1 and 2 replicas | 2,432 | 0.60 | 0.56 | 667 | 140 | 7.64 s |" in text
+    assert capsys.readouterr().out == f"{text}\n"
