@@ -2,7 +2,7 @@
 
 It runs `benchmarks.fan_in` and `benchmarks.fan_out` once for every number of actors, so a learner's shard and the parameter servers are the
 real ones and the actors are simulated. A measurement that is in DIR is not repeated. It writes ``growth.md`` there. Nothing else may run
-beside it; it takes about twenty minutes.
+beside it; it takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ ACTORS = (10, 100, 1_000, 5_000, 10_000)
 UNROLLS_PER_MESSAGE = (1, 16)
 AGENT_STEPS, FRAMES = 20, 80
 """Of an unroll."""
+INTERVAL_SECONDS = 15
+"""Between two versions of the weights."""
 _PER_MILLION = 1e6 / FRAMES
 """Unrolls in a million frames; a microsecond for each of them is 0.0125 s."""
 
@@ -25,7 +27,7 @@ _PER_MILLION = 1e6 / FRAMES
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the measurements and the table go")
-    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="of each measurement (20)")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each measurement (10)")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     fan_in = {
@@ -40,7 +42,7 @@ def main() -> None:
     fan_out = {
         actors: _measured(
             options.output / f"fan-out-{actors}-actors.json",
-            ["benchmarks.fan_out", "--actors", actors, "--replicas", 0 if actors <= ACTORS[1] else 2],
+            ["benchmarks.fan_out", "--actors", actors, "--replicas", 2 * (actors > ACTORS[1]), "--interval-seconds", INTERVAL_SECONDS],
             options.seconds,
         )
         for actors in ACTORS
@@ -84,7 +86,7 @@ def table(fan_in: dict[tuple[int, int], dict[str, Any]], fan_out: dict[int, dict
         )
     lines += [
         "",
-        "Parameter servers, while a new version of the weights is published every 30 s and each actor asks every 1.6 s:",
+        f"Parameter servers, while a new version of the weights is published every {INTERVAL_SECONDS} s and each actor asks every 1.6 s:",
         "",
         "| actors | parameter servers | requests/s | GB/s | cores | an answer with weights, core-us | without, core-us "
         "| all actors have a new version after |",
