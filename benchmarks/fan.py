@@ -54,13 +54,14 @@ class Child:
         self._times = psutil.Process(self._process.pid)
 
     def hear(self) -> Line:
-        """Wait for its next line and return it."""
+        """Wait for its next answer and return it. What it logs on the way goes to this process's standard error."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self._name} ended with exit code {self._process.wait()}")
-        answer: Line = json.loads(line)
-        return answer
+        for line in iter(self._process.stdout.readline, ""):
+            if line.startswith("{"):
+                answer: Line = json.loads(line)
+                return answer
+            print(line, end="", file=sys.stderr, flush=True)
+        raise RuntimeError(f"{self._name} ended with exit code {self._process.wait()}")
 
     def ask(self, do: str) -> Line:
         """Send a command and return the answer."""

@@ -7,18 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from benchmarks import growth
+from benchmarks.fan import Child
 from benchmarks.fan_in import finished
 from benchmarks.fan_out import is_whole, marked
 from herd.protocols.weights.client import WeightsFrame
 from tests.patience import patient
-
-if TYPE_CHECKING:
-    from benchmarks.fan import Child
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +39,18 @@ def test_fifty_actors_lose_no_unroll_over_broken_connections() -> None:
     assert loss["frames"]["consumed"] == loss["unrolls_sent"] * 20
     assert 0 < report["receiver"]["queue_bytes"] <= report["receiver"]["queue_bound_bytes"]
     assert report["receiver"]["thread_cpu_microseconds_per_unroll"]["io_thread"] > 0
+
+
+@pytest.mark.processes
+def test_a_line_of_the_log_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    says = 'print("2026-11-27 no connection for 10 s"); print(\'{"ready": 5}\')'
+    popen = subprocess.Popen
+    monkeypatch.setattr("benchmarks.fan.subprocess.Popen", lambda _, **rest: popen([sys.executable, "-c", says], **rest))
+    child = Child("benchmarks.fan_in")
+    assert child.hear() == {"ready": 5}
+    assert capsys.readouterr().err == "2026-11-27 no connection for 10 s\n"
+    with pytest.raises(RuntimeError, match="ended with exit code 0"):
+        child.hear()
 
 
 def test_credit_that_finished_actors_hold_goes_to_those_that_must_send_again() -> None:
