@@ -47,10 +47,11 @@ def test_a_line_of_the_log_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys:
     popen = subprocess.Popen
     monkeypatch.setattr("benchmarks.fan.subprocess.Popen", lambda _, **rest: popen([sys.executable, "-c", says], **rest))
     child = Child("benchmarks.fan_in")
-    assert child.hear() == {"ready": 5}
-    assert capsys.readouterr().err == "2026-11-27 no connection for 10 s\n"
-    with pytest.raises(RuntimeError, match="ended with exit code 0"):
-        child.hear()
+    with child._process:
+        assert child.hear() == {"ready": 5}
+        assert capsys.readouterr().err == "2026-11-27 no connection for 10 s\n"
+        with pytest.raises(RuntimeError, match="ended with exit code 0"):
+            child.hear()
 
 
 def test_credit_that_finished_actors_hold_goes_to_those_that_must_send_again() -> None:
@@ -98,18 +99,18 @@ def test_mixed_slices_of_two_versions_are_detected() -> None:
     assert not is_whole(frame(ours[:50] + other[50:]))
 
 
-def test_costs_by_number_of_actors_are_computed_from_kept_measurements(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fan_in, fan_out = ((ROOT / f"benchmarks/results/fan/{name}.json").read_text() for name in ("fan-in", "fan-out"))
-    for actors in growth.ACTORS:
-        (tmp_path / f"fan-out-{actors}-actors.json").write_text(fan_out)
-        for unrolls in growth.UNROLLS_PER_MESSAGE:
-            (tmp_path / f"fan-in-{actors}-actors-{unrolls}-unrolls.json").write_text(fan_in)
+def test_costs_by_number_of_actors_are_computed_from_kept_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ROOT / "benchmarks/results/growth"
+    for file in kept.glob("*.json"):
+        (tmp_path / file.name).write_text(file.read_text())
     monkeypatch.setattr(sys, "argv", ["growth", "--output", str(tmp_path)])
     growth.main()
     text = (tmp_path / "growth.md").read_text()
-    # 374.1 core-us an unroll, 332.1 of them for the two threads that receive; 12,500 unrolls are a million frames.
-    assert "| 10,000 | 16 | 158,943 | 781 | 2.14 | 4.68 | 4.15 | 240,873 |" in text
-    assert "| 10 | 1 and 2 replicas | 2,432 | 0.60 | 0.56 | 667 | 140 | 7.64 s |" in text
-    assert capsys.readouterr().out == f"{text}\n"
+    assert text == (kept / "growth.md").read_text()
+    found = json.loads((kept / "fan-in-1000-actors-16-unrolls.json").read_text())
+    threads = found["receiver"]["thread_cpu_microseconds_per_unroll"]
+    # A million frames are 12,500 unrolls of 20 steps of 4 frames.
+    receiving = (threads["io_thread"] + threads["zeromq"]) * 12_500
+    row = next(line for line in text.splitlines() if line.startswith("| 1,000 | 16 |"))
+    assert row.endswith(f"| {receiving / 1e6:.2f} | {1e12 / receiving:,.0f} |")
+    assert f"| {found['receiver']['cpu_microseconds_per_unroll'] * 0.0125:.2f} |" in row
