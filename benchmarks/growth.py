@@ -35,19 +35,7 @@ def main() -> None:
     fan_in = {
         (actors, unrolls): _measured(
             options.output / f"fan-in-{actors}-actors-{unrolls}-unrolls.json",
-            [
-                "benchmarks.fan_in",
-                "--actors",
-                actors,
-                "--unrolls-per-message",
-                unrolls,
-                "--unrolls-per-second",
-                "inf",
-                "--breaks",
-                0,
-                "--processes",
-                PROCESSES,
-            ],
+            f"benchmarks.fan_in --actors {actors} --unrolls-per-message {unrolls} --unrolls-per-second inf --breaks 0",
             options.seconds,
         )
         for actors in ACTORS
@@ -56,17 +44,7 @@ def main() -> None:
     fan_out = {
         actors: _measured(
             options.output / f"fan-out-{actors}-actors.json",
-            [
-                "benchmarks.fan_out",
-                "--actors",
-                actors,
-                "--replicas",
-                2 * (actors > ACTORS[1]),
-                "--interval-seconds",
-                INTERVAL_SECONDS,
-                "--processes",
-                PROCESSES,
-            ],
+            f"benchmarks.fan_out --actors {actors} --replicas {2 * (actors > ACTORS[1])} --interval-seconds {INTERVAL_SECONDS}",
             options.seconds,
         )
         for actors in ACTORS
@@ -76,11 +54,11 @@ def main() -> None:
     print(text)
 
 
-def _measured(kept: Path, words: list[Any], seconds: float) -> dict[str, Any]:
+def _measured(kept: Path, words: str, seconds: float) -> dict[str, Any]:
     """Return the JSON object that a benchmark prints, kept in a file."""
     if not kept.is_file():
         print(f"measuring {kept.stem}", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", *map(str, words), "--seconds", str(seconds)]
+        command = [sys.executable, "-m", *words.split(), "--processes", str(PROCESSES), "--seconds", str(seconds)]
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} ended with exit code {done.returncode}")
