@@ -187,11 +187,15 @@ def test_the_plot_has_room_for_all_others(game: str, tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_suites_train_shipped_experiments_within_their_schedules() -> None:
-    for suite in SUITES.values():
+def test_suites_train_shipped_experiments_for_their_stated_frames() -> None:
+    for name, suite in SUITES.items():
         settings = load_settings([ROOT / f"experiments/{suite.experiment}.yaml"], ["--env.tasks", suite.games[0], *suite.words], {})
         assert settings.stop.env_frames is not None
-        assert suite.frames <= settings.stop.env_frames <= settings.optimizer.schedule_env_frames  # type: ignore[attr-defined]
+        assert settings.stop.env_frames <= settings.optimizer.schedule_env_frames  # type: ignore[attr-defined]
+        if name in {"atari-trials", "impala-shallow"}:  # the beginning of a run
+            assert suite.frames < settings.stop.env_frames
+        else:
+            assert suite.frames == settings.stop.env_frames
 
 
 @pytest.mark.processes
