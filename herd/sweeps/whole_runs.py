@@ -65,16 +65,8 @@ class WholeRun:
         continues = resume and any(self.partial.glob(f"{CHECKPOINTS}/*"))
         if self.partial.is_dir() and not continues:
             shutil.rmtree(self.partial)
-        command = [
-            *PYTHON,
-            "-m",
-            "herd.cli.main",
-            "train",
-            "--run_dir",
-            str(self.partial),
-            *trial.words,
-            *(["--resume"] if continues else []),
-        ]
+        resumes = ["--resume"] if continues else []
+        command = [*PYTHON, "-m", "herd.cli.main", "train", "--run_dir", str(self.partial), *trial.words, *resumes]
         self._process = _started(command, self._output)
 
     def exit_code(self) -> int | None:
