@@ -16,8 +16,8 @@ from typing import Any
 
 ACTORS = (10, 100, 1_000, 5_000, 10_000)
 UNROLLS_PER_MESSAGE = (1, 16)
-AGENT_STEPS, FRAMES = 20, 80
-"""Of an unroll."""
+FRAMES = 80
+"""Of an unroll: 20 agent steps of four."""
 PROCESSES = 4
 """That simulate actors: with 10,000 of them, two would need more open files than a process usually may have."""
 INTERVAL_SECONDS = 15
@@ -74,7 +74,7 @@ def table(fan_in: dict[tuple[int, int], dict[str, Any]], fan_out: dict[int, dict
         "# What a frame costs as a run grows",
         "",
         f"{machine['hardware']['processor']}, {machine['hardware']['usable_cores']} cores, {machine['date'][:10]}: "
-        f"`python -m benchmarks.growth`. Actors are simulated on the same cores, and an unroll has {AGENT_STEPS} agent steps of Atari.",
+        "`python -m benchmarks.growth --output DIR`. Actors are simulated on the same cores, and an unroll has 20 agent steps of Atari.",
         "",
         "| actors | unrolls a message | frames/s taken in | messages per million frames | GB per million frames "
         "| learner's process, core-seconds per million frames | of these, I/O thread and ZeroMQ | frames/s that one core could take in |",
