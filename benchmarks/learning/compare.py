@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.intervals import curve_estimates, estimate, windowed
 from benchmarks.learning.__main__ import RESULTS
-from benchmarks.learning.results import RunResult, protocol_of, row, run_result_from_json
+from benchmarks.learning.results import MIN_SEEDS, RunResult, protocol_of, row, run_result_from_json
 from benchmarks.learning.suites import SUITES, others_curves
 from benchmarks.pictures import plain
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-MIN_SEEDS = 3
 WINDOWS = 30
 _COLOURS = ("#999999", "#56B4E9", "#E69F00", "#D55E00", "#0072B2", "#009E73", "#CC79A7")
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
 from herd.components.suites.scores import human_normalised, interquartile_mean
+from herd.evaluation.intervals import percentiles, resampled_run_scores
 from herd.sweeps.summary import final_return
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from herd.components.suites.scores import ReferenceScores
 
     FloatArray = NDArray[np.float64]
+
+
+MIN_SEEDS = 3
+"""With fewer, an interval over seeds says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +127,25 @@ def median_reached(results: Sequence[RunResult], level: float) -> tuple[float | 
     return (None, None, number) if frames == float("inf") else (frames, minutes, number)
 
 
-def normalised(results: Sequence[RunResult], references: Mapping[str, ReferenceScores]) -> dict[str, float]:
+def normalised(results: Sequence[RunResult], references: Mapping[str, ReferenceScores]) -> dict[str, Any]:
     """Return human-normalised scores: median over games of the seeds' mean, and interquartile mean over all runs; empty without
-    references."""
+    references. If all games have the same number of seeds, at least three, ``intervals`` holds their 95 % intervals: bootstrap over seeds,
+    stratified by game.
+    """
     known = [result for result in results if result.game in references]
     if not known:
         return {}
-    scores = [(result.game, float(human_normalised(result.last_return, references[result.game]))) for result in known]
-    games = {game: statistics.mean(score for other, score in scores if other == game) for game in dict(scores)}
-    return {"median": statistics.median(games.values()), "interquartile_mean": float(interquartile_mean([score for _, score in scores]))}
+    games = list(dict.fromkeys(result.game for result in known))
+    scores = {game: [human_normalised(run.last_return, references[game]) for run in known if run.game == game] for game in games}
+    found: dict[str, Any] = {
+        "median": statistics.median(float(np.mean(own)) for own in scores.values()),
+        "interquartile_mean": float(interquartile_mean(np.concatenate(list(scores.values()), axis=None))),
+    }
+    if len({len(own) for own in scores.values()}) == 1 and len(known) >= MIN_SEEDS * len(games):
+        drawn = resampled_run_scores([[score[None] for score in own] for own in scores.values()])
+        pooled = interquartile_mean(drawn.reshape(len(drawn), -1))
+        found["intervals"] = {"median": percentiles(np.median(drawn.mean(axis=1), axis=1)), "interquartile_mean": percentiles(pooled)}
+    return found
 
 
 def others_normalised(games: Sequence[str], env_frames: float, references: Mapping[str, ReferenceScores]) -> dict[str, dict[str, float]]:
@@ -203,8 +218,18 @@ def markdown(report: Mapping[str, Any]) -> str:
         lines += ["", row(["human-normalised", "median", "interquartile mean"]), row(["---"] * 3)]
         published = {f"{name}, dopamine protocol": one for name, one in report["others_human_normalised"].items()}
         named = {f"**Herd**, {protocol_of(report)}": ours, **published}
-        lines += [row([name, f"{100 * one['median']:.1f} %", f"{100 * one['interquartile_mean']:.1f} %"]) for name, one in named.items()]
+        best_first = sorted(named.items(), key=lambda each: each[1]["interquartile_mean"], reverse=True)
+        lines += [row([name, *(_percent(one, statistic) for statistic in ("median", "interquartile_mean"))]) for name, one in best_first]
     return "\n".join(lines) + "\n"
+
+
+def _percent(scores: Mapping[str, Any], statistic: str) -> str:
+    """Return a score, with its interval if it has one."""
+    text = f"{100 * scores[statistic]:.1f} %"
+    if "intervals" not in scores:
+        return text
+    low, high = scores["intervals"][statistic]
+    return f"{text} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def protocol_of(report: Mapping[str, Any]) -> str:

@@ -91,6 +91,12 @@ def test_normalised_scores_are_aggregated_over_games_and_runs() -> None:
     # pong scores 0.2 and 0.4, qbert 0.5 and 0.7.
     assert normalised(results, references) == pytest.approx({"median": 0.45, "interquartile_mean": 0.45})
     assert normalised(results, {}) == {}
+    third = [*results, result("pong", 3, 6.0, 2.0), result("qbert", 3, 160.0, 2.0)]
+    found = normalised(third, references)["intervals"]
+    # Each game is resampled by itself: the mean of both is lowest if pong's worst and qbert's worst are drawn three times.
+    assert 0.35 < found["median"][0] < 0.42 < 0.5 < 0.58 < found["median"][1] < 0.65
+    assert 0.2 <= found["interquartile_mean"][0] < 0.5 < found["interquartile_mean"][1] <= 0.7
+    assert "intervals" not in normalised(third[:-1], references)
     others = others_normalised(SUITES["atari5"].games, 10e6, atari_scores())
     scores = []
     for game in SUITES["atari5"].games:
