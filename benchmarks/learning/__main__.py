@@ -186,8 +186,8 @@ def _without_folders(words: Sequence[str]) -> list[str]:
 
 def _override(text: str, parser: argparse.ArgumentParser) -> tuple[str, str]:
     key, equals, value = text.partition("=")
-    if not equals or "." not in key:
-        parser.error(f"--set {text}: give section.key=value")
+    if not equals:
+        parser.error(f"--set {text}: give key=value, such as optimizer.learning_rate=1e-3")
     return f"--{key}", value
 
 

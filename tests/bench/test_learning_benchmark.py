@@ -252,7 +252,7 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
         run("--seeds", "1", "--frames", "2e6")
     with pytest.raises(SystemExit):
         run("--seeds", "1", "--set", "learning_rate")
-    assert "give section.key=value" in capsys.readouterr().err
+    assert "give key=value" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run("--only", "qbert")
     assert "--only: pong has pong" in capsys.readouterr().err
