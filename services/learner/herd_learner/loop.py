@@ -256,7 +256,7 @@ class Learner:
             is_first=group.is_first,
         )
         if settings.replay.kind != "none":
-            self._statistics.replay = ReplayAccount(settings.learner.shards)
+            self._statistics.replay = ReplayAccount()
         self._population = self._join_population(process)
         if checkpoint is not None:
             if self._population is not None:
@@ -399,9 +399,7 @@ class Learner:
             return False
         started = time.monotonic()
         has_replayed = self._batches.wait_for_replayed()
-        waited = time.monotonic() - started
-        self._meters.batch_moved(replay=waited)
-        self._statistics.replay.waited(waited)
+        self._meters.batch_moved(replay=time.monotonic() - started)
         return has_replayed
 
     def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
