@@ -270,8 +270,8 @@ class Learner:
         self._intake_meters = IntakeMeters(self._telemetry, self._ledger, self._queue)
         if self._batches.shared is not None:
             self._meters.watch_replay(self._batches.shared)
-        self._meters.run_env_frames(self._env_frames)
-        self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
+        self._meters.run_env_frames.set(self._env_frames)
+        self._meters.checkpoint_updates.set(0 if checkpoint is None else self._statistics.learner_updates)
         run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
         self._run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
         self._files = RunFiles(
@@ -364,7 +364,7 @@ class Learner:
             if turn.is_ready:
                 self._trains_since = self._trains_since or now
                 self._env_frames += turn.num_frames
-                self._meters.run_env_frames(self._env_frames)
+                meters.run_env_frames.set(self._env_frames)
                 unrolls = self._step(unrolls, has_replayed=turn.has_replayed, may_publish=turn.may_publish)
             elif turn.may_publish and self._schedule.is_due:
                 self._publish()  # it waited for the version before; if all unrolls are too old, no update follows without it
@@ -399,7 +399,7 @@ class Learner:
             return False
         started = time.monotonic()
         has_replayed = self._batches.wait_for_replayed()
-        self._meters.batch_moved(replay=time.monotonic() - started)
+        self._meters.spent(replay=time.monotonic() - started)
         return has_replayed
 
     def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
@@ -454,7 +454,7 @@ class Learner:
         """Wait after the end of the run; if this process exited, it would be restarted."""
         self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
         self._telemetry.set_ready(True, readiness)
-        self._meters.run_is_over()
+        self._meters.run_is_over.set(1)  # missing progress is no error any more
         while not stop:
             self._telemetry.beat()
             time.sleep(BATCH_TIMEOUT_SECONDS)
@@ -477,7 +477,7 @@ class Learner:
                 has_replayed=has_replayed,
             )
         )
-        self._meters.agreed(time.monotonic() - started)
+        self._meters.spent(agree=time.monotonic() - started)
         before = self._schedule.lineage
         turn = self._schedule.adopt(turn, self._open_lineage)
         if self._group.is_first and self._schedule.lineage != before:
@@ -519,7 +519,7 @@ class Learner:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
         batch = self._trainer.to_device(buffer)
-        self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
+        self._meters.spent(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
         return Prepared(batch, buffer.num_replayed, batches.replayed_versions, buffer.num_trained_rows)
 
     def _begin_new_episodes(self) -> None:
