@@ -9,7 +9,6 @@ with float32 gradient sums are all within 4 % of this, which is the simplest.
 from __future__ import annotations
 
 import math
-import sys
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,7 +16,6 @@ import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
 from herd.networks.centering import AverageImage
-from herd.networks.frame_stack import planes_to_words
 
 PIXEL_SCALE = 1.0 / 255.0
 """Scales uint8 to [0, 1]. It is folded into the first layer's weights: 0..255 are exact in bfloat16 (8 significant bits) but their
@@ -177,11 +175,7 @@ class Rectifier(nn.Module):
 
 
 def pixels_last(frames: Tensor) -> Tensor:
-    """Return uint8 [N, C, H, W] in channels_last memory."""
-    if frames.is_contiguous(memory_format=torch.channels_last):
-        return frames
-    if frames.shape[1] == 4 and frames.device.type == "cpu" and sys.byteorder == "little":
-        return planes_to_words(frames)
+    """Return uint8 [N, C, H, W] in channels_last memory, as it is if it already is."""
     return frames.contiguous(memory_format=torch.channels_last)
 
 
