@@ -26,7 +26,7 @@ _NORM_EPSILON = 1e-5
 """Added to the variance by a layer norm."""
 
 Initialization = Literal["orthogonal", "truncated_normal"]
-InputCentering = Literal["none", "half", "filters", "mean"]
+InputCentering = Literal["none", "filters", "mean"]
 
 
 class LayerDesign(NamedTuple):
@@ -69,9 +69,8 @@ class PixelConvolution(Convolution):
     """First convolution: takes uint8 pixels, divides them by 255, and optionally centres them.
 
     Pixels are never negative. So a constant background moves a filter in the same direction over the whole image at every coherent update,
-    until the filter is never active or always active. There are three remedies:
+    until the filter is never active or always active. There are two remedies:
 
-    - ``half``: pixels x become x - 1/2, in [-1/2, 1/2]; padding counts as black, as without centring.
     - ``filters``: each filter w is used as w - mean(w), so a constant background of any value has no effect (centred weights, Huang et al.,
       ICCV 2017, section 3.1; weight standardisation, arXiv:1903.10520, without its division). The gradient goes through the mean, so a
       filter stays centred.
@@ -98,9 +97,6 @@ class PixelConvolution(Convolution):
             return self._convolve(images, (weight / self.average.deviation).to(dtype), bias.to(dtype))
         if self.centering == "filters":
             weight = weight - weight.mean(dim=(1, 2, 3), keepdim=True)
-        elif self.centering == "half":
-            # Folded into the bias, so that pixels stay whole numbers, which are exact in bfloat16.
-            bias = bias - 0.5 * weight.sum(dim=(1, 2, 3))
         return self._convolve(pixels_last(frames).to(dtype), (weight * PIXEL_SCALE).to(dtype), bias.to(dtype))
 
     def _convolve(self, images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
