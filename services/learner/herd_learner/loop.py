@@ -180,23 +180,6 @@ class Prepared(NamedTuple):
         return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [], (self.num_trained_rows[0], 0))
 
 
-class Interval:
-    """Recurring work, counted from the end of the last time; ``now`` is any monotonic clock in seconds."""
-
-    def __init__(self, interval_seconds: float, *, now: float) -> None:
-        """The work is first due an interval after ``now``."""
-        self._interval_seconds = interval_seconds
-        self._due_at = now + interval_seconds
-
-    def is_due(self, now: float) -> bool:
-        """Return whether the work is due."""
-        return now >= self._due_at
-
-    def done(self, now: float) -> None:
-        """Record that the work was done; it is next due an interval after ``now``."""
-        self._due_at = now + self._interval_seconds
-
-
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
@@ -331,9 +314,10 @@ class Learner:
         """Take a batch, update and publish, until a stop condition or a signal in any shard. ``play``: see `run`."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
-        points = Interval(settings.learner.log_interval_seconds, now=started)
-        saves = Interval(settings.learner.checkpoint_interval_seconds, now=started)
-        reports = Interval(settings.population.report_interval_seconds, now=started)
+        # When each is due next: an interval after the end of the last one.
+        point_at = started + settings.learner.log_interval_seconds
+        save_at = started + settings.learner.checkpoint_interval_seconds
+        report_at = started + settings.population.report_interval_seconds
         self._publish()
         self._telemetry.set_ready(True)
         now = started
@@ -354,8 +338,8 @@ class Learner:
             turn = self._agree(
                 unrolls,
                 stop=is_over,
-                log_due=points.is_due(now) or self._statistics.start_is_due,
-                checkpoint_due=saves.is_due(now),
+                log_due=now >= point_at or self._statistics.start_is_due,
+                checkpoint_due=now >= save_at,
                 is_ordered=order is not None,
             )
             if turn.stop:
@@ -371,16 +355,16 @@ class Learner:
             now = time.monotonic()
             if turn.log_due:
                 self._log_point(now - started)
-                points.done(now)
+                point_at = now + settings.learner.log_interval_seconds
             if turn.checkpoint_due:
                 self._checkpoint(now - started)
                 return_free_memory()
-                saves.done(time.monotonic())
+                save_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
             if turn.is_ordered:
                 self._carry_out(order, now - started)
-            if self._population is not None and (turn.is_ordered or reports.is_due(now)):
+            if self._population is not None and (turn.is_ordered or now >= report_at):
                 self._population.report()
-                reports.done(now)
+                report_at = now + settings.population.report_interval_seconds
         self._end(stop, started, dismisses_actors=play is None)
 
     def _take(self, play: Callable[[], None] | None) -> list[QueuedUnroll]:
