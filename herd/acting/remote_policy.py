@@ -1,4 +1,4 @@
-"""A policy that asks the run's inference service, and optionally another policy while the service does not answer."""
+"""A policy that asks the run's inference service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from herd.acting.policy import PolicyStep
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from herd.acting.policy import Policy, Rows
+    from herd.acting.policy import Rows
     from herd.protocols.inference.client import Answer, InferenceClient
     from herd.service.signals import Stop
 
@@ -36,7 +36,6 @@ class RemotePolicy:
         stop: Stop,
         while_waiting: Callable[[float], None],
         on_answer: Callable[[Answer], None],
-        substitute: Callable[[], Policy[Any] | None],
     ) -> None:
         """Ask through ``client``.
 
@@ -45,55 +44,32 @@ class RemotePolicy:
             stop: ends a wait.
             while_waiting: called at least every ``WAIT_SECONDS`` of a wait, with the seconds without an answer.
             on_answer: called for every answer.
-            substitute: returns a policy that acts instead of a silent service, if there is one. Called repeatedly during a wait.
         """
         self._client = client
         self._stop = stop
         self._while_waiting = while_waiting
         self._on_answer = on_answer
-        self._substitute = substitute
-        self._is_away = False
 
-    @property
-    def is_away(self) -> bool:
-        """Whether the service does not answer and another policy acts."""
-        return self._is_away
-
-    def submit(self, rows: Rows) -> Rows:
+    def submit(self, rows: Rows) -> None:
         """See `Policy`."""
-        if self._is_away:
-            self._client.poll()
-            self._is_away = self._client.is_pending
-        if not self._is_away:
-            self._client.ask(_fields(rows), rows.frames, wants_state=rows.wants_state)
-        return rows
+        self._client.ask(_fields(rows), rows.frames, wants_state=rows.wants_state)
 
-    def collect(self, ticket: Rows) -> PolicyStep:
+    def collect(self, ticket: None) -> PolicyStep:  # noqa: ARG002  at most one row is under way
         """See `Policy`.
 
         Raises:
             StoppedWaitingError: told to stop before the answer came.
         """
-        if self._is_away and (substitute := self._substitute()) is not None:
-            return substitute.collect(substitute.submit(ticket))
         while (answer := self._client.poll(WAIT_SECONDS)) is None:
             if self._stop:
                 raise StoppedWaitingError
             self._while_waiting(self._client.silent_seconds)
-            if (substitute := self._substitute()) is not None:
-                self._client.abandon()
-                self._is_away = True
-                return substitute.collect(substitute.submit(ticket))
         self._on_answer(answer)
         acted = answer.rows
         # Copies, because received arrays are read-only, and the state is sent in requests again.
         values = np.zeros((len(acted.actions), 0), np.float32)
         core_state = None if acted.core_state is None else acted.core_state.copy()
         return PolicyStep(acted.actions.copy(), acted.behaviour_parameters, values, core_state, answer.version)
-
-    def close(self) -> None:
-        """Close the connection at once."""
-        self._client.close()
 
 
 def _fields(rows: Rows) -> dict[str, Any]:

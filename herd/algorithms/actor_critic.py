@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from herd.algorithms.returns import corrected_targets
+from herd.algorithms.shapes import check_rows
 from herd.algorithms.trust_region import Gate, gate
 
 if TYPE_CHECKING:
@@ -82,11 +83,9 @@ def actor_critic_loss(
         ValueError: a shape or dtype does not fit.
 
     """
-    _check_shapes(values, rewards=rewards, terminated=terminated, row_valid=row_valid)
-    for name, tensor in (("terminated", terminated), ("row_valid", row_valid)):
-        # ~ on a uint8 is not a logical not.
-        if tensor.dtype != torch.bool:
-            raise ValueError(f"{name} must be bool, got {tensor.dtype}")
+    if values.ndim != 2 or len(values) < 2:
+        raise ValueError(f"values must be [T + 1, B] with T >= 1, got {list(values.shape)}")
+    check_rows(values[1:].shape, rewards=rewards, terminated=terminated, row_valid=row_valid)
 
     corrected = correct(
         target=target,
@@ -191,12 +190,3 @@ def clipped_advantages(pg_advantages: Tensor, ratios: Tensor, epsilon: float) ->
     """Return the advantages, 0 where the gradient of PPO's clipped objective (arXiv:1707.06347, eq. 7) is 0; all [T, B]."""
     is_beyond = ((ratios > 1.0 + epsilon) & (pg_advantages > 0.0)) | ((ratios < 1.0 - epsilon) & (pg_advantages < 0.0))
     return pg_advantages.masked_fill(is_beyond, 0.0)
-
-
-def _check_shapes(values: Tensor, **rows: Tensor) -> None:
-    if values.ndim != 2 or len(values) < 2:
-        raise ValueError(f"values must be [T + 1, B] with T >= 1, got {list(values.shape)}")
-    expected = [len(values) - 1, values.shape[1]]
-    for name, tensor in rows.items():
-        if list(tensor.shape) != expected:
-            raise ValueError(f"{name} must be {expected} beside values {list(values.shape)}, got {list(tensor.shape)}")

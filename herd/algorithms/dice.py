@@ -22,6 +22,7 @@ from torch import Tensor
 
 from herd.algorithms.actor_critic import correct
 from herd.algorithms.returns import retrace
+from herd.algorithms.shapes import check_rows
 
 if TYPE_CHECKING:
     from herd.algorithms.distributions import AppliedCategorical
@@ -111,14 +112,10 @@ def dice_loss(
         ValueError: a shape or dtype does not fit.
 
     """
-    _check(
-        advantages,
-        values=values,
-        actions=actions,
-        rewards=rewards,
-        terminated=terminated,
-        row_valid=row_valid,
-    )
+    if advantages.ndim != 3 or len(advantages) < 2:
+        raise ValueError(f"advantages must be [T + 1, B, A] with T >= 1, got {list(advantages.shape)}")
+    check_rows(advantages.shape[:2], values=values)
+    check_rows(advantages[1:].shape[:2], actions=actions, rewards=rewards, terminated=terminated, row_valid=row_valid)
     actions = actions.long()
     discounts = discount * (~terminated).to(values.dtype)
     corrected = correct(
@@ -170,17 +167,3 @@ def dice_loss(
 def _next_values(advantages: Tensor, values: Tensor, next_target: AppliedCategorical) -> Tensor:
     """``E_pi Q(x_{t+1}, .)``, ``[T, B]``."""
     return values[1:] + (next_target.probabilities() * advantages[1:]).sum(dim=-1)
-
-
-def _check(advantages: Tensor, **tensors: Tensor) -> None:
-    if advantages.ndim != 3 or advantages.shape[0] < 2:
-        raise ValueError(f"advantages must be [T + 1, B, A] with T >= 1, got {list(advantages.shape)}")
-    rows, batch_size, _ = advantages.shape
-    for name, tensor in tensors.items():
-        shape = [rows - (name != "values"), batch_size]
-        if list(tensor.shape) != shape:
-            raise ValueError(f"{name} must be {shape} beside advantages {list(advantages.shape)}, got {list(tensor.shape)}")
-    for name in ("terminated", "row_valid"):
-        # ~ on a uint8 is not a logical not.
-        if tensors[name].dtype != torch.bool:
-            raise ValueError(f"{name} must be bool, got {tensors[name].dtype}")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from herd.algorithms.returns import scan_back
+from herd.algorithms.shapes import check_rows
 
 LARGEST_INTENSITY = 255.0
 """Intensities, and therefore pseudo-rewards, are in [0, 1], as in the authors' libraries trfl and rlax."""
@@ -102,7 +103,12 @@ def pixel_control_loss(
     Raises:
         ValueError: a shape or dtype does not fit.
     """
-    _check(action_values, planes, game_reset=game_reset, actions=actions, terminated=terminated, counts=counts)
+    if action_values.ndim != 5 or len(action_values) < 2:
+        raise ValueError(f"action_values must be [T + 1, B, A, Y, X] with T >= 1, got {list(action_values.shape)}")
+    if planes.ndim != 5 or planes.dtype != torch.uint8 or planes.shape[:2] != action_values.shape[:2]:
+        raise ValueError(f"planes must be uint8 {[*action_values.shape[:2]]} + [H, W, C], got {planes.dtype} {list(planes.shape)}")
+    check_rows(action_values.shape[:2], game_reset=game_reset)
+    check_rows(action_values[1:].shape[:2], actions=actions, terminated=terminated, counts=counts)
     grid = (action_values.shape[3], action_values.shape[4])
     rewards = pseudo_rewards(planes, game_reset, grid=grid, cell_size=cell_size).to(action_values.dtype)
     best_values = action_values.detach().amax(dim=2)
@@ -111,20 +117,3 @@ def pixel_control_loss(
     taken = action_values[:-1].gather(2, index).squeeze(2)
     errors = (returns - taken).masked_fill(~counts[:, :, None, None], 0.0)
     return PixelControlTerms(0.5 * errors.square().sum(), rewards.mean(dim=(2, 3)).masked_fill(~counts, 0.0).sum())
-
-
-def _check(action_values: Tensor, planes: Tensor, *, game_reset: Tensor, **of_steps: Tensor) -> None:
-    if action_values.ndim != 5 or action_values.shape[0] < 2:
-        raise ValueError(f"action_values must be [T + 1, B, A, Y, X] with T >= 1, got {list(action_values.shape)}")
-    rows, batch_size = action_values.shape[:2]
-    if planes.ndim != 5 or planes.dtype != torch.uint8 or list(planes.shape[:2]) != [rows, batch_size]:
-        raise ValueError(f"planes must be uint8 [{rows}, {batch_size}, H, W, C], got {planes.dtype} {list(planes.shape)}")
-    if list(game_reset.shape) != [rows, batch_size]:
-        raise ValueError(f"game_reset must be {[rows, batch_size]}, got {list(game_reset.shape)}")
-    for name, tensor in of_steps.items():
-        if list(tensor.shape) != [rows - 1, batch_size]:
-            raise ValueError(f"{name} must be {[rows - 1, batch_size]}, got {list(tensor.shape)}")
-    for name in ("terminated", "counts"):
-        # ~ on a uint8 is not a logical not.
-        if of_steps[name].dtype != torch.bool:
-            raise ValueError(f"{name} must be bool, got {of_steps[name].dtype}")

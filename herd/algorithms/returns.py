@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from herd.algorithms.shapes import check_rows
+
 if TYPE_CHECKING:
     from herd.components.losses import VTraceSettings
 
@@ -81,9 +83,9 @@ def vtrace(
         ValueError: shapes do not agree, ``trace_mask`` is not bool, or ``q_estimate`` is unknown.
 
     """
-    _check_shapes(log_rhos, discounts=discounts, rewards=rewards, values=values, trace_mask=trace_mask)
-    if bootstrap_value.shape != log_rhos.shape[1:]:
-        raise ValueError(f"bootstrap_value must be {list(log_rhos.shape[1:])}, got {list(bootstrap_value.shape)}")
+    _check_ratios(log_rhos)
+    check_rows(log_rhos.shape, discounts=discounts, rewards=rewards, values=values, trace_mask=trace_mask)
+    check_rows(log_rhos.shape[1:], bootstrap_value=bootstrap_value)
     if q_estimate not in ("v_trace", "value", "v_target"):
         raise ValueError(f"q_estimate must be v_trace, value or v_target, got {q_estimate!r}")
 
@@ -207,7 +209,8 @@ def retrace(
         ValueError: shapes do not agree, ``trace_mask`` is not bool, or ``bootstrap`` is unknown.
 
     """
-    _check_shapes(log_rhos, discounts=discounts, rewards=rewards, q_values=q_values, next_values=next_values, trace_mask=trace_mask)
+    _check_ratios(log_rhos)
+    check_rows(log_rhos.shape, discounts=discounts, rewards=rewards, q_values=q_values, next_values=next_values, trace_mask=trace_mask)
     if bootstrap not in ("expected", "taken"):
         raise ValueError(f"bootstrap must be expected or taken, got {bootstrap!r}")
 
@@ -232,12 +235,6 @@ def _values_of_taken_actions(q_values: Tensor, next_values: Tensor, trace_mask: 
     return torch.cat([taken, next_values[-1:]])
 
 
-def _check_shapes(log_rhos: Tensor, **like_log_rhos: Tensor | None) -> None:
-    if log_rhos.ndim != 2 or log_rhos.shape[0] == 0:
+def _check_ratios(log_rhos: Tensor) -> None:
+    if log_rhos.ndim != 2 or len(log_rhos) == 0:
         raise ValueError(f"log_rhos must be [T, B] with T >= 1, got {list(log_rhos.shape)}")
-    for name, tensor in like_log_rhos.items():
-        if tensor is not None and tensor.shape != log_rhos.shape:
-            raise ValueError(f"{name} must be {list(log_rhos.shape)} like log_rhos, got {list(tensor.shape)}")
-    trace_mask = like_log_rhos.get("trace_mask")
-    if trace_mask is not None and trace_mask.dtype != torch.bool:
-        raise ValueError(f"trace_mask must be bool, got {trace_mask.dtype}")

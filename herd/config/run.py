@@ -92,10 +92,10 @@ class NetworkSettings(Section):
     initialization: Literal["orthogonal", "truncated_normal"] = "orthogonal"
     """How weights are initialised. ``orthogonal``: gain sqrt(2) before a ReLU, 0.01 for the policy head. ``truncated_normal``: Sonnet's
     default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
-    input_centering: Literal["none", "half", "filters", "mean"] = "none"
-    """Keeps a constant background from silencing filters of the first layer. ``none``: pixels are used as they are, from 0 to 1. ``half``
-    subtracts 1/2 from every pixel. ``mean`` subtracts the running average of the observations from every pixel. ``filters`` subtracts from
-    each filter the mean of its weights. ``mean`` and ``filters`` need a torso with convolutions."""
+    input_centering: Literal["none", "filters", "mean"] = "none"
+    """Keeps a constant background from silencing filters of the first layer. ``none``: pixels are used as they are, from 0 to 1. ``mean``
+    subtracts the running average of the observations from every pixel. ``filters`` subtracts from each filter the mean of its weights.
+    Both need a torso with convolutions."""
     vector_normalization: Literal["auto", "running", "none"] = "auto"
     """Normalise the numbers of the observations' vector by their mean and deviation over the learner's batches. ``auto``: ``running`` if
     an environment declares wide or infinite bounds and the torso is Herd's own, otherwise ``none``."""
@@ -125,8 +125,8 @@ class NetworkSettings(Section):
     @model_validator(mode="after")
     def _layers_are_herds_own(self) -> Self:
         torso = self.torso
-        if torso.follows_design and not torso.has_convolutions and self.input_centering in {"filters", "mean"}:
-            raise ValueError(f"input_centering {self.input_centering} needs convolutions: with torso {torso.kind} use half")
+        if torso.follows_design and not torso.has_convolutions and self.input_centering != "none":
+            raise ValueError(f"input_centering {self.input_centering} needs convolutions: with torso {torso.kind} use none")
         if not torso.follows_design and (self.input_centering != "none" or self.layer_norm or self.initialization != "orthogonal"):
             raise ValueError("initialization, input_centering and layer_norm apply to Herd's own torsos only: yours must do this itself")
         return self

@@ -63,11 +63,8 @@ class ActorSettings(Section):
     inference: Literal["local", "remote"] = "local"
     """Where actions are chosen. ``local``: in the actor itself. ``remote``: by the inference service, for many actors at once. The actor
     then plays its environments in two halves, so that one half is answered while the other is stepped."""
-    inference_fallback: Literal["wait", "local"] = "wait"
-    """What the actor does while the inference service is down. ``wait``: wait for it. ``local``: fetch weights and choose actions itself
-    until the service answers again."""
     inference_timeout_seconds: PositiveFloat = 2.0
-    """Time without an answer after which the inference service is considered down."""
+    """Time without an answer after which an actor reports that the inference service is down. It goes on waiting for it."""
 
 
 class LearnerSettings(Section):

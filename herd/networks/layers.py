@@ -9,7 +9,6 @@ with float32 gradient sums are all within 4 % of this, which is the simplest.
 from __future__ import annotations
 
 import math
-import sys
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,7 +16,6 @@ import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor, nn
 
 from herd.networks.centering import AverageImage
-from herd.networks.frame_stack import planes_to_words
 
 PIXEL_SCALE = 1.0 / 255.0
 """Scales uint8 to [0, 1]. It is folded into the first layer's weights: 0..255 are exact in bfloat16 (8 significant bits) but their
@@ -28,7 +26,7 @@ _NORM_EPSILON = 1e-5
 """Added to the variance by a layer norm."""
 
 Initialization = Literal["orthogonal", "truncated_normal"]
-InputCentering = Literal["none", "half", "filters", "mean"]
+InputCentering = Literal["none", "filters", "mean"]
 
 
 class LayerDesign(NamedTuple):
@@ -71,9 +69,8 @@ class PixelConvolution(Convolution):
     """First convolution: takes uint8 pixels, divides them by 255, and optionally centres them.
 
     Pixels are never negative. So a constant background moves a filter in the same direction over the whole image at every coherent update,
-    until the filter is never active or always active. There are three remedies:
+    until the filter is never active or always active. There are two remedies:
 
-    - ``half``: pixels x become x - 1/2, in [-1/2, 1/2]; padding counts as black, as without centring.
     - ``filters``: each filter w is used as w - mean(w), so a constant background of any value has no effect (centred weights, Huang et al.,
       ICCV 2017, section 3.1; weight standardisation, arXiv:1903.10520, without its division). The gradient goes through the mean, so a
       filter stays centred.
@@ -100,9 +97,6 @@ class PixelConvolution(Convolution):
             return self._convolve(images, (weight / self.average.deviation).to(dtype), bias.to(dtype))
         if self.centering == "filters":
             weight = weight - weight.mean(dim=(1, 2, 3), keepdim=True)
-        elif self.centering == "half":
-            # Folded into the bias, so that pixels stay whole numbers, which are exact in bfloat16.
-            bias = bias - 0.5 * weight.sum(dim=(1, 2, 3))
         return self._convolve(pixels_last(frames).to(dtype), (weight * PIXEL_SCALE).to(dtype), bias.to(dtype))
 
     def _convolve(self, images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -177,11 +171,7 @@ class Rectifier(nn.Module):
 
 
 def pixels_last(frames: Tensor) -> Tensor:
-    """Return uint8 [N, C, H, W] in channels_last memory."""
-    if frames.is_contiguous(memory_format=torch.channels_last):
-        return frames
-    if frames.shape[1] == 4 and frames.device.type == "cpu" and sys.byteorder == "little":
-        return planes_to_words(frames)
+    """Return uint8 [N, C, H, W] in channels_last memory, as it is if it already is."""
     return frames.contiguous(memory_format=torch.channels_last)
 
 

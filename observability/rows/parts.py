@@ -39,11 +39,9 @@ INFERENCE = Row(
         Panel(
             title="Requests per second, by outcome",
             description="`repeated`: sent again without an answer; `state_wanted`: for environments whose state the service did not have. "
-            "`chosen by actors`: rows that were not answered (actor.inference_fallback local). `forgotten`: environments whose "
-            "state was dropped for others, per hour (inference.max_environments).",
+            "`forgotten`: environments whose state was dropped for others, per hour (inference.max_environments).",
             queries=(
                 Query("sum by (outcome) (rate(herd_inference_requests_total{SCOPE}[$__rate_interval]))", "{{outcome}}"),
-                Query("sum(rate(herd_actor_inference_substituted_rows_total{SCOPE}[$__rate_interval]))", "chosen by actors"),
                 Query("sum(increase(herd_inference_evicted_environments_total{SCOPE}[1h]))", "forgotten, last hour"),
             ),
         ),

@@ -1,16 +1,17 @@
-"""Runs an actor's loop without sockets."""
+"""Runs an actor's loop without sockets, with the weights of a learner."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
 from herd_actor.unroll import UnrollBuilder
 from numpy.typing import NDArray
 
-from herd.acting.policy import Policy
+from herd.acting.policy import LocalPolicy, Policy
 from herd.acting.row_state import RowState
 from herd.acting.temperatures import Temperatures
 from herd.components.suites import environment_spec, make_environments
@@ -18,9 +19,34 @@ from herd.components.suites.api import BatchedEnvironment, Transition
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
 from herd.telemetry import Telemetry
+from herd.training.trainer import Trainer
+from tests.training.small_runs import trainer_of
 
 Unroll = dict[str, NDArray[Any]]
 _NOBODY: Any = None
+
+
+def confident_trainer(settings: RunSettings) -> Trainer:
+    """A trainer whose policy is far from uniform; otherwise a wrong input would hardly change the importance ratios."""
+    trainer = trainer_of(settings)
+    assert trainer.agent.policy_head is not None
+    with torch.no_grad():
+        trainer.agent.policy_head.weight.mul_(300.0)
+    return trainer
+
+
+def local_policy(trainer: Trainer) -> LocalPolicy:
+    """A copy of the trainer's policy, which samples alike every time."""
+    return LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
+
+
+def play_unrolls(settings: RunSettings, trainer: Trainer, num_unrolls: int) -> list[Unroll]:
+    """Play unrolls of the actor's environments, one after the other, with the trainer's policy."""
+    group = make_group(settings, settings.actor.environments)
+    policy = local_policy(trainer)
+    unrolls = [play_unroll(settings, [group], policy) for _ in range(num_unrolls)]
+    group.environments.close()
+    return unrolls
 
 
 def make_group(

@@ -15,20 +15,17 @@ import torch
 from herd_actor.loop import Group
 from numpy.typing import NDArray
 
-from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.algorithms.distributions import FORBIDDEN, AppliedCategorical
 from herd.components.optimizers import Rates
-from herd.components.suites import environment_spec
 from herd.components.suites.api import BatchedEnvironment, Transition
 from herd.config.run import RunSettings
-from herd.config.run_contract import run_layout
 from herd.networks.centering import RunningMoments
 from herd.networks.frame_stack import restack
-from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.mixed import assert_masks_of_dials
-from tests.acting.playing import Unroll, make_group, play_unroll
+from tests.acting.playing import Unroll, confident_trainer, local_policy, make_group, play_unroll
+from tests.training.small_runs import buffer_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -119,16 +116,11 @@ class _GenerousGames:
 
 def _play(case: str, num_unrolls: int) -> Played:
     settings = _settings(case)
-    spec = environment_spec(settings.env)
-    trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
-    assert trainer.agent.policy_head is not None
-    with torch.no_grad():
-        # The policy must be far from uniform; otherwise a wrong input would hardly change the ratios.
-        trainer.agent.policy_head.weight.mul_(300.0)
-        if trainer.agent.moments is not None:
-            trainer.agent.moments.mean.fill_(0.03)
-            trainer.agent.moments.deviation.fill_(0.4)
-    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
+    trainer = confident_trainer(settings)
+    if trainer.agent.moments is not None:
+        trainer.agent.moments.mean.fill_(0.03)
+        trainer.agent.moments.deviation.fill_(0.4)
+    policy = local_policy(trainer)
     group = make_group(settings, settings.actor.environments, wrap=_GenerousGames)
     played = Played(settings, trainer, [], [])
     for _ in range(num_unrolls):
@@ -150,10 +142,6 @@ def played() -> dict[str, Played]:
     return {case: _play(case, 30 if "breakout" in case else 12) for case in CASES}
 
 
-def _buffer(settings: RunSettings, unroll: Unroll) -> BatchBuffer:
-    return BatchBuffer.from_unrolls(run_layout(settings, environment_spec(settings.env)), unroll)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Played], case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = played[case]
@@ -162,7 +150,7 @@ def test_importance_ratios_are_1_with_the_actors_weights(played: dict[str, Playe
     monkeypatch.setattr(RunningMoments, "update", lambda *_: None)
     for unroll in run.unrolls:
         with mock.patch("herd.components.losses.impala.loss.actor_critic_loss", wraps=actor_critic.actor_critic_loss) as loss:
-            losses = run.trainer(_buffer(run.settings, unroll), Rates(0.0)).losses
+            losses = run.trainer(buffer_of(run.settings, unroll), Rates(0.0)).losses
         valid = 0
         for call in loss.call_args_list:  # one per micro-batch
             arguments = call.kwargs
@@ -188,7 +176,7 @@ def test_each_row_has_the_mask_of_its_observation(played: dict[str, Played]) -> 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in {"vectors", "missions", *ACTION_CASES}])
 def test_restacked_frames_equal_the_actors_bit_for_bit(played: dict[str, Played], case: str) -> None:
     for unroll, stacks in zip(played[case].unrolls, played[case].stacks, strict=True):
-        batch = _buffer(played[case].settings, unroll).batch
+        batch = buffer_of(played[case].settings, unroll).batch
         assert batch.history_frames is not None
         assert batch.frames is not None
         assert torch.equal(restack(batch.history_frames, batch.frames, batch.game_reset), torch.from_numpy(stacks))
@@ -228,6 +216,6 @@ def test_corrupting_any_field_changes_the_ratios(played: dict[str, Played], fiel
     for unroll in run.unrolls[1:]:
         wrong = unroll[field]
         spoiled = ~wrong if wrong.dtype == bool else (wrong + 1) % 3 if wrong.dtype == np.int32 else wrong + np.ones((), wrong.dtype)
-        buffer = _buffer(run.settings, {**unroll, field: spoiled})
+        buffer = buffer_of(run.settings, {**unroll, field: spoiled})
         rhos.append(run.trainer(buffer, Rates(0.0)).losses["mean_rho"].value)
     assert min(rhos) < 0.999

@@ -11,7 +11,6 @@ import torch
 from herd_actor.loop import Group
 from numpy.typing import NDArray
 
-from herd.acting.policy import LocalPolicy
 from herd.acting.temperatures import Temperatures
 from herd.algorithms import actor_critic
 from herd.components.optimizers import Rates
@@ -21,7 +20,7 @@ from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Losses, Trainer
-from tests.acting.playing import Unroll, make_group, play_unroll
+from tests.acting.playing import Unroll, confident_trainer, local_policy, make_group, play_unroll
 
 BURN_IN, LENGTH, NUM_ENVIRONMENTS = 3, 7, 3
 SETTINGS = RunSettings.model_validate(
@@ -33,8 +32,7 @@ SETTINGS = RunSettings.model_validate(
         "learner": {"batch_size": NUM_ENVIRONMENTS, "queue_batches": 4, "micro_batch_size": 2},
     }
 )
-SPEC = environment_spec(SETTINGS.env)
-LAYOUT = run_layout(SETTINGS, SPEC)
+LAYOUT = run_layout(SETTINGS, environment_spec(SETTINGS.env))
 
 
 class _AnotherForEachRow(Temperatures):
@@ -50,12 +48,8 @@ class _AnotherForEachRow(Temperatures):
 
 def _played(num_unrolls: int, *, same_arrays: bool = False) -> tuple[Trainer, list[Unroll], int]:
     """Play unrolls with one policy; also return the number of valid steps played."""
-    torch.manual_seed(0)
-    trainer = Trainer(SETTINGS, SPEC, torch.device("cpu"), torch.float32)
-    assert trainer.agent.policy_head is not None
-    with torch.no_grad():
-        trainer.agent.policy_head.weight.mul_(300.0)
-    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
+    trainer = confident_trainer(SETTINGS)
+    policy = local_policy(trainer)
     group = make_group(SETTINGS, NUM_ENVIRONMENTS, temperatures=_AnotherForEachRow())
     arrays, unrolls, num_valid = LAYOUT.allocate(NUM_ENVIRONMENTS), [], 0
 

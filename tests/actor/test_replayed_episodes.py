@@ -12,7 +12,6 @@ import torch
 from herd_learner.batches.stock import EpisodeStock
 from herd_replay.assembly import Assembler
 
-from herd.acting.policy import LocalPolicy
 from herd.algorithms import actor_critic
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
@@ -25,7 +24,7 @@ from herd.protocols.replay.samples import SampledEpisode
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.acting.mixed import assert_masks_of_dials
-from tests.acting.playing import Unroll, make_group, play_unroll
+from tests.acting.playing import Unroll, confident_trainer, play_unrolls
 from tests.replay.test_replay_pieces import part_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -102,16 +101,8 @@ def _ratios(settings: RunSettings, trainer: Trainer, episodes: list[Episode], *,
 def test_importance_ratios_are_1_at_every_row_of_a_replayed_game(case: str) -> None:
     settings = _settings(case)
     layout = run_layout(settings, environment_spec(settings.env))
-    trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
-    assert trainer.agent.policy_head is not None
-    with torch.no_grad():
-        # The policy must be far from uniform; otherwise a wrong input would hardly change the ratios.
-        trainer.agent.policy_head.weight.mul_(300.0)
-    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
-    group = make_group(settings, NUM_SLOTS)
-    unrolls = [play_unroll(settings, [group], policy) for _ in range(NUM_UNROLLS)]
-    group.environments.close()
-    episodes = _episodes(layout, unrolls)
+    trainer = confident_trainer(settings)
+    episodes = _episodes(layout, play_unrolls(settings, trainer, NUM_UNROLLS))
     assert len(episodes) >= 2 * NUM_SLOTS
     assert max(episode.num_steps for episode in episodes) > layout.new_steps or case == "catch truncated"
     ratios = _ratios(settings, trainer, episodes)

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from herd.acting.policy import LocalPolicy
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
 from herd.config.run_contract import run_layout
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
-from tests.acting.playing import Unroll, make_group, play_unroll
+from tests.acting.playing import Unroll, confident_trainer, play_unrolls
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -23,35 +21,19 @@ NUM_ONLINE, NUM_SLOTS, NUM_UNROLLS = 1, 3, 9
 STILL = Rates(0.0)
 
 
-def _settings(burn_in: int, **changes: Any) -> RunSettings:
+def _settings(**changes: Any) -> RunSettings:
     return RunSettings.model_validate(
         {
             # Games last ten steps or more: they end inside unrolls of seven steps and run over several unrolls.
             "env": {"suite": "catch", "tasks": ("catch",), "frame_height": 12, "frame_width": 5, "frame_stack": 2, "action_repeat": 1},
             "network": {"torso": "mlp", "core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True},
-            "algorithm": {"unroll_length": 7, "burn_in": burn_in},
+            "algorithm": {"unroll_length": 7},
             "replay": {"kind": "shared", "fraction": NUM_SLOTS / (NUM_ONLINE + NUM_SLOTS)},
             "actor": {"environments": NUM_SLOTS},
             "learner": {"batch_size": NUM_ONLINE + NUM_SLOTS, "queue_batches": 8, "micro_batch_size": 3},
             **changes,
         }
     )
-
-
-def _trainer(settings: RunSettings) -> Trainer:
-    trainer = Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
-    assert trainer.agent.policy_head is not None
-    with torch.no_grad():
-        trainer.agent.policy_head.weight.mul_(300.0)
-    return trainer
-
-
-def _play(settings: RunSettings, trainer: Trainer) -> list[Unroll]:
-    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
-    group = make_group(settings, NUM_SLOTS)
-    unrolls = [play_unroll(settings, [group], policy) for _ in range(NUM_UNROLLS)]
-    group.environments.close()
-    return unrolls
 
 
 def _batch(settings: RunSettings, unroll: Unroll) -> BatchBuffer:
@@ -76,10 +58,10 @@ def _replayed_states(settings: RunSettings, trainer: Trainer, unrolls: list[Unro
 
 
 def test_repeated_updates_on_a_batch_start_from_the_same_states() -> None:
-    settings = _settings(0)
-    trainer = _trainer(settings)
-    unrolls = _play(settings, trainer)
-    expected = _replayed_states(settings, _trainer(settings), unrolls)
+    settings = _settings()
+    trainer = confident_trainer(settings)
+    unrolls = play_unrolls(settings, trainer, NUM_UNROLLS)
+    expected = _replayed_states(settings, confident_trainer(settings), unrolls)
     states = []
     for unroll in unrolls:
         buffer = _batch(settings, unroll)
@@ -92,10 +74,10 @@ def test_repeated_updates_on_a_batch_start_from_the_same_states() -> None:
 
 
 def test_replay_slots_keep_their_states_without_replayed_rows() -> None:
-    settings = _settings(0)
-    trainer = _trainer(settings)
-    unrolls = _play(settings, trainer)
-    expected = _replayed_states(settings, _trainer(settings), unrolls)
+    settings = _settings()
+    trainer = confident_trainer(settings)
+    unrolls = play_unrolls(settings, trainer, NUM_UNROLLS)
+    expected = _replayed_states(settings, confident_trainer(settings), unrolls)
     states = []
     for unroll in unrolls:
         alone = _batch(settings, unrolls[0])
@@ -108,13 +90,12 @@ def test_replay_slots_keep_their_states_without_replayed_rows() -> None:
 
 
 def test_a_non_finite_state_does_not_persist() -> None:
-    settings = _settings(0)
-    trainer = _trainer(settings)
-    unrolls = _play(settings, trainer)
+    settings = _settings()
+    trainer = confident_trainer(settings)
+    unrolls = play_unrolls(settings, trainer, NUM_UNROLLS)
     buffer = _batch(settings, unrolls[0])
     buffer.arrays["rewards"][...] = np.float32("nan")
-    for name in ("core_reset",):
-        buffer.arrays[name][...] = False
+    buffer.arrays["core_reset"][...] = False
     buffer.arrays["initial_core_state"][...] = np.float32("inf")
     assert not trainer(buffer, STILL).is_finite
     after = _batch(settings, unrolls[1])
@@ -123,8 +104,8 @@ def test_a_non_finite_state_does_not_persist() -> None:
 
 
 def test_an_agent_without_a_core_has_no_states() -> None:
-    settings = _settings(0, network={"torso": "mlp"})
-    trainer = _trainer(settings)
+    settings = _settings(network={"torso": "mlp"})
+    trainer = confident_trainer(settings)
     buffer = BatchBuffer(run_layout(settings, environment_spec(settings.env)), NUM_ONLINE + NUM_SLOTS)
     buffer.set_counts(NUM_ONLINE, NUM_SLOTS)
     assert trainer(buffer, STILL).is_finite

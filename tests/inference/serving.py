@@ -13,7 +13,6 @@ from herd_inference.exchange import ActingHandler
 from herd_inference.server import InferenceServer, Meters
 from herd_inference.sessions import Batches, Sessions
 
-from herd.acting.policy import Policy
 from herd.acting.remote_policy import RemotePolicy
 from herd.agent import Agent
 from herd.components.suites import environment_spec
@@ -160,19 +159,10 @@ class Served:
         )
 
 
-def remote_policy(client: InferenceClient, answers: list[Answer] | None = None, substitute: Policy[Any] | None = None) -> RemotePolicy:
-    """A policy that waits as long as a test may; ``substitute`` acts if the service is silent for a twentieth of a second."""
+def remote_policy(client: InferenceClient, answers: list[Answer] | None = None) -> RemotePolicy:
+    """A policy that waits as long as a test may."""
 
     def waiting(silent_seconds: float) -> None:
         assert silent_seconds < WAIT_SECONDS
 
-    def silent() -> Policy[Any] | None:
-        return substitute
-
-    return RemotePolicy(
-        client,
-        stop=False,
-        while_waiting=waiting,
-        on_answer=(answers if answers is not None else []).append,
-        substitute=silent,
-    )
+    return RemotePolicy(client, stop=False, while_waiting=waiting, on_answer=(answers if answers is not None else []).append)

@@ -226,37 +226,3 @@ def test_each_agent_acts_with_its_own_weights(context: Context) -> None:
         served.end()
         for client in clients:
             client.close()
-
-
-def test_a_local_policy_takes_over_until_the_service_returns(context: Context) -> None:
-    settings = settings_of("four grey planes, recurrent")
-    agent = peaked_agent(settings)
-    served = Served(settings, [agent], context=context)
-    client = served.client(3)
-    substitute = LocalPolicy(agent, seed=5, precision=torch.float32)
-    policy = remote_policy(client)
-    group = Both(settings, agent, policy, range(3))
-    try:
-        for _ in range(4):
-            group.ask()
-            group.step()
-        served.end()
-        policy._substitute = lambda: substitute
-        for _ in range(5):
-            group.ask()
-            group.step()
-            assert policy.is_away
-        served.start()
-        while policy.is_away:  # until the abandoned row is answered
-            group.ask()
-            if policy.is_away:
-                group.step()
-        policy._substitute = lambda: None
-        group.step()
-        for _ in range(4):
-            group.ask()
-            group.step()
-    finally:
-        served.end()
-        client.close()
-    assert client.num_states_sent >= 2

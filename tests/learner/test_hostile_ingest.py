@@ -149,12 +149,6 @@ def test_invented_actors_do_not_evict_accounts_of_active_actors(learner: Learner
     assert learner.refused["duplicate"] == 1
 
 
-# -- refusals counted by reason
-
-
-# -- arbitrary bytes
-
-
 VALID: list[list[bytes]] = [
     [bytes(frame) for frame in frames]
     for frames in (

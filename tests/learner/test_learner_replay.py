@@ -63,8 +63,3 @@ def test_inserted_unrolls_are_copied() -> None:
     batch = small_arrays(3)
     replay.sample_into(batch, 0, 3)
     assert batch["episode_id"].tolist() == [5, 5, 5]
-
-
-def test_sampling_from_an_empty_replay_is_an_error() -> None:
-    with pytest.raises(ValueError, match="high"):
-        UnrollReplay(LAYOUT.fields, 2, seed=1).sample_into(small_arrays(1), 0, 1)

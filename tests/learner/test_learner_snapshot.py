@@ -18,18 +18,18 @@ from herd_learner.intake.ledger import Ledger
 from herd_learner.record import checkpoints
 from herd_learner.record.statistics import RunStatistics
 
-from benchmarks.machine.synthetic import synthetic_unrolls
 from herd.components.optimizers import Rates
 from herd.components.suites import environment_spec
 from herd.config.run import RunSettings
-from herd.config.run_contract import Origin, run_layout
+from herd.config.run_contract import Origin
 from herd.protocols.unrolls.metrics import LEARNER_RESTART
 from herd.run.checkpoints import CheckpointError
 from herd.run.paths import checkpoint_folders
-from herd.run.tensors import load_checkpoint, save_checkpoint
+from herd.run.tensors import load_checkpoint
 from herd.training.batch import BatchBuffer
 from herd.training.trainer import Trainer
 from tests.learner.small_unrolls import LAYOUT, small_arrays
+from tests.training.small_runs import batch_of, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -59,9 +59,9 @@ PIXEL_CONTROL = {
 def _settings(run: dict[str, Any]) -> RunSettings:
     return RunSettings.model_validate(
         {
+            "optimizer": {"momentum": 0.9},
             **run,
             "algorithm": {"unroll_length": 3},
-            "optimizer": {"momentum": 0.9},
             "learner": {"batch_size": 4, "micro_batch_size": 2},
             "actor": {"environments": 2},
         }
@@ -72,13 +72,8 @@ def _origin(settings: RunSettings) -> Origin:
     return Origin.of(settings, environment_spec(settings.env))
 
 
-def _trainer(settings: RunSettings) -> Trainer:
-    return Trainer(settings, environment_spec(settings.env), torch.device("cpu"), torch.float32)
-
-
 def _batches(settings: RunSettings, num_batches: int) -> list[BatchBuffer]:
-    layout = run_layout(settings, environment_spec(settings.env))
-    return [BatchBuffer.from_unrolls(layout, synthetic_unrolls(layout, 4, seed=seed)) for seed in range(num_batches)]
+    return [batch_of(settings, seed) for seed in range(num_batches)]
 
 
 def _save(run_dir: Path, trainer: Trainer, settings: RunSettings, **changes: Any) -> Path:
@@ -94,15 +89,25 @@ def _save(run_dir: Path, trainer: Trainer, settings: RunSettings, **changes: Any
     return checkpoints.save(run_dir, checkpoints.tensors_of(trainer), **{**fields, **changes})
 
 
-@pytest.mark.parametrize("run", [SHALLOW, MLP, POPART, PIXEL_CONTROL], ids=["shallow", "mlp", "popart", "pixel_control"])
+RUNS = {
+    "shallow": SHALLOW,
+    "mlp": MLP,
+    "popart": POPART,
+    "pixel_control": PIXEL_CONTROL,
+    "adam": {**MLP, "optimizer": {"kind": "adam"}},
+    "adamw": {**MLP, "loss": {"kind": "dice"}, "optimizer": {"kind": "adamw", "epsilon": 1e-6}},
+}
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, run: dict[str, Any]) -> None:
     settings = _settings(run)
     batches = _batches(settings, 6)
-    straight = _trainer(settings)
+    straight = trainer_of(settings)
     for batch in batches:
         straight(batch, Rates(1e-3))
 
-    first = _trainer(settings)
+    first = trainer_of(settings)
     for batch in batches[:3]:
         first(batch, Rates(1e-3))
     _save(tmp_path, first, settings)
@@ -110,7 +115,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
     for batch in batches[3:5]:
         first(batch, Rates(0.1))  # updates after the checkpoint are lost
 
-    second = _trainer(_settings({**run, "seed": 99}))
+    second = trainer_of(_settings({**run, "seed": 99}))
     checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
     checkpoints.restore(checkpoint, second, replay=None)
@@ -132,17 +137,17 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
 
 def test_a_checkpoint_before_the_first_update_can_be_broadcast(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    _save(tmp_path, _trainer(settings), settings, learner_updates=0)
+    _save(tmp_path, trainer_of(settings), settings, learner_updates=0)
     checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
     spread = checkpoints.broadcast(checkpoint, ShardGroup(Place(0, 1)))
     assert spread is not None
     assert "optimizer" not in spread.tensors  # it is empty
-    checkpoints.restore(spread, _trainer(settings), replay=None)
+    checkpoints.restore(spread, trainer_of(settings), replay=None)
 
 
 def test_loaded_state_does_not_share_memory_with_the_checkpoint(tmp_path: Path) -> None:
     settings = _settings(MLP)
-    trainer = _trainer(settings)
+    trainer = trainer_of(settings)
     trainer(_batches(settings, 1)[0], Rates(1e-2))
     _save(tmp_path, trainer, settings)
     checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
@@ -161,7 +166,7 @@ def test_counters_accounts_and_random_states_are_restored(tmp_path: Path) -> Non
     replay = UnrollReplay(LAYOUT.fields, 4, seed=2)
     replay.insert(small_arrays(4), [(1, 0)] * 4)
     randoms = [replay.random.bit_generator.state, UnrollReplay(LAYOUT.fields, 4, seed=3).random.bit_generator.state]
-    path = _save(tmp_path, _trainer(settings), settings, lineage=7, ledger=ledger.snapshot().as_json(), replay_random=randoms)
+    path = _save(tmp_path, trainer_of(settings), settings, lineage=7, ledger=ledger.snapshot().as_json(), replay_random=randoms)
     expected = replay.random.integers(0, 2**60, 3)
     json.loads((path / "state.json").read_text())
 
@@ -174,64 +179,34 @@ def test_counters_accounts_and_random_states_are_restored(tmp_path: Path) -> Non
     assert restored.snapshot().task(0).as_json() == restored.snapshot().report()
     assert restored.snapshot().accounts == {(3, 2**62 + 1): (5, 80)}
     other = UnrollReplay(LAYOUT.fields, 4, seed=9)
-    checkpoints.restore(checkpoint, _trainer(settings), replay=other)
+    checkpoints.restore(checkpoint, trainer_of(settings), replay=other)
     np.testing.assert_array_equal(other.random.integers(0, 2**60, 3), expected)
     # Each rank restores its own state; a rank without saved state starts from its seed.
     other, begun = UnrollReplay(LAYOUT.fields, 4, seed=9), UnrollReplay(LAYOUT.fields, 4, seed=5)
-    checkpoints.restore(checkpoint, _trainer(settings), replay=other, rank=1)
-    checkpoints.restore(checkpoint, _trainer(settings), replay=begun, rank=2)
+    checkpoints.restore(checkpoint, trainer_of(settings), replay=other, rank=1)
+    checkpoints.restore(checkpoint, trainer_of(settings), replay=begun, rank=2)
     for restored_random, seed in ((other.random, 3), (begun.random, 5)):
         fresh = UnrollReplay(LAYOUT.fields, 4, seed=seed).random
         np.testing.assert_array_equal(restored_random.integers(0, 2**60, 3), fresh.integers(0, 2**60, 3))
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (
-            {"env": {**MLP["env"], "frame_stack": 2}, "network": {"torso": "mlp", "core": "lstm"}},
-            "another network or environment (env.frame_stack 4, here 2; network.core none, here lstm)",
-        ),
-        ({"name": "other"}, "another run (name run, here other)"),
-    ],
-)
-def test_a_checkpoint_made_elsewhere_is_refused_with_differences(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
-    made_with = _settings(MLP)
-    path = _save(tmp_path, _trainer(made_with), made_with)
-    with pytest.raises(CheckpointError) as refused:
-        checkpoints.load_newest(tmp_path, _origin(_settings({**MLP, **changes})))
-    assert str(refused.value) == f"{path}: made by {reason}"
-
-
 @pytest.mark.parametrize(("made_with", "here"), [(PIXEL_CONTROL, {"kind": "none"}), ({"kind": "none"}, PIXEL_CONTROL)], ids=["off", "on"])
 def test_a_checkpoint_with_another_auxiliary_loss_is_refused(tmp_path: Path, made_with: dict[str, Any], here: dict[str, Any]) -> None:
     made, now = (_settings(PIXEL_CONTROL if run is PIXEL_CONTROL else {**PIXEL_CONTROL, "auxiliary": run}) for run in (made_with, here))
-    trainer = _trainer(made)
+    trainer = trainer_of(made)
     trainer(_batches(made, 1)[0], Rates(1e-3))
     path = _save(tmp_path, trainer, made)
     checkpoint = checkpoints.load_newest(tmp_path, _origin(now))
     assert checkpoint is not None
     with pytest.raises(CheckpointError) as refused:
-        checkpoints.restore(checkpoint, _trainer(now), replay=None)
+        checkpoints.restore(checkpoint, trainer_of(now), replay=None)
     assert str(refused.value) == f"{path}: the auxiliary head does not fit: auxiliary.kind has changed"
-
-
-def test_a_checkpoint_without_a_name_is_judged_by_its_contract(tmp_path: Path) -> None:
-    settings = _settings(MLP)
-    path = _save(tmp_path, _trainer(settings), settings)
-    tensors, state = load_checkpoint(path).tensors, load_checkpoint(path).state
-    for key in ("run", "contract_settings"):
-        del state[key]
-    save_checkpoint(path.parent, 3, tensors, state, 1)
-    assert checkpoints.load_newest(tmp_path, _origin(_settings({**MLP, "name": "other"}))) is not None
-    with pytest.raises(CheckpointError, match=r"another network or environment \(contract [0-9a-f]{12}, here [0-9a-f]{12}\)"):
-        checkpoints.load_newest(tmp_path, _origin(_settings(SHALLOW)))
 
 
 def test_a_foreign_checkpoint_is_skipped_and_not_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings, foreign_settings = _settings(MLP), _settings(SHALLOW)
-    own = _save(tmp_path, _trainer(settings), settings, learner_updates=3)
-    foreign = _save(tmp_path, _trainer(foreign_settings), foreign_settings, learner_updates=9)
+    own = _save(tmp_path, trainer_of(settings), settings, learner_updates=3)
+    foreign = _save(tmp_path, trainer_of(foreign_settings), foreign_settings, learner_updates=9)
     with caplog.at_level(logging.WARNING):
         checkpoint = checkpoints.load_newest(tmp_path, _origin(settings))
     assert checkpoint is not None
@@ -240,14 +215,14 @@ def test_a_foreign_checkpoint_is_skipped_and_not_removed(tmp_path: Path, caplog:
     assert f"{foreign}: made by another network" in record.getMessage()
     assert record.getMessage().endswith(f"continuing from {own}")
     for updates in (4, 5):
-        _save(tmp_path, _trainer(settings), settings, learner_updates=updates, keep=1)
+        _save(tmp_path, trainer_of(settings), settings, learner_updates=updates, keep=1)
     assert sorted(path.name for path in own.parent.iterdir()) == [f"{5:012d}", f"{9:012d}"]
 
 
 @pytest.mark.parametrize("damage", [{"ledger": None}, {"ledger": {"accounts": [[1]]}}, {"statistics": {}}, {"lineage": "x"}])
 def test_a_state_that_is_not_a_learners_is_refused_in_one_line(tmp_path: Path, damage: dict[str, Any]) -> None:
     settings = _settings(MLP)
-    path = _save(tmp_path, _trainer(settings), settings)
+    path = _save(tmp_path, trainer_of(settings), settings)
     checkpoint = load_checkpoint(path)
     checkpoint.state.update(damage)
     with pytest.raises(CheckpointError, match="does not have the contents of a learner's checkpoint") as refused:
@@ -259,26 +234,26 @@ def test_a_state_that_is_not_a_learners_is_refused_in_one_line(tmp_path: Path, d
 @pytest.mark.parametrize(("lost", "reason"), [("model", "another network"), ("random", "random"), ("a tensor", "another network")])
 def test_a_checkpoint_with_missing_contents_is_refused(tmp_path: Path, lost: str, reason: str) -> None:
     settings = _settings(MLP)
-    checkpoint = load_checkpoint(_save(tmp_path, _trainer(settings), settings))
+    checkpoint = load_checkpoint(_save(tmp_path, trainer_of(settings), settings))
     if lost == "a tensor":
         checkpoint.tensors["model"].popitem()
     else:
         del checkpoint.tensors[lost]
     with pytest.raises(CheckpointError, match=reason) as refused:
-        checkpoints.restore(checkpoint, _trainer(settings), replay=None)
+        checkpoints.restore(checkpoint, trainer_of(settings), replay=None)
     assert str(refused.value).startswith(f"{checkpoint.path}: ")
 
 
 @pytest.mark.parametrize("tensors", [{"foreign.weight/second_moment": torch.ones(3)}, {"value_head.weight/second_moment": torch.ones(3)}])
 def test_optimizer_state_of_another_network_is_refused(tensors: dict[str, torch.Tensor]) -> None:
     with pytest.raises(CheckpointError, match="does not fit any parameter"):
-        _trainer(_settings(MLP)).parts["optimizer"].load(tensors)
+        trainer_of(_settings(MLP)).parts["optimizer"].load(tensors)
 
 
 @pytest.mark.parametrize("poison", [math.inf, math.nan])
 def test_what_is_not_finite_is_never_written(tmp_path: Path, poison: float) -> None:
     settings = _settings(MLP)
-    trainer = _trainer(settings)
+    trainer = trainer_of(settings)
     kept = _save(tmp_path, trainer, settings)
     with torch.no_grad():
         trainer.agent.value_head.weight[0, 0] = poison

@@ -12,7 +12,6 @@ from herd_learner.intake.ledger import Ledger, LedgerSnapshot
 from herd_learner.record.replay_account import ReplayAccount
 from herd_learner.record.statistics import MIN_WINDOW_UNROLLS, MIN_WINDOW_UPDATES, RunStatistics
 
-from herd.components.losses.api import REJECTED_REPLAYED
 from herd.components.suites.scores import ReferenceScores
 from herd.config.services import BanditSettings
 from herd.contract.spaces import EnvSpec, discrete
@@ -303,52 +302,23 @@ def test_the_number_of_uses_of_each_sample_is_reported() -> None:
 # -- replay
 
 
-def _gated(rejected: float | None) -> UpdateStatistics:
-    losses = {"loss_total": Measured(1.0)} | ({} if rejected is None else {REJECTED_REPLAYED: Measured(rejected)})
-    return UpdateStatistics(losses, 1.0, is_finite=True)
-
-
 def test_the_report_holds_what_was_measured_of_replay() -> None:
     account = ReplayAccount()
-    account.record((4, 0), [])
-    account.record((4, 12), [3, 5])
-    account.record((4, 12), [10])
-    for rejected in (None, 0.25, 0.75):  # before the minimum there are no rows to reject
-        account.gated(_gated(rejected))
-    account.waited(0.5)
-    account.waited(1.5)
-    assert account.report(training_seconds=100.0) == {
-        "fraction": pytest.approx(24 / 36),
-        "rejected_share": pytest.approx(0.5),
-        "staleness": {"mean": pytest.approx(6.0), "max": 10},
-        "waited_share": pytest.approx(0.02),
-    }
-
-
-def test_replay_values_without_measurements_are_none() -> None:
-    account = ReplayAccount()
-    assert account.report(0.0) == {"fraction": None, "rejected_share": None, "staleness": None, "waited_share": None}
+    assert account.report() == {"fraction": None, "staleness": None}
     account.record((4, 4), [])
-    account.gated(_gated(None))
-    report = account.report(1.0)
-    assert (report["fraction"], report["rejected_share"], report["staleness"]) == (0.5, None, None)
+    assert account.report() == {"fraction": 0.5, "staleness": None}
+    account.record((0, 12), [3, 5])
+    account.record((8, 8), [10])
+    assert account.report() == {"fraction": pytest.approx(24 / 36), "staleness": {"mean": pytest.approx(6.0), "max": 10}}
 
 
 def test_replay_values_of_all_shards_are_merged_once() -> None:
-    first, second = ReplayAccount(2), ReplayAccount(2)
+    first, second = ReplayAccount(), ReplayAccount()
     first.record((2, 6), [4])
-    first.gated(_gated(0.5))
     second.record((1, 3), [8, 9])
-    second.gated(_gated(0.5))
-    second.waited(4.0)
-    delta: Any = json.loads(json.dumps(second.delta()))
-    first.merge(delta)
-    first.merge(json.loads(json.dumps(second.delta())))
-    report = first.report(training_seconds=10.0)
-    assert report["fraction"] == pytest.approx(9 / 12)
-    assert report["rejected_share"] == pytest.approx(0.5)  # the value already covers all shards
-    assert report["staleness"] == {"mean": pytest.approx(7.0), "max": 9}
-    assert report["waited_share"] == pytest.approx(4.0 / 20.0)
+    for _ in range(2):
+        first.merge(json.loads(json.dumps(second.delta())))
+    assert first.report() == {"fraction": pytest.approx(9 / 12), "staleness": {"mean": pytest.approx(7.0), "max": 9}}
 
 
 # -- several shards add up to one learner that took everything

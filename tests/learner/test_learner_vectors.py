@@ -9,14 +9,10 @@ import numpy as np
 import torch
 from herd_actor.loop import Group
 
-from herd.acting.policy import LocalPolicy
-from herd.components.suites import environment_spec
 from herd.components.suites.api import Transition
 from herd.config.loading import load_settings
-from herd.config.run_contract import run_layout
-from herd.training.batch import BatchBuffer
-from herd.training.trainer import Trainer
-from tests.acting.playing import make_group, play_unroll
+from tests.acting.playing import local_policy, make_group, play_unroll
+from tests.training.small_runs import buffer_of, trainer_of
 
 MAX_FRAMES = 100_000
 """More than twice the number that is needed."""
@@ -26,9 +22,8 @@ def test_the_return_of_cartpole_triples_within_a_bounded_training() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     settings = load_settings([Path("cartpole")], [], {})
-    spec = environment_spec(settings.env)
-    trainer = Trainer(settings, spec, torch.device("cpu"), torch.float32)
-    policy = LocalPolicy(trainer.agent, seed=5, precision=torch.float32)
+    trainer = trainer_of(settings)
+    policy = local_policy(trainer)
     group = make_group(settings, settings.learner.batch_size)
     before: list[float] = []
     latest: deque[float] = deque(maxlen=100)
@@ -44,9 +39,7 @@ def test_the_return_of_cartpole_triples_within_a_bounded_training() -> None:
         if len(latest) == latest.maxlen and np.mean(latest) >= 3 * np.mean(before):
             break
         frames += int(unroll["row_valid"].sum())
-        trainer(
-            BatchBuffer.from_unrolls(run_layout(settings, spec), unroll), settings.optimizer.rates(env_frames=frames, learner_updates=0)
-        )
+        trainer(buffer_of(settings, unroll), settings.optimizer.rates(env_frames=frames, learner_updates=0))
         policy.load(trainer.weights())
     assert np.mean(latest) >= 3 * np.mean(before), (frames, np.mean(before), np.mean(latest))
     assert np.mean(before) < 40

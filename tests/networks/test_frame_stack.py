@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from herd.networks.frame_stack import RollingStack, planes_to_words, restack
+from herd.networks.frame_stack import RollingStack, restack
 from tests.oracles.networks_frame_stack import actor_stacks, wire_history
 
 torch.set_num_threads(1)
@@ -68,13 +68,6 @@ def test_a_reset_clears_the_history_even_if_it_was_sent(reset_row: int) -> None:
         for age in range(4):
             expected = frames[0, 3 + row - age, :, :, 0] if row - age >= first else np.zeros((3, 5))
             np.testing.assert_array_equal(stacked[row, 0, 3 - age].numpy(), expected)
-
-
-def test_planes_to_words_keeps_all_pixels() -> None:
-    planes = torch.from_numpy(np.random.default_rng(5).integers(0, 256, (2, 4, 3, 5), dtype=np.uint8))
-    words = planes_to_words(planes)
-    assert torch.equal(words, planes)
-    assert words.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the field's name for it
 from torch import Tensor
 
-from herd.networks.layers import PixelConvolution, halve, pad_channels, pixels_last
+from herd.networks.layers import PixelConvolution, halve, pad_channels
 from tests.oracles.networks_layers import max_pool
 
 torch.set_num_threads(1)
@@ -42,13 +42,6 @@ def test_halving_equals_tensorflows_max_pool(size: tuple[int, int], dtype: torch
     assert torch.equal(halve(images), with_gradient)
     np.testing.assert_array_equal(with_gradient.double(), max_pool(images.double().numpy()))
     assert torch.equal(images, before)
-
-
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_pixels_last_keeps_all_values(channels: int) -> None:
-    frames = _frames(3, channels, 6, 5)
-    assert torch.equal(pixels_last(frames), frames)
-    assert pixels_last(frames).is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(("channels", "padded"), [(4, 8), (8, 8), (9, 16)])

@@ -85,12 +85,12 @@ def dense(images: Array, layer: Layer) -> Array:
 
 
 def pixels(frames: NDArray[np.uint8], layer: Layer, centering: str, *, stride: int = 1, padding: int = 0) -> Array:
-    """The first convolution: of pixels in [0, 1], of pixels minus 1/2, or by filters minus their mean. The padding is black."""
+    """The first convolution of pixels in [0, 1], by filters or by filters minus their mean. The padding is black."""
     weight, bias = layer
     if centering == "filters":
         weight = np.stack([each - each.mean() for each in weight])
     framed = np.pad(frames, ((0, 0), (0, 0), (padding, padding), (padding, padding))) / 255.0
-    return convolution(framed - 0.5 if centering == "half" else framed, (weight, bias), stride=stride)
+    return convolution(framed, (weight, bias), stride=stride)
 
 
 def strided_torso(

@@ -73,25 +73,6 @@ def test_warm_up_and_decay_follow_table_5() -> None:
     assert constant.rates(env_frames=0, learner_updates=10**6) == Rates(1e-2, 0.1)
 
 
-@pytest.mark.parametrize("optimizer", [{"kind": "rmsprop", "momentum": 0.5}, {"kind": "adam"}, ADAMW], ids=str)
-def test_a_resumed_optimizer_continues_identically(optimizer: dict[str, Any]) -> None:
-    settings = _settings(optimizer=optimizer)
-    whole, first, resumed = trainer_of(settings), trainer_of(settings), trainer_of(_settings(optimizer=optimizer, seed=9))
-    for step in range(6):
-        rates = settings.optimizer.rates(env_frames=0, learner_updates=step)
-        done = whole(_batch(step), rates)
-        if step < 3:
-            first(_batch(step), rates)
-        if step == 3:
-            resumed.agent.load_state_dict(first.agent.state_dict())
-            resumed.parts["optimizer"].load({name: tensor.clone() for name, tensor in first.parts["optimizer"].tensors().items()})
-        if step >= 3:
-            assert resumed(_batch(step), rates) == done
-    for part in ("model", "optimizer"):
-        expected = whole.parts[part].tensors()
-        assert all(torch.equal(tensor, expected[name]) for name, tensor in resumed.parts[part].tensors().items())
-
-
 def test_adamw_with_its_schedule_agrees_with_the_oracle() -> None:
     rng = np.random.default_rng(3)
     start, num_updates = rng.normal(size=(3, 2)), 12

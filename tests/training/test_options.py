@@ -43,7 +43,6 @@ CATCH_OPTIONS = (
     "--network.core lstm --network.core.size 16",
     "--network.last_action_and_reward true",
     "--network.initialization truncated_normal",
-    "--network.input_centering half",
     "--network.layer_norm true",
     "--network.language true --env.tasks catch_instructed",
     "--env.frame_stack 3",

@@ -86,22 +86,3 @@ def test_several_updates_agree_with_the_oracle() -> None:
     assert statistics["shift"][2] == 0.0  # the task that never appeared
     assert slow.scale(1) > 30.0 * slow.scale(0)  # the statistics of the others are far from their initial values
     assert slow.scale(1) > 20.0
-
-
-def test_a_copied_agent_continues_like_the_original() -> None:
-    """This is what a population does: copy weights, optimizer and statistics of the better agent."""
-    better, worse = _trainer(), _trainer()
-    for number in range(4):
-        better(buffer_of(SETTINGS, _arrays(number)), Rates(LEARNING_RATE))
-        worse(buffer_of(SETTINGS, _arrays(number + 10)), Rates(10 * LEARNING_RATE))
-    worse.parts["model"].load(better.weights())
-    worse.parts["optimizer"].load(better.parts["optimizer"].tensors())
-    without_statistics = worse.parts["value_statistics"].tensors()
-    worse.parts["value_statistics"].load(better.parts["value_statistics"].tensors())
-    assert not torch.equal(worse.parts["value_statistics"].tensors()["shift"], without_statistics["shift"])
-    for each in (better, worse):
-        each(buffer_of(SETTINGS, _arrays(5)), Rates(LEARNING_RATE))
-    for name, tensor in better.weights().items():
-        assert torch.equal(worse.weights()[name], tensor), name
-    for name, tensor in better.parts["value_statistics"].tensors().items():
-        assert torch.equal(worse.parts["value_statistics"].tensors()[name], tensor), name

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from herd.components.optimizers import OPTIMIZERS, Rates
+from herd.components.optimizers import OPTIMIZERS
 from herd.training.trainer import Trainer
 from tests.training.small_runs import BATCH_SIZE, STEP, batch_of, buffer_of, run_of, trainer_of, unrolls_of, values_of
 from tests.training.small_runs import RUN as SMALL
@@ -115,13 +115,6 @@ def test_the_gradient_is_clipped_by_its_global_norm() -> None:
     for one, other in zip(free.agent.parameters(), clipped.agent.parameters(), strict=True):
         assert one.grad is not None
         torch.testing.assert_close(other.grad, one.grad * (0.5 / norm), rtol=1e-4, atol=1e-7)
-
-
-def test_each_call_sets_the_learning_rate() -> None:
-    trainer = _trainer()
-    before = _copies(trainer)
-    trainer(batch_of(RUN), Rates(0.0))
-    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights().items())
 
 
 def test_initial_parameters_depend_on_the_seed() -> None:

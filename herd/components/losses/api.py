@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from herd.algorithms.distributions import Applied
     from herd.components.actions.api import ActionDistribution
 
-REJECTED_REPLAYED = "rejected_share_replayed"
-"""Metric: share of the trained rows of replayed unrolls that the trust region rejects."""
-
 
 @dataclass(frozen=True)
 class Forward:

@@ -103,11 +103,10 @@ class InferenceClient(RetryingClient):
         self._frames: list[Frame] = []
         self._asked_at = 0.0
         self._knows_us = False
-        self._is_abandoned = False
 
     @property
     def is_pending(self) -> bool:
-        """Whether a request is under way, possibly an abandoned one."""
+        """Whether a request is under way."""
         return self._request.is_pending
 
     @property
@@ -130,23 +129,14 @@ class InferenceClient(RetryingClient):
         if self._request.is_pending:
             raise RuntimeError("a request was sent while another one is under way")
         self._fields, self._stacks, self._wants_state = fields, stacks, wants_state
-        self._is_abandoned = False
         self._frames = []
         self._asked_at = self._clock()
         self._request.begin()
         self._request.advance()
 
     def poll(self, timeout_seconds: float = 0.0) -> Answer | None:
-        """Return the answer; None if it does not arrive within ``timeout_seconds``, or if the request was abandoned."""
+        """Return the answer; None if it does not arrive within ``timeout_seconds``."""
         return self._request.wait_for(self._handle, timeout_seconds, longest_seconds=LONGEST_WAIT_SECONDS)
-
-    def abandon(self) -> None:
-        """Stop waiting for the answer, because another policy has acted on the row.
-
-        The request is still repeated, to notice when the service is back. The next request includes states.
-        """
-        self._is_abandoned = True
-        self._knows_us = False
 
     def _question(self, request_id: int) -> list[Frame]:
         if not self._frames:
@@ -160,15 +150,13 @@ class InferenceClient(RetryingClient):
         frames = [*encode(message), pack_fields(layout.state_fields if has_state else layout.row_fields, self._fields)]
         shape = layout.planes_shape(has_state=has_state)
         if shape is not None and self._stacks is not None:
-            # A copy, because the environments reuse their memory two steps later, while an abandoned request may still be pending.
+            # A copy, because the environments reuse their memory two steps later, while a repeated request may still be in the socket.
             frames.append(self._stacks[:, -shape[0] :].copy().reshape(-1).data)
         self.num_states_sent += has_state
         return frames
 
     def _handle(self, message: Message, payloads: list[memoryview]) -> Answer | None:
         match message:
-            case Acted() | StateWanted() if self._request.is_answer(message) and self._is_abandoned:
-                self._request.answered()
             case Acted() if self._request.is_answer(message):
                 try:
                     rows = read_answer(payloads, self._num_environments, self._layout, has_state=self._wants_state)

@@ -16,11 +16,6 @@ ACTOR_ROUND_TRIP = _actor.histogram(
 ACTOR_REQUESTS_PENDING = _actor.gauge(
     "herd_actor_inference_requests_pending", "rows", "Rows sent to the inference service and not answered yet."
 )
-ACTOR_SUBSTITUTED = _actor.counter(
-    "herd_actor_inference_substituted_rows_total",
-    "rows",
-    "Rows of one half of the environments that the actor's own policy acted on while the inference service did not answer.",
-)
 
 ACTING_OUTCOMES = ("new", "repeated", "late", "state_wanted")
 """What the inference service made of a request: acted on, answered as before or still being acted on, older than one answered since;

@@ -24,10 +24,11 @@ from herd.service.startup import BadInputError
 from herd_actor.assignment import Assignments
 from herd_actor.loop import Group, play_rows
 from herd_actor.meters import Meters
-from herd_actor.policies import RemotePolicies, group_sizes, local_policies
+from herd_actor.policies import RemotePolicies, group_sizes
 from herd_actor.sending import UnrollSender
 from herd_actor.temperatures import ReportedTemperatures
 from herd_actor.unroll import UnrollBuilder
+from herd_actor.weights import local_policies
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from herd_actor.assignment import Assignment
     from herd_actor.policies import Policies
     from herd_actor.sending import Unrolls
-    from herd_actor.weights import FreshWeights
 
 POLL_ROWS = 5
 """Number of steps between polls of the unroll socket. Acknowledgements only free memory, and a poll costs 60 us of cold cache."""
@@ -149,23 +149,14 @@ class Actor:
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         is_remote = settings.actor.inference == "remote"
         sizes = group_sizes(self._num_environments, is_remote=is_remote)
-
-        def local() -> FreshWeights:
-            return local_policies(process, assignment, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
-
-        self._policies: Policies = (
-            RemotePolicies(
-                process,
-                assignment,
-                sizes=sizes,
-                incarnation=self._client.incarnation,
-                meters=meters,
-                while_waiting=self._while_waiting,
-                local=local,
+        self._policies: Policies
+        if is_remote:
+            incarnation = self._client.incarnation
+            self._policies = RemotePolicies(
+                process, assignment, sizes=sizes, incarnation=incarnation, meters=meters, while_waiting=self._while_waiting
             )
-            if is_remote
-            else local()
-        )
+        else:
+            self._policies = local_policies(process, assignment, seed=int(seeds[1]), meters=meters, while_waiting=self._while_waiting)
         self._sender = UnrollSender(
             self._client,
             self._layout,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Meters:
-    """About 30 time series, and 9 more with remote inference, so that thousands of actors can be scraped."""
+    """About 30 time series, and 8 more with remote inference, so that thousands of actors can be scraped."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         counter = telemetry.counter
@@ -34,7 +34,6 @@ class Meters:
         self.weights_wait_seconds = counter(names.ACTOR_WEIGHTS_WAIT)
         self.environments_replaced = counter(names.ACTOR_ENVIRONMENTS_REPLACED)
         self._round_trip: Histogram
-        self._substituted: Counter
 
     def watch(self, client: UnrollLinks, num_environments: int) -> None:
         """Export the client's counts in addition to those of earlier clients: an actor that moves gets a new client."""
@@ -55,16 +54,11 @@ class Meters:
     def watch_inference(self, clients: Sequence[InferenceClient]) -> None:
         """Export the response time of the inference service and the number of unanswered requests."""
         self._round_trip = self._telemetry.histogram(inference_metrics.ACTOR_ROUND_TRIP)
-        self._substituted = self._telemetry.counter(inference_metrics.ACTOR_SUBSTITUTED)
         self._telemetry.read(inference_metrics.ACTOR_REQUESTS_PENDING, lambda: float(sum(client.is_pending for client in clients)))
 
     def answered(self, round_trip_seconds: float) -> None:
         """Record the round trip of an answer of the inference service."""
         self._round_trip.observe(round_trip_seconds)
-
-    def substituted(self) -> None:
-        """Count a row of a group that the actor's own policy acted on because the service was unavailable."""
-        self._substituted.inc()
 
     @contextmanager
     def timed(self, counter: Counter) -> Iterator[None]:

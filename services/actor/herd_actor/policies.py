@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from herd.acting.policy import LocalPolicy, inference_precision
 from herd.acting.remote_policy import RemotePolicy
-from herd.agent import build_agent
 from herd.config.run_contract import run_layout
 from herd.protocols.inference.client import InferenceClient
 from herd.telemetry.logs import warn_limited
-from herd_actor.weights import FreshWeights, RepeatableWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,13 +22,14 @@ REMOTE_GROUPS = 2
 """Number of groups: one is answered while the other is stepped."""
 
 
-class Policies(Protocol):
+class Policies:
     """The policies of an actor's loop, one for each group of its environments. The loop tells them when to refresh their weights."""
 
     of_groups: Sequence[Policy[Any]]
 
     def wait(self) -> bool:
         """Wait until actions are available; False if the assignment ends before."""
+        raise NotImplementedError
 
     def before_unroll(self) -> None:
         """Called when an unroll begins."""
@@ -48,6 +45,7 @@ class Policies(Protocol):
 
     def close(self) -> None:
         """Close all connections at once."""
+        raise NotImplementedError
 
 
 def group_sizes(num_environments: int, *, is_remote: bool) -> list[int]:
@@ -56,33 +54,8 @@ def group_sizes(num_environments: int, *, is_remote: bool) -> list[int]:
     return [num_environments * (group + 1) // num_groups - num_environments * group // num_groups for group in range(num_groups)]
 
 
-def local_policies(
-    process: ServiceProcess, assignment: Assignment, *, seed: int, meters: Meters, while_waiting: Callable[[], None]
-) -> FreshWeights:
-    """Make one policy, in this process, for all environments together."""
-    settings = process.settings
-    policy = LocalPolicy(build_agent(settings, process.spec), seed=seed, precision=inference_precision(settings))
-    make: Callable[..., FreshWeights] = FreshWeights
-    if settings.repeats and not settings.actor.lockstep:
-        make = partial(
-            RepeatableWeights,
-            unrolls_per_batch=settings.num_online_unrolls,
-            updates_per_batch=settings.learner.sample_reuse,
-            publish_interval_updates=settings.learner.publish_interval_updates,
-        )
-    return make(
-        process.weights_client(assignment.place.agent),
-        policy,
-        settings.actor,
-        telemetry=process.telemetry,
-        meters=meters,
-        stop=assignment,
-        while_waiting=while_waiting,
-    )
-
-
-class RemotePolicies:
-    """The inference service, separately for each group. While it is unavailable, a policy in this process may act instead."""
+class RemotePolicies(Policies):
+    """The inference service, separately for each group. An actor waits while it is unavailable."""
 
     def __init__(
         self,
@@ -93,14 +66,11 @@ class RemotePolicies:
         incarnation: int,
         meters: Meters,
         while_waiting: Callable[[], None],
-        local: Callable[[], FreshWeights],
     ) -> None:
-        """``sizes``: those of the groups. ``local`` makes the policy that acts while the service is unavailable, if settings want one."""
+        """``sizes``: those of the groups."""
         settings = process.settings
         self._telemetry = process.telemetry
         self._timeout_seconds = settings.actor.inference_timeout_seconds
-        self._make_local = local if settings.actor.inference_fallback == "local" else None
-        self._local: FreshWeights | None = None
         self._meters = meters
         self._while_waiting = while_waiting
         self._assignment = assignment
@@ -123,13 +93,9 @@ class RemotePolicies:
             )
             for group, size in enumerate(sizes)
         ]
-        self._remotes = [
-            RemotePolicy(
-                client, stop=assignment, while_waiting=self._wait, on_answer=self._answered, substitute=self._substitute_of(client, group)
-            )
-            for group, client in enumerate(self._clients)
+        self.of_groups = [
+            RemotePolicy(client, stop=assignment, while_waiting=self._wait, on_answer=self._answered) for client in self._clients
         ]
-        self.of_groups: Sequence[Policy[Any]] = self._remotes
         meters.watch_inference(self._clients)
         self._telemetry.set_ready(False, "waiting for the inference service")
 
@@ -137,34 +103,10 @@ class RemotePolicies:
         """See `Policies`. Returns at once: the service answers the first row as soon as it has weights."""
         return not self._assignment
 
-    def before_unroll(self) -> None:
-        """See `Policies`."""
-        if self._local is not None and self._is_away:
-            self._local.before_unroll()
-
-    def before_row(self, *, is_last: bool) -> None:
-        """See `Policies`."""
-        if self._local is not None and self._is_away:
-            self._local.before_row(is_last=is_last)
-
-    def before_send(self, num_unrolls: int) -> None:
-        """See `Policies`."""
-
-    def after_wait(self, waited_seconds: float) -> None:
-        """See `Policies`."""
-        if self._local is not None and self._is_away:
-            self._local.after_wait(waited_seconds)
-
     def close(self) -> None:
         """See `Policies`."""
-        for remote in self._remotes:
-            remote.close()
-        if self._local is not None:
-            self._local.close()
-
-    @property
-    def _is_away(self) -> bool:
-        return any(remote.is_away for remote in self._remotes)
+        for client in self._clients:
+            client.close()
 
     def _answered(self, answer: Answer) -> None:
         self._meters.answered(answer.round_trip_seconds)
@@ -186,21 +128,5 @@ class RemotePolicies:
                 warn_limited("inference refused", "the inference service refuses this actor", reason=client.refused)
         if silent_seconds > self._timeout_seconds:
             self._is_ready = False
-            action = "this actor waits" if self._make_local is None else "this actor chooses actions itself"
-            self._telemetry.set_ready(self._make_local is not None, f"the inference service does not answer; {action}")
-            warn_limited("inference silent", "the inference service does not answer", seconds=round(silent_seconds, 1), action=action)
-
-    def _substitute_of(self, client: InferenceClient, group: int) -> Callable[[], Policy[Any] | None]:
-        def substitute() -> Policy[Any] | None:
-            if self._make_local is None or not (self._remotes[group].is_away or client.silent_seconds > self._timeout_seconds):
-                return None
-            if self._local is None:
-                self._local = self._make_local()
-            if not self._remotes[group].is_away:
-                self._local.before_unroll()  # its weights may be from the last time the service was unavailable
-            if self._local.version is None:
-                return None
-            self._meters.substituted()
-            return self._local.of_groups[0]
-
-        return substitute
+            self._telemetry.set_ready(False, "the inference service does not answer; this actor waits")
+            warn_limited("inference silent", "the inference service does not answer", seconds=round(silent_seconds, 1))

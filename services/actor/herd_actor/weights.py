@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from herd.acting.policy import load_received
+from herd.acting.policy import LocalPolicy, inference_precision, load_received
 from herd.acting.remote_policy import WAIT_SECONDS
+from herd.agent import build_agent
 from herd.telemetry.logs import get_logger, warn_limited
+from herd_actor.policies import Policies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from herd.acting.policy import LocalPolicy, Policy, Version
+    from herd.acting.policy import Version
     from herd.config.services import ActorSettings
     from herd.protocols.weights.client import WeightsClient, WeightsFrame
+    from herd.service.process import ServiceProcess
     from herd.service.signals import Stop
     from herd.telemetry.telemetry import Telemetry
+    from herd_actor.assignment import Assignment
     from herd_actor.meters import Meters
 
 FRESH_SECONDS = 0.02
@@ -25,7 +30,32 @@ REPEATABLE_SECONDS = 30.0
 """Longest wait of a run that repeats for the policy that has learned from the last unrolls. Then it takes the newest, as others do."""
 
 
-class FreshWeights:
+def local_policies(
+    process: ServiceProcess, assignment: Assignment, *, seed: int, meters: Meters, while_waiting: Callable[[], None]
+) -> FreshWeights:
+    """Make one policy, in this process, for all environments together."""
+    settings = process.settings
+    policy = LocalPolicy(build_agent(settings, process.spec), seed=seed, precision=inference_precision(settings))
+    make: Callable[..., FreshWeights] = FreshWeights
+    if settings.repeats and not settings.actor.lockstep:
+        make = partial(
+            RepeatableWeights,
+            unrolls_per_batch=settings.num_online_unrolls,
+            updates_per_batch=settings.learner.sample_reuse,
+            publish_interval_updates=settings.learner.publish_interval_updates,
+        )
+    return make(
+        process.weights_client(assignment.place.agent),
+        policy,
+        settings.actor,
+        telemetry=process.telemetry,
+        meters=meters,
+        stop=assignment,
+        while_waiting=while_waiting,
+    )
+
+
+class FreshWeights(Policies):
     """One policy for all environments, into which newer weights are loaded: at each unroll's start, or every ``pull_interval_steps`` rows.
 
     ``while_waiting`` is called at least every ``WAIT_SECONDS`` of a wait.
@@ -44,8 +74,7 @@ class FreshWeights:
     ) -> None:
         self.version: Version | None = None
         """(lineage, learner updates) of the policy's weights; None before the first."""
-        self.of_groups: Sequence[Policy[Any]] = [policy]
-        """The policies of the groups: one."""
+        self.of_groups = [policy]
         self._client = client
         self._policy = policy
         self._timeout_seconds = settings.weights_timeout_seconds
@@ -82,9 +111,6 @@ class FreshWeights:
             self._pull(0.0 if self._is_overdue else self._timeout_seconds)
             self._is_overdue = self._client.pending
         self._unroll_version = self.version
-
-    def before_send(self, num_unrolls: int) -> None:
-        """Called when that many unrolls are about to be sent."""
 
     def before_row(self, *, is_last: bool) -> None:
         """Send a request if it is due, and load weights that have arrived, without waiting."""

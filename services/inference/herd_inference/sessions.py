@@ -100,7 +100,6 @@ class Sessions:
         """Number of environments whose state is stored."""
         self.num_evicted = 0
         """Number of environments whose state was evicted."""
-        self._capacity = capacity
         self._on_end = on_end
         self._places = Places(capacity)
         self._sessions: OrderedDict[Peer, Session] = OrderedDict()
@@ -117,13 +116,7 @@ class Sessions:
         return session
 
     def open(self, peer: Peer, agent: int, num_environments: int) -> Session:
-        """Open a session, which replaces an earlier one of the client.
-
-        Raises:
-            ValueError: there are more environments than places in total.
-        """
-        if num_environments > self._capacity:
-            raise ValueError(f"{num_environments} environments in {self._capacity} places")
+        """Open a session, which replaces an earlier one of the client. The settings leave places for each request."""
         if (old := self._sessions.get(peer)) is not None:
             self._end(old)
         while (places := self._places.take(num_environments)) is None:

@@ -180,23 +180,6 @@ class Prepared(NamedTuple):
         return Prepared(self.batch.part(0, self.batch.num_unrolls - self.num_replayed), 0, [], (self.num_trained_rows[0], 0))
 
 
-class Interval:
-    """Recurring work, counted from the end of the last time; ``now`` is any monotonic clock in seconds."""
-
-    def __init__(self, interval_seconds: float, *, now: float) -> None:
-        """The work is first due an interval after ``now``."""
-        self._interval_seconds = interval_seconds
-        self._due_at = now + interval_seconds
-
-    def is_due(self, now: float) -> bool:
-        """Return whether the work is due."""
-        return now >= self._due_at
-
-    def done(self, now: float) -> None:
-        """Record that the work was done; it is next due an interval after ``now``."""
-        self._due_at = now + self._interval_seconds
-
-
 class Learner:
     """Owns everything of the process; `train` is the hot loop."""
 
@@ -256,7 +239,7 @@ class Learner:
             is_first=group.is_first,
         )
         if settings.replay.kind != "none":
-            self._statistics.replay = ReplayAccount(settings.learner.shards)
+            self._statistics.replay = ReplayAccount()
         self._population = self._join_population(process)
         if checkpoint is not None:
             if self._population is not None:
@@ -270,8 +253,8 @@ class Learner:
         self._intake_meters = IntakeMeters(self._telemetry, self._ledger, self._queue)
         if self._batches.shared is not None:
             self._meters.watch_replay(self._batches.shared)
-        self._meters.run_env_frames(self._env_frames)
-        self._meters.checkpoint_restored(0 if checkpoint is None else self._statistics.learner_updates)
+        self._meters.run_env_frames.set(self._env_frames)
+        self._meters.checkpoint_updates.set(0 if checkpoint is None else self._statistics.learner_updates)
         run_name = f"{settings.name} agent {agent}" if settings.agents > 1 else settings.name
         self._run = Run(self._run_dir, run_name, settings.model_dump(mode="json"))
         self._files = RunFiles(
@@ -331,9 +314,10 @@ class Learner:
         """Take a batch, update and publish, until a stop condition or a signal in any shard. ``play``: see `run`."""
         settings, meters = self._settings, self._meters
         started = time.monotonic()
-        points = Interval(settings.learner.log_interval_seconds, now=started)
-        saves = Interval(settings.learner.checkpoint_interval_seconds, now=started)
-        reports = Interval(settings.population.report_interval_seconds, now=started)
+        # When each is due next: an interval after the end of the last one.
+        point_at = started + settings.learner.log_interval_seconds
+        save_at = started + settings.learner.checkpoint_interval_seconds
+        report_at = started + settings.population.report_interval_seconds
         self._publish()
         self._telemetry.set_ready(True)
         now = started
@@ -354,8 +338,8 @@ class Learner:
             turn = self._agree(
                 unrolls,
                 stop=is_over,
-                log_due=points.is_due(now) or self._statistics.start_is_due,
-                checkpoint_due=saves.is_due(now),
+                log_due=now >= point_at or self._statistics.start_is_due,
+                checkpoint_due=now >= save_at,
                 is_ordered=order is not None,
             )
             if turn.stop:
@@ -364,23 +348,23 @@ class Learner:
             if turn.is_ready:
                 self._trains_since = self._trains_since or now
                 self._env_frames += turn.num_frames
-                self._meters.run_env_frames(self._env_frames)
+                meters.run_env_frames.set(self._env_frames)
                 unrolls = self._step(unrolls, has_replayed=turn.has_replayed, may_publish=turn.may_publish)
             elif turn.may_publish and self._schedule.is_due:
                 self._publish()  # it waited for the version before; if all unrolls are too old, no update follows without it
             now = time.monotonic()
             if turn.log_due:
                 self._log_point(now - started)
-                points.done(now)
+                point_at = now + settings.learner.log_interval_seconds
             if turn.checkpoint_due:
                 self._checkpoint(now - started)
                 return_free_memory()
-                saves.done(time.monotonic())
+                save_at = time.monotonic() + settings.learner.checkpoint_interval_seconds
             if turn.is_ordered:
                 self._carry_out(order, now - started)
-            if self._population is not None and (turn.is_ordered or reports.is_due(now)):
+            if self._population is not None and (turn.is_ordered or now >= report_at):
                 self._population.report()
-                reports.done(now)
+                report_at = now + settings.population.report_interval_seconds
         self._end(stop, started, dismisses_actors=play is None)
 
     def _take(self, play: Callable[[], None] | None) -> list[QueuedUnroll]:
@@ -399,9 +383,7 @@ class Learner:
             return False
         started = time.monotonic()
         has_replayed = self._batches.wait_for_replayed()
-        waited = time.monotonic() - started
-        self._meters.batch_moved(replay=waited)
-        self._statistics.replay.waited(waited)
+        self._meters.spent(replay=time.monotonic() - started)
         return has_replayed
 
     def _end(self, stop: Stop, started: float, *, dismisses_actors: bool) -> None:
@@ -456,7 +438,7 @@ class Learner:
         """Wait after the end of the run; if this process exited, it would be restarted."""
         self._log.info(RUN_IS_OVER, env_frames=self._env_frames)
         self._telemetry.set_ready(True, readiness)
-        self._meters.run_is_over()
+        self._meters.run_is_over.set(1)  # missing progress is no error any more
         while not stop:
             self._telemetry.beat()
             time.sleep(BATCH_TIMEOUT_SECONDS)
@@ -479,7 +461,7 @@ class Learner:
                 has_replayed=has_replayed,
             )
         )
-        self._meters.agreed(time.monotonic() - started)
+        self._meters.spent(agree=time.monotonic() - started)
         before = self._schedule.lineage
         turn = self._schedule.adopt(turn, self._open_lineage)
         if self._group.is_first and self._schedule.lineage != before:
@@ -521,7 +503,7 @@ class Learner:
             self._io.grant_again(len(unrolls))
         assembled = time.monotonic()
         batch = self._trainer.to_device(buffer)
-        self._meters.batch_moved(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
+        self._meters.spent(assemble=assembled - started, host_to_device=time.monotonic() - assembled)
         return Prepared(batch, buffer.num_replayed, batches.replayed_versions, buffer.num_trained_rows)
 
     def _begin_new_episodes(self) -> None:

@@ -25,7 +25,6 @@ class BoardTorso(Torso):
         super().__init__()
         height, width, _ = spec.frame_shape
         num_pixels, num_features = height * width * spec.observation_channels, 256
-        self._centre = 0.5 if design.input_centering == "half" else 0.0
         self.first = Dense(num_pixels + spec.vector_size, num_features, initialization=design.initialization)
         self.rectify_first = Rectifier(num_features, layer_norm=design.layer_norm)
         self.second = Dense(num_features, num_features, initialization=design.initialization)
@@ -37,8 +36,7 @@ class BoardTorso(Torso):
         # A vector's numbers may need more digits than bfloat16 has, so they are rounded only after the first layer.
         inputs = [] if vector is None else [vector]
         if frames is not None:
-            pixels = flatten_images(frames).to(dtype if vector is None else vector.dtype) * PIXEL_SCALE
-            inputs.insert(0, pixels - self._centre if self._centre else pixels)
+            inputs.insert(0, flatten_images(frames).to(dtype if vector is None else vector.dtype) * PIXEL_SCALE)
         hidden = self.rectify_first(self.first(torch.cat(inputs, dim=-1) if len(inputs) > 1 else inputs[0])).to(dtype)
         features: Tensor = self.rectify_second(self.second(hidden))
         return features

@@ -45,11 +45,7 @@ class UnrollReplay:
         self._size = min(self._size + num_unrolls, self._capacity)
 
     def sample_into(self, batch: Arrays, start: int, num_unrolls: int) -> list[tuple[int, int]]:
-        """Draw ``num_unrolls`` uniformly, with replacement, into the rows of ``batch`` from ``start``; returns their versions.
-
-        Raises:
-            ValueError: nothing has been inserted yet.
-        """
+        """Draw ``num_unrolls`` uniformly, with replacement, into the rows of ``batch`` from ``start``; returns their versions."""
         rows = self.random.integers(0, self._size, num_unrolls)
         for name, array in self._arrays.items():
             batch[name][start : start + num_unrolls] = array[rows]

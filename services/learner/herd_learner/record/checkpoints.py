@@ -157,7 +157,7 @@ def keep_copy(settings: RunSettings, directory: Path, *, agent: int, meters: Met
 
         return update
 
-    copy = copies.RunCopy(make, meters.copied, meters.copy_failed)
+    copy = copies.RunCopy(make, lambda updates: meters.copy_updates.set(updates or 0), meters.copy_failures.inc)
     copy.wake()
     return copy
 

@@ -37,8 +37,8 @@ class Meters:
         self._statistics = statistics
         counter, gauge = telemetry.counter, telemetry.gauge
         self._env_frames = counter(names.LEARNER_ENV_FRAMES)
-        self._run_env_frames = gauge(names.RUN_ENV_FRAMES)
-        self._is_over = gauge(names.RUN_IS_OVER)
+        self.run_env_frames = gauge(names.RUN_ENV_FRAMES)
+        self.run_is_over = gauge(names.RUN_IS_OVER)
         self._lag = telemetry.histogram(unroll_metrics.POLICY_LAG)
         self._updates = counter(names.LEARNER_UPDATES)
         self._skipped = counter(names.UPDATES_SKIPPED)
@@ -62,10 +62,10 @@ class Meters:
         self._replayed = counter(unroll_metrics.UNROLLS_REPLAYED)
         self._staleness = telemetry.histogram(replay_metrics.REPLAY_STALENESS)
         self._checkpoints = counter(names.CHECKPOINTS_WRITTEN)
-        self._checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
-        self._checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
-        self._copy_failures = counter(names.COPY_FAILURES)
-        self._copy_updates = gauge(names.COPY_UPDATES)
+        self.checkpoint_failures = counter(names.CHECKPOINT_FAILURES)
+        self.checkpoint_updates = gauge(names.CHECKPOINT_UPDATES)
+        self.copy_failures = counter(names.COPY_FAILURES)
+        self.copy_updates = gauge(names.COPY_UPDATES)
         counter(names.WRITE_FAILURES, file=names.FILES[0])  # starts at 0, so that the first failure is seen as an increase
 
     def episode(self, episode: EpisodeReport, inverse_temperature: float | None = None) -> None:
@@ -81,12 +81,13 @@ class Meters:
 
     def waited(self, seconds: float) -> None:
         """Record the time spent waiting for a batch."""
-        self._phases["wait"].inc(seconds)
+        self.spent(wait=seconds)
         self._starved.inc(seconds)
 
-    def agreed(self, seconds: float) -> None:
-        """Record the time spent agreeing with the other shards, including their waits for batches."""
-        self._phases["agree"].inc(seconds)
+    def spent(self, **phase_seconds: float) -> None:
+        """Record the seconds spent in phases of an update."""
+        for phase, seconds in phase_seconds.items():
+            self._phases[phase].inc(seconds)
 
     def consumed(self, unroll: QueuedUnroll, policy_lag: int) -> None:
         """Count an unroll that was trained on."""
@@ -107,19 +108,6 @@ class Meters:
         for updates in staleness:
             self._staleness.observe(updates)
 
-    def batch_moved(self, **phase_seconds: float) -> None:
-        """Record the seconds of phases in which a batch is put together and copied to the device."""
-        for phase, seconds in phase_seconds.items():
-            self._phases[phase].inc(seconds)
-
-    def run_env_frames(self, number: int) -> None:
-        """Set the env frames of the whole run, including all shards and restarts."""
-        self._run_env_frames.set(number)
-
-    def run_is_over(self) -> None:
-        """Record that the run has ended normally, so that missing progress is not an error."""
-        self._is_over.set(1)
-
     def update_arrived(self, update: UpdateStatistics) -> None:
         """Record the numbers of an update."""
         self._skipped.inc(not update.is_finite)
@@ -137,8 +125,7 @@ class Meters:
     def updated(self, learning_rate: float, **phase_seconds: float) -> None:
         """Count an update."""
         self._updates.inc()
-        for phase, seconds in phase_seconds.items():
-            self._phases[phase].inc(seconds)
+        self.spent(**phase_seconds)
         self._learning_rate.set(learning_rate)
         now = time.monotonic()
         self._window.append((now, self._frames_consumed))
@@ -160,23 +147,7 @@ class Meters:
     def checkpoint_written(self, learner_updates: int) -> None:
         """Record a complete checkpoint on disk."""
         self._checkpoints.inc()
-        self._checkpoint_updates.set(learner_updates)
-
-    def checkpoint_restored(self, learner_updates: int) -> None:
-        """Record the checkpoint from which the run continues."""
-        self._checkpoint_updates.set(learner_updates)
-
-    def checkpoint_failed(self) -> None:
-        """Count a checkpoint that could not be written."""
-        self._checkpoint_failures.inc()
-
-    def copied(self, learner_updates: int | None) -> None:
-        """Record the newest checkpoint in the copy of the run; None if there is none. Called from another thread."""
-        self._copy_updates.set(learner_updates or 0)
-
-    def copy_failed(self) -> None:
-        """Count a failed attempt to copy the run. Called from another thread."""
-        self._copy_failures.inc()
+        self.checkpoint_updates.set(learner_updates)
 
     def write_failed(self, file: str) -> None:
         """Count a file of the run directory that could not be written."""

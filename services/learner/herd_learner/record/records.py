@@ -208,7 +208,7 @@ class Records:
         except CheckpointError as error:
             self.is_unusable = isinstance(error, NotFiniteError)
             # The run is worth more than one checkpoint: the last one stays, and the write is tried again after the next interval.
-            self._meters.checkpoint_failed()
+            self._meters.checkpoint_failures.inc()
             self._log.error("checkpoint failed", reason=str(error))
             return False
         if self._member is not None:

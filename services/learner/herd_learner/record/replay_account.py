@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from herd.components.losses.api import REJECTED_REPLAYED
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from herd.training.trainer import UpdateStatistics
 
 
 @dataclass(slots=True)
@@ -24,7 +20,6 @@ class _Sums:
     num_stale: int = 0
     """Number of these unrolls."""
     max_staleness: int = 0
-    waited_seconds: float = 0.0
 
     def add(self, other: _Sums) -> None:
         self.num_rows += other.num_rows
@@ -32,19 +27,14 @@ class _Sums:
         self.staleness += other.staleness
         self.num_stale += other.num_stale
         self.max_staleness = max(self.max_staleness, other.max_staleness)
-        self.waited_seconds += other.waited_seconds
 
 
 @dataclass(slots=True)
 class ReplayAccount:
     """The replay statistics of one shard; the first shard adds those of the others."""
 
-    num_shards: int = 1
     _sums: _Sums = field(default_factory=_Sums)
     _delta: _Sums = field(default_factory=_Sums)
-    _rejected: float = 0.0
-    _num_gated: int = 0
-    """Updates whose loss reported the rejected share of replayed rows; already for all shards together, so not summed."""
 
     def record(self, num_trained_rows: tuple[int, int], staleness: Sequence[int]) -> None:
         """Count an update on a batch.
@@ -57,17 +47,6 @@ class ReplayAccount:
         self._sums.add(one)
         self._delta.add(one)
 
-    def gated(self, update: UpdateStatistics) -> None:
-        """Count what a trust region rejected; of a batch without replayed unrolls the loss says nothing of them."""
-        if REJECTED_REPLAYED in update.losses:
-            self._rejected += update.losses[REJECTED_REPLAYED].value
-            self._num_gated += 1
-
-    def waited(self, seconds: float) -> None:
-        """Note how long a batch waited for its replayed unrolls."""
-        self._sums.waited_seconds += seconds
-        self._delta.waited_seconds += seconds
-
     def delta(self) -> dict[str, Any]:
         """Return what was recorded since the last call, as JSON."""
         delta, self._delta = self._delta, _Sums()
@@ -77,13 +56,10 @@ class ReplayAccount:
         """Add the statistics of another shard."""
         self._sums.add(_Sums(**delta))
 
-    def report(self, training_seconds: float) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return the report of this session; null for values that never occurred."""
         sums = self._sums
-        shard_seconds = training_seconds * self.num_shards
         return {
             "fraction": sums.num_replayed_rows / sums.num_rows if sums.num_rows else None,
-            "rejected_share": self._rejected / self._num_gated if self._num_gated else None,
             "staleness": {"mean": sums.staleness / sums.num_stale, "max": sums.max_staleness} if sums.num_stale else None,
-            "waited_share": sums.waited_seconds / shard_seconds if shard_seconds > 0 else None,
         }

@@ -199,8 +199,6 @@ class RunStatistics:
     def record_update(self, update: UpdateStatistics) -> None:
         """Record the statistics of an update."""
         self._last_update = update
-        if self.replay is not None:
-            self.replay.gated(update)
         self._clipped_window.current.add(float(update.is_clipped))
         self._num_skipped += not update.is_finite
         self.num_skipped_in_a_row = 0 if update.is_finite else self.num_skipped_in_a_row + 1
@@ -332,7 +330,7 @@ class RunStatistics:
             "frames_per_second": round(self._session_frames / training_seconds, 1) if training_seconds > 0 else 0.0,
             "policy_lag": {"mean": self._lag.mean, "max": self._lag.maximum} if self._lag.count else {"mean": None, "max": None},
             "sample_reuse": self._session_trained / self._session_unrolls if self._session_unrolls else None,
-            **({} if self.replay is None else {"replay": self.replay.report(training_seconds)}),
+            **({} if self.replay is None else {"replay": self.replay.report()}),
             "health": self._health,
             "accounting": {**ledger.report(), **({"unattributed": rest} if (rest := _unattributed(ledger)) else {})},
             "episode_return": {"mean_last_100": self.mean_return, "episodes": self.episodes},
