@@ -51,6 +51,11 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
+{{/* The section of values.yaml of a component. */}}
+{{- define "herd.section" -}}
+{{- . | replace "-replica" "Replica" -}}
+{{- end -}}
+
 {{/* (list $ key): a component's values over `defaults`, as JSON. */}}
 {{- define "herd.component" -}}
 {{- $values := (index . 0).Values -}}
