@@ -52,7 +52,6 @@ CUSTOM = {"PodMonitor", "PrometheusRule", "ScaledObject"}
 EXPERIMENTS = sorted(path.name for path in (ROOT / "experiments").glob("*.yaml"))
 EVERY_SWITCH = with_values(
     "security.curve.existingSecret=herd-keys",
-    "priorityClasses.create=true",
     "service.ipFamilyPolicy=PreferDualStack",
     'service.ipFamilies=["IPv6", "IPv4"]',
     "actor.autoscaling.enabled=true",
@@ -104,7 +103,7 @@ def test_every_object_is_valid_for_every_kubernetes() -> None:
     unique: dict[str, Object] = {}
     for objects in (*map(render_ci, CI_FILES), render_ci("multi-learner-values.yaml", *EVERY_SWITCH)):
         unique |= {str(each): each for each in objects if each["kind"] not in CUSTOM}
-    assert {each["kind"] for each in unique.values()} >= {"Deployment", "StatefulSet", "HorizontalPodAutoscaler", "PriorityClass", "Pod"}
+    assert {each["kind"] for each in unique.values()} >= {"Deployment", "StatefulSet", "HorizontalPodAutoscaler", "Pod"}
     for each in unique.values():
         for version in KUBERNETES:
             kubernetes_validate.validate(each, version, strict=True)
@@ -164,7 +163,7 @@ def test_names_labels_and_namespaces_are_consistent(name: str) -> None:
     for each in objects:
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/instance"] == labels["app.kubernetes.io/part-of"] == "herd"
-        assert ("namespace" in each["metadata"]) == (each["kind"] != "PriorityClass")
+        assert each["metadata"]["namespace"] == "rl"
     for workload in workloads(objects):
         if workload["kind"] == "Pod":
             continue
@@ -490,16 +489,6 @@ def test_pods_mount_only_the_keys_of_their_roles() -> None:
         component = workload["metadata"]["labels"]["app.kubernetes.io/component"]
         assert {item["key"] for item in keys["items"]} == {item["path"] for item in keys["items"]} == wanted[component]
         assert "--security.curve_keys=/etc/herd-keys" in container_of(workload)["args"]
-
-
-def test_priority_classes_are_created_on_request() -> None:
-    assert not any(each["kind"] == "PriorityClass" for each in render())
-    objects = render_ci("gpu-values.yaml")
-    serving, actor = (find(objects, "PriorityClass", f"rl-herd-{which}") for which in ("serving", "actor"))
-    assert serving["value"] > 0 > actor["value"]
-    assert actor["preemptionPolicy"] == "Never"
-    assert pod_of(find(objects, "Deployment", "herd-actor"))["priorityClassName"] == "rl-herd-actor"
-    assert pod_of(find(objects, "StatefulSet", "herd-learner"))["priorityClassName"] == "rl-herd-serving"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

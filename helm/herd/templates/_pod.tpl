@@ -5,7 +5,7 @@ The pod of a component, from a dict of
   env: list, by default for a process with one thread; volumes, mounts: lists
   run: the volume at /var/lib/herd, by default small and empty; empty if a claim template creates it
   tolerations: list; roles: list of client and server, for its CURVE keys; limits: dict, added to resources.limits
-  priority: serving (the default) or actor; startSeconds, readiness (path) and livenessFailures of its probes, where they differ
+  startSeconds, readiness (path) and livenessFailures of its probes, where they differ
 */}}
 {{- define "herd.podTemplate" -}}
 {{- $template := include "herd.ownPodTemplate" . | fromYaml -}}
@@ -108,7 +108,7 @@ spec:
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
-  {{- with include "herd.priorityClassName" (list $root (.priority | default "serving") $values.priorityClassName) }}
+  {{- with $values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
   {{- with $values.nodeSelector }}
@@ -132,7 +132,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ $service }}
-      image: {{ include "herd.image" (list $root $values.image) }}
+      image: {{ include "herd.image" (list $root $service $values.image) }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       securityContext:
         {{- toYaml $root.Values.containerSecurityContext | nindent 8 }}
@@ -326,7 +326,6 @@ emptyDir:
 {{- if and $persistence.enabled (not $persistence.existingClaim) -}}
 persistentVolumeClaimRetentionPolicy:
   whenDeleted: {{ $persistence.retention.whenDeleted }}
-  whenScaled: {{ $persistence.retention.whenScaled }}
 volumeClaimTemplates:
   - apiVersion: v1
     kind: PersistentVolumeClaim
@@ -335,8 +334,7 @@ volumeClaimTemplates:
       labels:
         {{- include "herd.selectorLabels" (list (index . 0) (index . 1)) | nindent 8 }}
     spec:
-      accessModes:
-        {{- toYaml $persistence.accessModes | nindent 8 }}
+      accessModes: [ReadWriteOnce]
       {{- if not (kindIs "invalid" $persistence.storageClass) }}
       storageClassName: {{ $persistence.storageClass | quote }}
       {{- end }}
