@@ -133,13 +133,6 @@ def test_pods_are_restricted(name: str) -> None:
         assert {"cpu", "memory"} <= set(resources["requests"]) & set(resources["limits"])
 
 
-def test_stateful_sets_start_their_pods_in_parallel() -> None:
-    """With ordered starts, a pod with a bad image would have to be deleted by hand before a rollback."""
-    sets = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "StatefulSet"]
-    assert len(sets) == 5
-    assert {each["spec"].get("podManagementPolicy") for each in sets} == {"Parallel"}
-
-
 def test_a_run_name_with_yaml_syntax_stays_a_string() -> None:
     for workload in workloads(render(*with_values("experiment=name: 'a: b'"))):
         if workload["kind"] != "Pod":
@@ -453,15 +446,6 @@ def test_network_policies_allow_exactly_the_needed_connections() -> None:
 def test_learners_reach_outside_servers_only_if_the_experiment_names_one(words: tuple[str, ...], is_open: bool) -> None:
     rules = find(render(*with_values(*words)), "NetworkPolicy", "herd-learner")["spec"]["egress"]
     assert ({"ports": [{"port": 443, "protocol": "TCP"}]} in rules) is is_open
-
-
-def test_dns_is_allowed_on_both_ports() -> None:
-    for policy in (each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "NetworkPolicy"):
-        for rule in policy["spec"].get("egress", []):
-            if "to" not in rule:
-                assert {(port["port"], port["protocol"]) for port in rule["ports"]} == {
-                    (number, protocol) for number in (53, 5353) for protocol in ("UDP", "TCP")
-                }
 
 
 def test_metrics_access_can_be_restricted() -> None:
