@@ -234,11 +234,7 @@ def test_an_experiment_as_text_or_map_gives_the_same_settings(file: str, tmp_pat
             text = find(objects, "ConfigMap", "herd-experiment")["data"]["experiment.yaml"]
             (tmp_path / "rendered.yaml").write_text(text)
             assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
-            assert (
-                ("StatefulSet", "herd-bandit") in names(objects)
-                if laptop.loss.draws_temperatures
-                else ("StatefulSet", "herd-bandit") not in names(objects)
-            )
+            assert (("StatefulSet", "herd-bandit") in names(objects)) == laptop.loss.draws_temperatures
 
 
 def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
