@@ -14,6 +14,7 @@ LEARNING_RATE = 2.0e-3
 OTHER_LEARNING_RATE = 1.0e-3
 """The setting that the upgrade changes: the learner's metrics show it, and processes with different values still accept each other."""
 
+RUNS = ("dice", "agents", "population")
 SHARED_CLAIM = "runs"
 """Volume claim shared by the members of a population and their controller; the suite creates it beside the release."""
 AGENTS = 2
@@ -37,7 +38,7 @@ class ClusterSettings:
     pull_policy: str
     more_values: Path | None
     run: str
-    """``dice``, ``agents`` or ``population``."""
+    """One of the names in ``RUNS``."""
     shards: int
     access_mode: str
     """Access mode of ``SHARED_CLAIM``."""
@@ -69,11 +70,11 @@ class ClusterSettings:
             tag=environ.get("CLUSTER_IMAGE_TAG", ""),
             pull_policy=environ.get("CLUSTER_IMAGE_PULL_POLICY") or "IfNotPresent",
             more_values=more,
-            run=environ.get("CLUSTER_RUN") or "dice",
-            shards=int(environ.get("CLUSTER_SHARDS") or 1),
+            run=_choice(environ, "CLUSTER_RUN", RUNS),
+            shards=_number(environ, "CLUSTER_SHARDS", 1),
             access_mode=environ.get("CLUSTER_ACCESS_MODE") or "ReadWriteMany",
-            keep=environ.get("CLUSTER_KEEP") == "1",
-            timeout_seconds=int(environ.get("CLUSTER_TIMEOUT_SECONDS") or 600),
+            keep=_switch(environ, "CLUSTER_KEEP", default=False),
+            timeout_seconds=_number(environ, "CLUSTER_TIMEOUT_SECONDS", 600),
         )
 
     def pods(self) -> dict[str, int]:
@@ -152,5 +153,26 @@ def experiment(learning_rate: float, shards: int, run: str = "dice") -> dict[str
     return common | {"loss": {"kind": "dice", "ablation": "dice"}, "bandit": {"snapshot_interval_seconds": 5}}
 
 
+def _choice(environ: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    text = environ.get(name) or known[0]
+    if text not in known:
+        raise SettingsProblemError(f"{name}={text}: one of {', '.join(known)} is needed")
+    return text
+
+
 def _resources(cpu: str, memory: str, most_cpu: str, most_memory: str) -> dict[str, dict[str, str]]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": most_cpu, "memory": most_memory}}
+
+
+def _switch(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = environ.get(name) or str(int(default))
+    if text not in {"0", "1"}:
+        raise SettingsProblemError(f"{name}={text}: 0 or 1 is needed")
+    return text == "1"
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise SettingsProblemError(f"{name}={text}: a whole number above 0 is needed")
+    return int(text)

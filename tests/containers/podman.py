@@ -73,6 +73,7 @@ class Podman:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _clear(self) -> None:
+        self._quietly("pod", "rm", "--all", "--force")
         self._quietly("rm", "--all", "--force", "--time", "5")
         self._quietly("volume", "prune", "--force")
         self._quietly("network", "rm", "--force", "herd-test")
@@ -92,9 +93,10 @@ class Podman:
         """Return one field, given as a Go template expression."""
         return json.loads(self("inspect", "--type", what, "--format", f"{{{{json {field}}}}}", name))
 
-    def logs_of(self, name: str) -> str:
-        """Logs of a container; podman writes logs to standard error."""
-        done = subprocess.run(["podman", "logs", name], env=self._environment, check=False, capture_output=True, text=True, timeout=60)
+    def logs_of(self, name: str, *, pod: bool = False) -> str:
+        """Logs of a container, or of all containers of a pod; podman writes logs to standard error."""
+        words = ["podman", *(["pod"] if pod else []), "logs", name]
+        done = subprocess.run(words, env=self._environment, check=False, capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr
 
     def make_base(self, script: Path, folder: Path, tag: str) -> None:

@@ -1,4 +1,4 @@
-"""Images are built, checked and started together, training Catch.
+"""Images are built and started: each alone, to check its promises, and together as the chart's pods, training Catch.
 
 Run ``make test-containers``. Nothing is installed; missing programs are named. Environment variables: CONTAINERS_STORAGE=FOLDER keeps
 images there for the next run, BASE=IMAGE uses another base image from that storage, RESULT=FILE.json writes the measurements.
@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from helm.tools.fetch_tools import helm_program
 from herd.telemetry.scrape import ScrapeError, page, scrape, total
 from herd.topology import SERVICE_NAMES
 from tests.containers.podman import Podman, missing_programs
+from tests.containers.pods import PodPlan, plan_pods, with_hosts
 from tests.images.dockerfiles import ROOT
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(5400)]
@@ -31,10 +34,11 @@ RUNNING = ("paramserver", "bandit", "replay", "learner", "actor")
 """The running services, in the order in which they start."""
 TAG = "under-test"
 SUBNET = "10.89.77"
-GRACE_SECONDS = {"actor": 10, "bandit": 10, "learner": 60, "paramserver": 10, "replay": 60}
+GRACE_SECONDS = {"actor": 10, "bandit": 10, "learner": 60, "paramserver": 10, "paramserver-replica": 10, "replay": 60}
 """Grace periods of docs/runbook.md, "A run does not stop cleanly"."""
 READY_SECONDS = 240
 TRAIN_SECONDS = 600
+MEASURE_SECONDS = 20
 CPUS = {"actor": "1", "bandit": "0.5", "learner": "1.5", "paramserver": "0.5", "replay": "0.5"}
 HARDENED = ("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp")
 FACTS = """
@@ -199,8 +203,67 @@ def test_image_builds_are_reproducible(podman: Podman, base: str, images: dict[s
     assert again == podman.inspect("image", images["paramserver"], ".RootFS.Layers")
 
 
-def frames(url: str) -> float:
+CASES = {
+    "catch": ("--values", "CHART/ci/minimal-cpu-values.yaml"),
+    # All components: bandit, a replica of the parameter server, and two shards that find each other by name.
+    "everything": (
+        *("--values", "CHART/ci/minimal-cpu-values.yaml", "--set-file", f"experiment={EXPERIMENT}"),
+        *("--set", "learner.shards=2,paramserverReplica.replicas=1,actor.replicas=2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pods_rendered_from_the_chart_train_together(
+    podman: Podman, images: dict[str, str], measured: dict[str, Any], tmp_path: Path, case: str
+) -> None:
+    plans = rendered(case)
+    by_pod = {plan.name: f"{SUBNET}.{50 + number}" for number, plan in enumerate(plans)}
+    names = {name: by_pod[plan.name] for plan in plans for name in plan.names}
     try:
-        return total(scrape(url), "herd_learner_env_frames_total")
+        for plan in plans:
+            file = tmp_path / f"{plan.name}.yaml"
+            file.write_text(yaml.safe_dump_all(with_hosts(plan, names)))
+            podman("play", "kube", "--network", "herd-test", "--ip", by_pod[plan.name], str(file))
+        for plan in plans:
+            until(partial(page, f"http://{by_pod[plan.name]}:9400/readyz"), f"{plan.name} to be ready", READY_SECONDS)
+        learners = [f"http://{by_pod[plan.name]}:9400/metrics" for plan in plans if plan.component == "learner"]
+        until(lambda: sum(map(frames, learners)) > 20_000, "20,000 frames to be trained on", TRAIN_SECONDS)
+        before, started = sum(map(frames, learners)), time.monotonic()
+        time.sleep(MEASURE_SECONDS)  # the measurement itself
+        rate = (sum(map(frames, learners)) - before) / (time.monotonic() - started)
+        assert rate > 0
+        until(lambda: metric(learners[0], "herd_learner_checkpoints_written_total") >= 1, "a checkpoint", TRAIN_SECONDS)
+        measured.setdefault("pods", {})[case] = {"names": sorted(by_pod), "env_frames_per_second": round(rate)}
+        for plan in sorted(plans, key=lambda plan: plan.component != "actor"):
+            container = f"{plan.name}-{plan.component.removesuffix('-replica')}"
+            # Stop the container, not the pod: podman would remove the pod's network at once, but Kubernetes waits for the containers.
+            podman("stop", "--time", str(GRACE_SECONDS[plan.component]), container, seconds=180)
+            assert podman.inspect("container", container, ".State.ExitCode") == 0, container
+    except BaseException:
+        for plan in plans:
+            print(f"--- {plan.name}\n{podman.logs_of(plan.name, pod=True)}")
+        raise
+    finally:
+        podman("pod", "rm", "--all", "--force", seconds=180)
+        podman("volume", "prune", "--force")
+
+
+def rendered(case: str) -> list[PodPlan]:
+    chart = Path(os.environ.get("HERD_CHART", ROOT / "helm" / "herd"))
+    words = [word.replace("CHART", str(chart)) for word in CASES[case]]
+    words += ["--set", f"image.registry=localhost,image.tag={TAG},image.pullPolicy=Never"]
+    # The test ends the run, and must not wait long for a checkpoint.
+    words += ["--set", "learner.extraArgs={--stop.env_frames=null,--learner.checkpoint_interval_seconds=20}"]
+    return plan_pods(yaml.safe_load_all(Podman.command([str(helm_program("4")), "template", "herd", str(chart), *words])))
+
+
+def metric(url: str, name: str) -> float:
+    try:
+        return total(scrape(url), name)
     except ScrapeError:
         return 0.0
+
+
+def frames(url: str) -> float:
+    return metric(url, "herd_learner_env_frames_total")

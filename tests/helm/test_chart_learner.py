@@ -8,6 +8,7 @@ import pytest
 from herd_learner.group import pod
 from herd_learner.group.rendezvous import Place, place_of
 
+from tests.containers.pods import plan_pods
 from tests.helm.rendering import (
     Object,
     RenderError,
@@ -84,6 +85,19 @@ def test_shards_of_different_revisions_do_not_form_a_group() -> None:
     assert template("actor.replicas=9") == template()
     for change in ("learner.shards=3", "experiment.optimizer.learning_rate=0.001", "image.tag=other", 'learner.extraArgs=["--seed=7"]'):
         assert template(change) != template(), change
+
+
+def test_pods_without_a_controller_share_a_group_per_version() -> None:
+    """This is for environments in which no controller labels pods, as in tests/containers."""
+
+    def groups(*words: str) -> set[str]:
+        plans = [plan for plan in plan_pods(render(*with_values("learner.shards=2", *words))) if plan.component == "learner"]
+        env = [{each["name"]: each for each in container_of(plan.manifests[-1])["env"]} for plan in plans]
+        assert [each["GROUP_RANK"]["value"] for each in env] == ["0", "1"]
+        return {each["TORCHELASTIC_RUN_ID"]["value"] for each in env}
+
+    assert len(groups()) == 1
+    assert groups("image.tag=other") != groups()
 
 
 def test_every_start_resumes_and_waits_for_a_signal_at_the_end(tmp_path: Path) -> None:
