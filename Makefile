@@ -84,12 +84,19 @@ helm: $(VENV)/.dev  ## Regenerate the chart's schema and README.
 	$(BIN)/python -m helm.tools.chart_readme > $(VENV)/chart-readme.md
 	mv $(VENV)/chart-readme.md helm/herd/README.md
 
-# checkov has its own environment, because it pins about fifty packages.
+# checkov has its own environment, because it pins about fifty packages. Skipped: users build the images, so the chart cannot know their
+# digests (43); with Always, thousands of actors would ask the registry at once (15); the pod of helm test ends by itself and accepts no
+# connections, so it has no probes (8, 9); the pod of run-end alone has a token, because it calls the API server (38).
 CHECKOV := $(VENV)-checkov
 helm-security: $(VENV)/.dev  ## Check all rendered manifests for security findings: checkov.
 	test -x $(CHECKOV)/bin/checkov || $(PYTHON) -m venv $(CHECKOV)
 	$(CHECKOV)/bin/python -m pip --disable-pip-version-check install --quiet checkov==3.3.30
-	$(BIN)/python -m helm.tools.chart_security --checkov $(CHECKOV)/bin/checkov
+	rm -rf $(CHECKOV)/rendered && mkdir $(CHECKOV)/rendered
+	for values in helm/herd/ci/*-values.yaml; do \
+		"$$($(BIN)/python -m helm.tools.fetch_tools 4)" template herd helm/herd --namespace rl --values $$values \
+			> $(CHECKOV)/rendered/$$(basename $$values) || exit 1; done
+	$(CHECKOV)/bin/checkov --framework kubernetes --skip-download --quiet --compact --directory $(CHECKOV)/rendered \
+		--skip-check CKV_K8S_8,CKV_K8S_9,CKV_K8S_15,CKV_K8S_38,CKV_K8S_43
 
 # Each change is made in a copy of the tree. Changes with which TESTS still pass are listed.
 MUTANTS := $(VENV)-mutants

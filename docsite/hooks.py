@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import re
 from html import escape, unescape
@@ -43,8 +42,6 @@ BORROWED = {
 }
 """Pages from outside ``docs/``: path in the repository -> path in the site."""
 PICTURES = ("benchmarks/results/**/*.png", "benchmarks/results/**/*.gif")
-EXTERNAL_LINKS = "external-links.txt"
-"""File in the site's folder with all external addresses, which are not checked here."""
 LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))")
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 SETTINGS_HEAD = re.compile(r"<th>type</th>\s*<th>default</th>\s*<th>meaning</th>")
@@ -59,13 +56,9 @@ SVG_COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", O
 COLUMNS = 110
 """Width of the help texts in characters, which fits a page without scrolling."""
 
-_log = logging.getLogger("mkdocs.hooks.herd")
-_external: set[str] = set()
-
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the borrowed pages, their pictures, and the page of commands."""
-    _external.clear()
     for source, target in BORROWED.items():
         files.append(File.generated(config, target, content=(ROOT / source).read_text(encoding="utf-8")))
     for pattern in PICTURES:
@@ -81,10 +74,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
     def rewritten(match: re.Match[str]) -> str:
         target = match["target"]
-        if target.startswith(("http://", "https://")):
-            _external.add(target)
-            return match[0]
-        if target.startswith("#"):
+        if target.startswith(("http://", "https://", "#")):
             return match[0]
         return match["before"] + link(here, target, page.file.src_uri, files, str(config.repo_url)) + match["after"]
 
@@ -115,13 +105,6 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # no
         return found.replace("<table>", "<table data-settings>", 1) if SETTINGS_HEAD.search(found) else found
 
     return TABLE.sub(breakable, output)
-
-
-def on_post_build(*, config: MkDocsConfig) -> None:
-    """Write the list of external addresses."""
-    path = Path(config.site_dir) / EXTERNAL_LINKS
-    path.write_text("".join(f"{address}\n" for address in sorted(_external)), encoding="utf-8")
-    _log.info("%d external links, not checked: %s", len(_external), path)
 
 
 def repository_path(src_uri: str) -> str:

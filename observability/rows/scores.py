@@ -17,7 +17,13 @@ SCORES = Row(
             title="Length of episodes",
             description="Mean agent steps of the last 100 episodes, by task. At the limit, episodes end by the time limit and not by their "
             "rules.",
-            queries=(Query("avg by (task) (herd:episode_length:mean_100{SCOPE, AGENTS, TASKS})", "{{task}}"),),
+            queries=(
+                Query(
+                    "avg by (task) (herd_learner_episode_length_mean_100{SCOPE, AGENTS, TASKS}"
+                    " and herd_learner_episodes_total{SCOPE, AGENTS, TASKS} > 0)",
+                    "{{task}}",
+                ),
+            ),
             height=9,
             width=8,
         ),
@@ -86,13 +92,7 @@ SCORES = Row(
             "too.",
             queries=(Query("avg by (name) (herd_learner_metric{SCOPE, AGENTS})", "{{name}}"),),
             low=None,
-            width=18,
-        ),
-        # Of its own, because beside gradient norms its line would lie on the axis.
-        Panel(
-            title="Learning rate",
-            description="Learning rate of the last update.",
-            queries=(Query("max by (agent) (herd_learner_learning_rate{SCOPE, AGENTS})", "agent {{agent}}"),),
+            width=24,
         ),
     ),
 )

@@ -97,7 +97,7 @@ class ClusterSettings:
 
         ``volumes``: keep the files of learner, bandit and replay on volumes of the default storage class, deleted with the release.
         """
-        volume = {"enabled": volumes, "size": "1Gi", "retention": {"whenDeleted": "Delete", "whenScaled": "Delete"}}
+        volume = {"enabled": volumes, "size": "1Gi", "retention": {"whenDeleted": "Delete"}}
         members = {"existingClaim": SHARED_CLAIM} if self.run == "population" else volume
         return {
             "image": {"registry": self.registry, "tag": self.tag, "pullPolicy": self.pull_policy},

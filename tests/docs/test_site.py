@@ -86,7 +86,6 @@ def test_links_out_of_docs_lead_to_the_site_or_the_repository(site: Path) -> Non
     assert 'src="benchmarks/results/popart-scales/popart-scales.png"' in popart
     log = (site / "benchmarks" / "log" / "2026-11.html").read_text(encoding="utf-8")
     assert "https://github.com/herd-rl/herd/blob/main/benchmarks/results/dice/deceptive.json" in log
-    assert "https://arxiv.org/abs/1809.04474" in (site / "external-links.txt").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("link", ["no-such-page.md", "../no/such/file.py", "index.md#no-such-part"])

@@ -406,19 +406,6 @@ class Shared(Odd):
         return super().reset(seed=seed)
 
 
-class Loud(Odd):
-    def step(self, action):
-        logging.root.setLevel(logging.DEBUG if logging.root.level != logging.DEBUG else logging.INFO)
-        return self.observation, 1.0, False, False, {}
-
-
-class Meddling(Odd):
-    def step(self, action):
-        os.environ["MEDDLED"] = str(os.getpid())
-        signal.signal(signal.SIGTERM, print)
-        return self.observation, 1.0, False, False, {}
-
-
 class Painter(Odd):
     def __init__(self, render_mode=None):
         super().__init__()
@@ -610,8 +597,6 @@ def odd(tmp_path: Path, folder: str) -> str:
         ("Double", {}, ["its observation is float64, but its space declares float32"]),
         ("Rich", {}, ["rewards from 5000 to 5000"]),
         ("Poor", {}, ["all rewards of 100 random steps are 0"]),
-        ("Loud", {}, ["it sets up logging for the whole process"]),
-        ("Meddling", {}, ["it sets environment variables: MEDDLED", "it handles SIGTERM itself"]),
     ],
 )
 def test_a_check_says_what_a_user_may_not_expect(odd: str, task: str, settings: dict[str, Any], notes: list[str]) -> None:

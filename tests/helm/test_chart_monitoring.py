@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+import yaml
 
 from helm.tools.fetch_tools import ENGINES, resource_validators
-from tests.helm.rendering import CHART, Object, RenderError, find, render, render_ci, with_values
+from tests.helm.rendering import CHART, Object, find, render, render_ci, with_values
 from tests.patience import patient
 
 pytestmark = pytest.mark.processes
 
-RULES = """groups:
-  - name: herd-recording
-    rules:
-      - record: herd:env_frames:rate1m
-        expr: sum by (namespace, release) (rate(herd_learner_env_frames_total[1m]))
-"""
-ALERTS = """groups:
-  - name: herd-alerts
-    rules:
-      - alert: HerdStarves
-        expr: herd:starved:rate1m > 0.5
-        for: 10m
-        annotations:
-          summary: The learner of {{ $labels.release }} starves
-"""
-DASHBOARD = {"title": "Herd", "panels": [{"targets": [{"legendFormat": "{{pod}}"}]}]}
 _PACKAGES = {"monitoring.coreos.com/v1": "prometheus-operator", "keda.sh/v1alpha1": "keda"}
 _VALIDATE = """
 import { readFileSync } from "node:fs";
@@ -40,19 +23,6 @@ for (const [module, object] of JSON.parse(readFileSync(0, "utf8"))) {
   if (!validate(object)) { console.log(JSON.stringify(validate.errors)); process.exitCode = 1; }
 }
 """
-
-
-@pytest.fixture(scope="module")
-def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart with additional rules and a dashboard made for these tests."""
-    copy = tmp_path_factory.mktemp("chart") / "herd"
-    shutil.copytree(CHART, copy)
-    shutil.rmtree(copy / "files", ignore_errors=True)
-    (copy / "files").mkdir()
-    (copy / "files" / "recording-rules.yaml").write_text(RULES)
-    (copy / "files" / "alert-rules.yaml").write_text(ALERTS)
-    (copy / "files" / "herd-dashboard.json").write_text(json.dumps(DASHBOARD, indent=2))
-    return copy
 
 
 EVERYTHING = with_values(
@@ -75,8 +45,8 @@ def errors_of(*objects: Object) -> str:
     return result.stdout
 
 
-def test_custom_resources_are_valid(chart: Path) -> None:
-    objects = render(*EVERYTHING, *with_values("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"), chart=chart)
+def test_custom_resources_are_valid() -> None:
+    objects = render(*EVERYTHING, *with_values("actor.autoscaling.enabled=true", "actor.autoscaling.kind=keda"))
     custom = [each for each in objects if each["apiVersion"] in _PACKAGES]
     assert {each["kind"] for each in custom} == {"PodMonitor", "PrometheusRule", "ScaledObject"}
     assert errors_of(*custom) == ""
@@ -85,25 +55,16 @@ def test_custom_resources_are_valid(chart: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_rules_and_dashboard_equal_the_files(chart: Path, engine: str) -> None:
-    objects = render(*EVERYTHING, chart=chart, engine=engine)
+def test_rules_and_dashboard_equal_the_files(engine: str) -> None:
+    objects = render(*EVERYTHING, engine=engine)
     rules = find(objects, "PrometheusRule", "herd")["spec"]["groups"]
-    assert [group["name"] for group in rules] == ["herd-recording", "herd-alerts"]
+    texts = [(CHART / "files" / name).read_text() for name in ("recording-rules.yaml", "alert-rules.yaml")]
     # Helm must not interpret Prometheus' own templates.
-    assert rules[1]["rules"][0]["annotations"]["summary"] == "The learner of {{ $labels.release }} starves"
+    expected = [yaml.safe_load(text.replace('release!=""', 'namespace="rl", release="herd"'))["groups"] for text in texts]
+    assert rules == [group for groups in expected for group in groups]
     board = find(objects, "ConfigMap", "herd-dashboard")
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(board["data"]["herd-dashboard.json"]) == DASHBOARD
-
-
-@pytest.mark.parametrize(("switch", "file"), [("prometheusRule", "alert-rules.yaml"), ("dashboard", "herd-dashboard.json")])
-def test_a_missing_file_is_named_only_when_needed(chart: Path, tmp_path: Path, switch: str, file: str) -> None:
-    without = tmp_path / "herd"
-    shutil.copytree(chart, without)
-    (without / "files" / file).unlink()
-    assert render(chart=without)
-    with pytest.raises(RenderError, match=f"this chart has no files/{file}"):
-        render(*with_values(f"monitoring.{switch}.enabled=true"), chart=without)
+    assert json.loads(board["data"]["herd-dashboard.json"]) == json.loads((CHART / "files" / "herd-dashboard.json").read_text())
 
 
 def test_targets_get_the_agreed_labels_and_learners_their_agent() -> None:
@@ -125,20 +86,3 @@ def test_targets_get_the_agreed_labels_and_learners_their_agent() -> None:
     assert agent("learner", {"herd_agent": "3"}) == "3"
     assert agent("learner", {}) == "0"
     assert agent("bandit", {}) == ""  # its series name their agent themselves
-
-
-def test_rules_of_two_releases_do_not_overlap() -> None:
-    def expressions(release: str) -> list[str]:
-        groups = find(render(*EVERYTHING, release=release), "PrometheusRule", f"{release}-herd")["spec"]["groups"]
-        return [rule["expr"] for group in groups for rule in group["rules"]]
-
-    for release in ("pong", "qbert"):
-        for expression in expressions(release):
-            assert 'release!=""' not in expression
-            assert f'namespace="rl", release="{release}"' in expression
-
-
-def test_the_shipped_rules_and_dashboard_are_valid() -> None:
-    objects = render(*EVERYTHING)
-    assert errors_of(find(objects, "PrometheusRule", "herd")) == ""
-    assert json.loads(find(objects, "ConfigMap", "herd-dashboard")["data"]["herd-dashboard.json"])["title"]

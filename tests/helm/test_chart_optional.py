@@ -1,4 +1,4 @@
-"""Components that exist only where the experiment needs them (bandit, replay, inference service, evaluator), and the self-test of all."""
+"""Components that exist only where the experiment needs them (bandit, replay, inference, evaluator, population), and their self-test."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ DICE = ("experiment.loss.kind=dice",)
 SHARED = ("experiment.replay.kind=shared", "experiment.learner.queue_batches=16")
 REMOTE = ("experiment.actor.inference=remote",)
 EVALUATED = ("experiment.evaluation.interval_seconds=600",)
+SWEPT = ("experiment.agents=2", 'experiment.sweep={"loss.entropy_cost": [0.1, 0.01]}')
+POPULATION = (*SWEPT[:1], "experiment.population.strategy=pbt", "learner.persistence.existingClaim=runs")
 SERVER = {"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"}
 
 
@@ -36,6 +38,7 @@ def kinds(component: str, *words: str) -> set[str]:
         ("bandit", (*DICE, "experiment.loss.ablation=random"), (), SERVER),
         ("replay", SHARED, ("experiment.replay.kind=local", "experiment.learner.queue_batches=4"), SERVER),
         ("inference", REMOTE, ("experiment.inference.replicas=2",), SERVER - {"StatefulSet"} | {"Deployment"}),
+        ("population", POPULATION, SWEPT, SERVER),
         ("evaluator", EVALUATED, ("experiment.evaluation.final=true",), {"Deployment", "NetworkPolicy"}),
     ],
 )

@@ -10,9 +10,7 @@ from tests.helm.rendering import (
     at,
     container_of,
     find,
-    names,
     pod_of,
-    render,
     render_ci,
     with_values,
     workloads,
@@ -21,13 +19,6 @@ from tests.helm.rendering import (
 pytestmark = pytest.mark.processes
 
 FILE = "population-values.yaml"
-
-
-def test_the_controller_exists_only_for_a_population() -> None:
-    sweep = with_values("experiment.agents=2", 'experiment.sweep={"loss.entropy_cost": [0.1, 0.01]}')
-    for objects, is_there in ((render(), False), (render(*sweep), False), (render_ci(FILE), True)):
-        kinds = {kind for kind, name in names(objects) if name == "herd-population"}
-        assert kinds == ({"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} if is_there else set())
 
 
 def test_every_member_has_its_own_learners() -> None:

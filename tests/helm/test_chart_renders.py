@@ -52,7 +52,6 @@ CUSTOM = {"PodMonitor", "PrometheusRule", "ScaledObject"}
 EXPERIMENTS = sorted(path.name for path in (ROOT / "experiments").glob("*.yaml"))
 EVERY_SWITCH = with_values(
     "security.curve.existingSecret=herd-keys",
-    "priorityClasses.create=true",
     "service.ipFamilyPolicy=PreferDualStack",
     'service.ipFamilies=["IPv6", "IPv4"]',
     "actor.autoscaling.enabled=true",
@@ -104,7 +103,7 @@ def test_every_object_is_valid_for_every_kubernetes() -> None:
     unique: dict[str, Object] = {}
     for objects in (*map(render_ci, CI_FILES), render_ci("multi-learner-values.yaml", *EVERY_SWITCH)):
         unique |= {str(each): each for each in objects if each["kind"] not in CUSTOM}
-    assert {each["kind"] for each in unique.values()} >= {"Deployment", "StatefulSet", "HorizontalPodAutoscaler", "PriorityClass", "Pod"}
+    assert {each["kind"] for each in unique.values()} >= {"Deployment", "StatefulSet", "HorizontalPodAutoscaler", "Pod"}
     for each in unique.values():
         for version in KUBERNETES:
             kubernetes_validate.validate(each, version, strict=True)
@@ -134,13 +133,6 @@ def test_pods_are_restricted(name: str) -> None:
         assert {"cpu", "memory"} <= set(resources["requests"]) & set(resources["limits"])
 
 
-def test_stateful_sets_start_their_pods_in_parallel() -> None:
-    """With ordered starts, a pod with a bad image would have to be deleted by hand before a rollback."""
-    sets = [each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "StatefulSet"]
-    assert len(sets) == 5
-    assert {each["spec"].get("podManagementPolicy") for each in sets} == {"Parallel"}
-
-
 def test_a_run_name_with_yaml_syntax_stays_a_string() -> None:
     for workload in workloads(render(*with_values("experiment=name: 'a: b'"))):
         if workload["kind"] != "Pod":
@@ -164,7 +156,7 @@ def test_names_labels_and_namespaces_are_consistent(name: str) -> None:
     for each in objects:
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/instance"] == labels["app.kubernetes.io/part-of"] == "herd"
-        assert ("namespace" in each["metadata"]) == (each["kind"] != "PriorityClass")
+        assert each["metadata"]["namespace"] == "rl"
     for workload in workloads(objects):
         if workload["kind"] == "Pod":
             continue
@@ -242,11 +234,7 @@ def test_an_experiment_as_text_or_map_gives_the_same_settings(file: str, tmp_pat
             text = find(objects, "ConfigMap", "herd-experiment")["data"]["experiment.yaml"]
             (tmp_path / "rendered.yaml").write_text(text)
             assert load_settings([tmp_path / "rendered.yaml"], [], {}) == laptop
-            assert (
-                ("StatefulSet", "herd-bandit") in names(objects)
-                if laptop.loss.draws_temperatures
-                else ("StatefulSet", "herd-bandit") not in names(objects)
-            )
+            assert (("StatefulSet", "herd-bandit") in names(objects)) == laptop.loss.draws_temperatures
 
 
 def test_null_in_an_experiment_is_kept(tmp_path: Path) -> None:
@@ -456,15 +444,6 @@ def test_learners_reach_outside_servers_only_if_the_experiment_names_one(words: 
     assert ({"ports": [{"port": 443, "protocol": "TCP"}]} in rules) is is_open
 
 
-def test_dns_is_allowed_on_both_ports() -> None:
-    for policy in (each for each in render_ci("multi-learner-values.yaml") if each["kind"] == "NetworkPolicy"):
-        for rule in policy["spec"].get("egress", []):
-            if "to" not in rule:
-                assert {(port["port"], port["protocol"]) for port in rule["ports"]} == {
-                    (number, protocol) for number in (53, 5353) for protocol in ("UDP", "TCP")
-                }
-
-
 def test_metrics_access_can_be_restricted() -> None:
     anybody = find(render(), "NetworkPolicy", "herd-actor")["spec"]["ingress"]
     assert anybody == [{"ports": [{"port": 9400, "protocol": "TCP"}]}]
@@ -490,16 +469,6 @@ def test_pods_mount_only_the_keys_of_their_roles() -> None:
         component = workload["metadata"]["labels"]["app.kubernetes.io/component"]
         assert {item["key"] for item in keys["items"]} == {item["path"] for item in keys["items"]} == wanted[component]
         assert "--security.curve_keys=/etc/herd-keys" in container_of(workload)["args"]
-
-
-def test_priority_classes_are_created_on_request() -> None:
-    assert not any(each["kind"] == "PriorityClass" for each in render())
-    objects = render_ci("gpu-values.yaml")
-    serving, actor = (find(objects, "PriorityClass", f"rl-herd-{which}") for which in ("serving", "actor"))
-    assert serving["value"] > 0 > actor["value"]
-    assert actor["preemptionPolicy"] == "Never"
-    assert pod_of(find(objects, "Deployment", "herd-actor"))["priorityClassName"] == "rl-herd-actor"
-    assert pod_of(find(objects, "StatefulSet", "herd-learner"))["priorityClassName"] == "rl-herd-serving"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -9,26 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from helm.tools import release_chart as tool
 from helm.tools.fetch_tools import ENGINES
-from helm.tools.release_chart import ReleaseError, changes_of, main
+from helm.tools.release_chart import main
 from herd.topology import SERVICE_NAMES
 from tests.helm.rendering import CHART, ROOT, container_of, helm, render, workloads
 
 REGISTRY = "registry.example.org/herd"
 DIGESTS = {service: "sha256:" + format(number, "064x") for number, service in enumerate(SERVICE_NAMES)}
-CHANGES = """# Changelog
-
-## Unreleased
-- Not yet.
-
-## 0.2.0 - 2027-01-01
-- Actors ride `bicycles` ([docs](docs/bicycles.md)): "fast" ones.
-- A fix.
-
-## 0.2.0rc1 - 2026-12-01
-- Older.
-"""
 
 
 @pytest.fixture
@@ -40,17 +27,9 @@ def digests(tmp_path: Path) -> Path:
     return folder
 
 
-def test_changes_of_returns_the_entries_of_one_version() -> None:
-    assert changes_of("0.2.0", CHANGES) == ['Actors ride bicycles (docs): "fast" ones.', "A fix."]
-    assert changes_of("0.2.0rc1", CHANGES) == ["Older."]
-    for missing in ("0.3.0", "0.2"):
-        with pytest.raises(ReleaseError, match=f"no entries of version {missing}"):
-            changes_of(missing, CHANGES)
-
-
 @pytest.mark.processes
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_released_chart_has_its_changes_and_image_digests(tmp_path: Path, digests: Path, engine: str) -> None:
+def test_a_released_chart_has_its_image_digests(tmp_path: Path, digests: Path, engine: str) -> None:
     assert main([str(tmp_path), "--registry", REGISTRY, "--digests", str(digests)]) == 0
     helm(engine, "package", str(tmp_path / "herd"), "--destination", str(tmp_path))
     (package,) = tmp_path.glob("herd-*.tgz")
@@ -61,7 +40,6 @@ def test_a_released_chart_has_its_changes_and_image_digests(tmp_path: Path, dige
     assert about == source
     assert {name: noted[name] for name in static} == static
     assert noted["artifacthub.io/license"] == "Apache-2.0"
-    assert yaml.safe_load(noted["artifacthub.io/changes"]) == changes_of(about["appVersion"], (ROOT / "CHANGELOG.md").read_text())
     images = {each["name"]: each["image"] for each in yaml.safe_load(noted["artifacthub.io/images"])}
     assert images == {f"herd-{service}": f"{REGISTRY}/herd-{service}@{digest}" for service, digest in DIGESTS.items()}
     for each in workloads(render(chart=package, engine=engine)):
@@ -81,16 +59,6 @@ def test_a_missing_digest_stops_the_release(tmp_path: Path, digests: Path, capsy
     assert main([str(tmp_path), "--registry", REGISTRY, "--digests", str(digests)]) == 1
     assert re.fullmatch(r"release_chart: .*replay: should hold the digest of herd-replay's image, sha256:\.\.\.\n", capsys.readouterr().err)
     assert not (tmp_path / "herd").exists()
-
-
-def test_a_version_without_changes_stops_the_release(
-    tmp_path: Path, digests: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = tmp_path / "CHANGELOG.md"
-    other.write_text(CHANGES)
-    monkeypatch.setattr(tool, "CHANGELOG", other)
-    assert main([str(tmp_path), "--registry", REGISTRY, "--digests", str(digests)]) == 1
-    assert "CHANGELOG.md has no entries of version" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("job", ["images", "chart"])

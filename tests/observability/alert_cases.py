@@ -99,7 +99,6 @@ PROCESSES = (
         fires=({"component": "learner"},),
     ),
     Case("HerdNothingScraped", "learners are down", everywhere("up", stays(0, LONG), "learner")),
-    Case("HerdComponentMissing", "no actor is a target", no_pods("actor"), fires=(of("actor"),)),
     Case("HerdComponentMissing", "no root is a target", no_pods("paramserver"), fires=(of("paramserver"),)),
     Case("HerdComponentMissing", "learners and actors are gone", no_pods("learner") | no_pods("actor"), fires=(of("learner"), of("actor"))),
     Case("HerdNothingScraped", "the run is over and its learners were removed", REMOVED),

@@ -50,10 +50,8 @@ EXPECTED: dict[str, list[tuple[dict[str, str], float]]] = {
     "herd:run_is_over:max": [({"agent": "0"}, 1)],
     "herd:actor_env_frames:rate1m": [({}, 5500)],
     "herd:actor_rate_env_frames:p50_5m": [({}, 550)],
-    "herd:learner_updates:rate1m": [({"agent": "0"}, 2)],
     "herd:learner_starved:ratio_rate1m": [({"agent": "0"}, 0.6)],
     "herd:learner_queue:ratio": [({"agent": "0"}, 0.5)],
-    "herd:env_frames_dropped:rate5m": [({"agent": "0", "reason": "stale"}, 20)],
     "herd:episode_return:mean_100": [({"agent": "0", "task": "pong"}, 18)],
     'herd:processes_up:sum{component="actor"}': [({"component": "actor"}, 9)],
     'herd:processes:count{component="actor"}': [({"component": "actor"}, 10)],
@@ -64,8 +62,7 @@ EXPECTED: dict[str, list[tuple[dict[str, str], float]]] = {
         ({"component": "paramserver-replica", "agent": "0"}, 40),
         ({"component": "paramserver-replica", "agent": "1"}, 0),
     ],
-    # Nine in ten unrolls are at most 2 updates old: the median lies in the middle of [0, 2], the 95th percentile in the middle of (2, 4].
-    "herd:policy_lag_updates:p50_5m": [({"agent": "0"}, 1.111)],
+    # Nine in ten unrolls are at most 2 updates old: the 95th percentile lies in the middle of (2, 4].
     "herd:policy_lag_updates:p95_5m": [({"agent": "0"}, 3)],
 }
 

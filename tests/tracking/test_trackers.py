@@ -17,7 +17,7 @@ from herd.cli.preflight import check_installed
 from herd.components.trackers import LoggingSettings, publishing
 from herd.components.trackers.api import Run, Tracker, scalars
 from herd.components.trackers.publishing import MAX_WAITING, Trackers, make_trackers, what_is_missing
-from herd.components.trackers.wandb.tracker import is_logged_in
+from herd.components.trackers.wandb import is_logged_in
 from herd.config.loading import load_settings
 from herd.config.run import RunSettings
 from tests.patience import patient

@@ -36,6 +36,17 @@ tcp://{{ include "herd.fullname" . }}-paramserver-replica:7200
 {{- join "," $addresses -}}
 {{- end -}}
 
+{{/* (list $ component): the ports at which others connect to a component, as JSON: numbers by name. */}}
+{{- define "herd.ports" -}}
+{{- $weights := dict "weights" 7200 -}}
+{{- $all := dict "paramserver" $weights "paramserver-replica" $weights "bandit" (dict "temperatures" 7300) "replay" (dict "episodes" 7400) -}}
+{{- $all = merge $all (dict "population" (dict "orders" 7500) "inference" (dict "actions" 7600) "learner" (dict "unrolls" 7100)) -}}
+{{- if gt (include "herd.shards" (index . 0) | int) 1 -}}
+{{- $_ := set $all.learner "rendezvous" 29500 -}}
+{{- end -}}
+{{- index $all (index . 1) | default dict | toJson -}}
+{{- end -}}
+
 {{/* (list $ agent): the name of the StatefulSet of an agent's learner. It has no number if there is only one agent. */}}
 {{- define "herd.learner.name" -}}
 {{- $name := printf "%s-learner" (include "herd.fullname" (index . 0)) -}}

@@ -61,12 +61,17 @@
 {{- if or $online (include "herd.setting" (list . "" "copy_to" "")) (include "herd.setting" (list . "logging" "mlflow" "")) -}}true{{- end -}}
 {{- end -}}
 
-{{- define "herd.shards" -}}
-{{- if kindIs "invalid" .Values.learner.shards -}}
-{{- include "herd.setting" (list . "learner" "shards" 1) -}}
+{{/* (list $ value section key default): a number of the values; null: that of the experiment. */}}
+{{- define "herd.number" -}}
+{{- if kindIs "invalid" (index . 1) -}}
+{{- include "herd.setting" (list (index . 0) (index . 2) (index . 3) (index . 4)) -}}
 {{- else -}}
-{{- .Values.learner.shards | int -}}
+{{- index . 1 | int -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "herd.shards" -}}
+{{- include "herd.number" (list . .Values.learner.shards "learner" "shards" 1) -}}
 {{- end -}}
 
 {{/* The number of pods of each learner. */}}
@@ -79,12 +84,9 @@
 {{- div $shards $local -}}
 {{- end -}}
 
+{{/* The number of replicas of the parameter server. */}}
 {{- define "herd.replicas" -}}
-{{- if kindIs "invalid" .Values.paramserverReplica.replicas -}}
-{{- include "herd.setting" (list . "paramserver" "replicas" 0) -}}
-{{- else -}}
-{{- .Values.paramserverReplica.replicas | int -}}
-{{- end -}}
+{{- include "herd.number" (list . .Values.paramserverReplica.replicas "paramserver" "replicas" 0) -}}
 {{- end -}}
 
 {{/* "true" if a bandit picks temperatures; else empty. */}}
@@ -100,11 +102,7 @@
 {{- end -}}
 
 {{- define "herd.replayReplicas" -}}
-{{- if kindIs "invalid" .Values.replay.replicas -}}
-{{- include "herd.setting" (list . "replay_service" "replicas" 1) -}}
-{{- else -}}
-{{- .Values.replay.replicas | int -}}
-{{- end -}}
+{{- include "herd.number" (list . .Values.replay.replicas "replay_service" "replicas" 1) -}}
 {{- end -}}
 
 {{/* The servers of the run that not every run has, as JSON. */}}
@@ -116,17 +114,15 @@
 {{- $found | toJson -}}
 {{- end -}}
 
+{{/* The components of the run that others connect to, as JSON. */}}
+{{- define "herd.servers" -}}
+{{- $replica := gt (include "herd.replicas" . | int) 0 | ternary (list "paramserver-replica") list -}}
+{{- concat (list "learner" "paramserver") $replica (include "herd.optionalServers" . | fromJsonArray) | toJson -}}
+{{- end -}}
+
 {{/* "true" if a service chooses actions for the actors; else empty. */}}
 {{- define "herd.has.inference" -}}
 {{- if eq (include "herd.setting" (list . "actor" "inference" "local")) "remote" -}}true{{- end -}}
-{{- end -}}
-
-{{- define "herd.inferenceReplicas" -}}
-{{- if kindIs "invalid" .Values.inference.replicas -}}
-{{- include "herd.setting" (list . "inference" "replicas" 1) -}}
-{{- else -}}
-{{- .Values.inference.replicas | int -}}
-{{- end -}}
 {{- end -}}
 
 {{/* The smallest possible number of actors. It decides how many links an actor needs so that each shard has one. */}}

@@ -1,9 +1,5 @@
 {{/* Names and labels. */}}
 
-{{- define "herd.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
-{{- end -}}
-
 {{/*
 The release's name if it contains herd, else RELEASE-herd. It has at most 32 characters: the longest object is FULLNAME-paramserver-replica,
 and with more than 52 characters in a StatefulSet's name, its pods' revision label is too long. A longer name is cut, and gets a digest.
@@ -12,7 +8,7 @@ and with more than 52 characters in a StatefulSet's name, its pods' revision lab
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else -}}
-{{- $name := include "herd.name" . -}}
+{{- $name := .Chart.Name -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
 {{- if gt (len $full) 32 -}}
 {{- printf "%s-%s" ($full | trunc 25 | trimSuffix "-") ($full | sha256sum | trunc 6) -}}
@@ -25,7 +21,7 @@ and with more than 52 characters in a StatefulSet's name, its pods' revision lab
 {{/* (list $ component): labels that never change. */}}
 {{- define "herd.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "herd.name" $root }}
+app.kubernetes.io/name: {{ $root.Chart.Name }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 {{- with index . 1 }}
 app.kubernetes.io/component: {{ . }}
@@ -38,7 +34,7 @@ app.kubernetes.io/component: {{ . }}
 {{ include "herd.selectorLabels" . }}
 app.kubernetes.io/part-of: herd
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-{{- with merge (dict) ($root.Values.commonLabels | default dict) ($root.Values.global.commonLabels | default dict) }}
+{{- with $root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -49,6 +45,11 @@ app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 {{ include "herd.podLabels" . }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* The section of values.yaml of a component. */}}
+{{- define "herd.section" -}}
+{{- . | replace "-replica" "Replica" -}}
 {{- end -}}
 
 {{/* (list $ key): a component's values over `defaults`, as JSON. */}}
@@ -76,12 +77,12 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* (list $ image): REGISTRY/REPOSITORY@DIGEST or :TAG. */}}
+{{/* (list $ service image): REGISTRY/REPOSITORY@DIGEST or :TAG. */}}
 {{- define "herd.image" -}}
 {{- $root := index . 0 -}}
-{{- $image := index . 1 -}}
-{{- $name := $image.repository -}}
-{{- with $image.registry | default $root.Values.image.registry | default $root.Values.global.imageRegistry -}}
+{{- $image := index . 2 -}}
+{{- $name := $image.repository | default (printf "herd-%s" (index . 1)) -}}
+{{- with $image.registry | default $root.Values.image.registry -}}
 {{- $name = printf "%s/%s" (trimSuffix "/" .) $name -}}
 {{- end -}}
 {{- if $image.digest -}}
@@ -91,28 +92,12 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* The imagePullSecrets of a pod: this chart's and those of a parent chart. */}}
+{{/* The imagePullSecrets of a pod. */}}
 {{- define "herd.pullSecrets" -}}
-{{- with concat (.Values.image.pullSecrets | default list) (.Values.global.imagePullSecrets | default list) | uniq -}}
+{{- with .Values.image.pullSecrets -}}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
 {{- end -}}
-{{- end -}}
-
-{{/* (list $ which own): a pod's priority class. The pod's own class wins; else which is serving or actor. */}}
-{{- define "herd.priorityClassName" -}}
-{{- $root := index . 0 -}}
-{{- if index . 2 -}}
-{{- index . 2 -}}
-{{- else if $root.Values.priorityClasses.create -}}
-{{- include "herd.priorityClass" (list $root (index . 1)) -}}
-{{- end -}}
-{{- end -}}
-
-{{/* (list $ which): the name of a priority class. Classes belong to the cluster, so it contains namespace and release. */}}
-{{- define "herd.priorityClass" -}}
-{{- $root := index . 0 -}}
-{{- printf "%s-%s-%s" $root.Release.Namespace (include "herd.fullname" $root) (index . 1) -}}
 {{- end -}}

@@ -1,10 +1,11 @@
 {{/*
 The pod of a component, from a dict of
-  root, component, values; service (module and container name); args (list); command (list), if it is not the image's
-  ports: dict of name and number, without metrics
-  env: list; volumes, mounts: lists; run: the volume at /var/lib/herd, unless a claim template creates it
+  root, component, values; args (list); command (list), if it is not the image's
+  ports: dict of name and number, without metrics, if there are others than those of herd.ports
+  env: list, by default for a process with one thread; volumes, mounts: lists
+  run: the volume at /var/lib/herd, by default small and empty; empty if a claim template creates it
   tolerations: list; roles: list of client and server, for its CURVE keys; limits: dict, added to resources.limits
-  priority: serving or actor; probes: dict of startSeconds, readiness (path), liveness (dict)
+  startSeconds, readiness (path) and livenessFailures of its probes, where they differ
 */}}
 {{- define "herd.podTemplate" -}}
 {{- $template := include "herd.ownPodTemplate" . | fromYaml -}}
@@ -77,6 +78,8 @@ mountPath or name are merged by it. Everything else is replaced.
 {{- define "herd.ownPodTemplate" -}}
 {{- $root := .root -}}
 {{- $values := .values -}}
+{{- $service := trimSuffix "-replica" .component -}}
+{{- $oneThread := list (dict "name" "HOME" "value" "/tmp") (dict "name" "OMP_NUM_THREADS" "value" "1") -}}
 metadata:
   labels:
     {{- include "herd.podLabels" (list $root .component) | nindent 4 }}
@@ -84,7 +87,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    kubectl.kubernetes.io/default-container: {{ .service }}
+    kubectl.kubernetes.io/default-container: {{ $service }}
     checksum/experiment: {{ include "herd.checksum" (list $root .component) }}
     {{- if and $root.Values.monitoring.scrapeAnnotations (not $root.Values.monitoring.podMonitor.enabled) }}
     prometheus.io/scrape: "true"
@@ -105,7 +108,7 @@ spec:
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
-  {{- with include "herd.priorityClassName" (list $root .priority $values.priorityClassName) }}
+  {{- with $values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
   {{- with $values.nodeSelector }}
@@ -128,8 +131,8 @@ spec:
     {{- end }}
   {{- end }}
   containers:
-    - name: {{ .service }}
-      image: {{ include "herd.image" (list $root $values.image) }}
+    - name: {{ $service }}
+      image: {{ include "herd.image" (list $root $service $values.image) }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       securityContext:
         {{- toYaml $root.Values.containerSecurityContext | nindent 8 }}
@@ -149,7 +152,7 @@ spec:
         {{- range $values.extraArgs }}
         - {{ . | quote }}
         {{- end }}
-      {{- with include "herd.env" (list .env $values.env) | fromJsonArray }}
+      {{- with include "herd.env" (list (.env | default $oneThread) $values.env) | fromJsonArray }}
       env:
         {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -158,7 +161,7 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       ports:
-        {{- range $name, $port := .ports }}
+        {{- range $name, $port := .ports | default (include "herd.ports" (list $root .component) | fromJson) }}
         - name: {{ $name }}
           containerPort: {{ $port }}
           protocol: TCP
@@ -166,7 +169,7 @@ spec:
         - name: metrics
           containerPort: 9400
           protocol: TCP
-      {{- include "herd.probes" .probes | nindent 6 }}
+      {{- include "herd.probes" . | nindent 6 }}
       {{- with merge (dict "limits" (.limits | default dict)) (deepCopy ($values.resources | default dict)) }}
       resources:
         {{- toYaml . | nindent 8 }}
@@ -191,7 +194,7 @@ spec:
     - name: experiment
       configMap:
         name: {{ include "herd.fullname" $root }}-experiment
-    {{- with .run }}
+    {{- with hasKey . "run" | ternary .run (dict "emptyDir" (dict "sizeLimit" "64Mi")) }}
     - name: run
       {{- toYaml . | nindent 6 }}
     {{- end }}
@@ -279,7 +282,7 @@ as nvidia.com/mig-1g.10gb or nvidia.com/gpu.shared; some clusters name the taint
 {{- concat $env (index . 1 | default list) | toJson -}}
 {{- end -}}
 
-{{/* The probes, from a dict of startSeconds, readiness, livenessFailures. */}}
+{{/* The probes of a pod, from its dict. */}}
 {{- define "herd.probes" -}}
 # Before the first answer, a process may load PyTorch, or wait for an index or for other shards.
 startupProbe:
@@ -288,7 +291,7 @@ startupProbe:
     port: metrics
   periodSeconds: 5
   timeoutSeconds: 5
-  failureThreshold: {{ div (int .startSeconds) 5 }}
+  failureThreshold: {{ div (int (.startSeconds | default 600)) 5 }}
 # /healthz fails if the main loop has been blocked for 60 s, or for longer than an environment may take to load. Then only a restart helps.
 livenessProbe:
   httpGet:
@@ -296,10 +299,10 @@ livenessProbe:
     port: metrics
   periodSeconds: 20
   timeoutSeconds: 5
-  failureThreshold: {{ .livenessFailures }}
+  failureThreshold: {{ .livenessFailures | default 3 }}
 readinessProbe:
   httpGet:
-    path: {{ .readiness }}
+    path: {{ .readiness | default "/readyz" }}
     port: metrics
   periodSeconds: 10
   timeoutSeconds: 5
@@ -323,7 +326,6 @@ emptyDir:
 {{- if and $persistence.enabled (not $persistence.existingClaim) -}}
 persistentVolumeClaimRetentionPolicy:
   whenDeleted: {{ $persistence.retention.whenDeleted }}
-  whenScaled: {{ $persistence.retention.whenScaled }}
 volumeClaimTemplates:
   - apiVersion: v1
     kind: PersistentVolumeClaim
@@ -332,8 +334,7 @@ volumeClaimTemplates:
       labels:
         {{- include "herd.selectorLabels" (list (index . 0) (index . 1)) | nindent 8 }}
     spec:
-      accessModes:
-        {{- toYaml $persistence.accessModes | nindent 8 }}
+      accessModes: [ReadWriteOnce]
       {{- if not (kindIs "invalid" $persistence.storageClass) }}
       storageClassName: {{ $persistence.storageClass | quote }}
       {{- end }}
@@ -341,23 +342,4 @@ volumeClaimTemplates:
         requests:
           storage: {{ $persistence.size }}
 {{- end -}}
-{{- end -}}
-
-{{/* (list $ component budget): a PodDisruptionBudget. */}}
-{{- define "herd.podDisruptionBudget" -}}
-{{- $root := index . 0 -}}
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata:
-  name: {{ include "herd.fullname" $root }}-{{ index . 1 }}
-  namespace: {{ $root.Release.Namespace }}
-  labels:
-    {{- include "herd.labels" (list $root (index . 1)) | nindent 4 }}
-spec:
-  maxUnavailable: {{ (index . 2).maxUnavailable }}
-  # Pods that are not ready may always be evicted.
-  unhealthyPodEvictionPolicy: AlwaysAllow
-  selector:
-    matchLabels:
-      {{- include "herd.selectorLabels" (list $root (index . 1)) | nindent 6 }}
 {{- end -}}

@@ -39,7 +39,7 @@ from herd.components.suites.api import (
     checked_actions,
 )
 from herd.components.suites.reading import FRAME, MASK, VECTOR, WORDS
-from herd.components.suites.solo import PREPARE, RESET, Order, Player, described, rows_type
+from herd.components.suites.solo import PREPARE, RESET, Player, described, make_solo, rows_type
 from herd.components.user_code import FAILURES, PYTHON
 from herd.contract.unroll import LARGEST_RETURN
 
@@ -196,9 +196,10 @@ class SoloEnvironments:
         task = self.spec.task_names[self.task_ids[environment]]
         # Distinct over all slots of a run. A restarted process does not repeat the games of its predecessor.
         entropy = (self._slots.seed, self._slots.first_slot + environment, int(self._num_starts[environment]))
-        making = Order.to_call(self._maker, self._settings, task)
+        kind = type(self._settings)
+        making = (self._maker, f"{kind.__module__}:{kind.__qualname__}", self._settings.model_dump_json(), task)
         if self._folder is None:
-            player = Player(making.carry_out(), self._rows, environment, entropy)
+            player = Player(make_solo(*making), self._rows, environment, entropy)
             return Seat(player, raise_errors=self._slots.raise_errors)
         order = {"environment": making, "entropy": entropy, "index": environment, "sizes": self._sizes, "memory": self._memory}
         order["close_seconds"] = CLOSE_SECONDS

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from herd.components.suites import SuiteSettings
-
 BUFFER, RESET, PREPARE = 1, 2, 4
 """Bits of a command: which of the two buffers of observations to fill; return the first row of a new game instead of taking a step; only
 start that game, and return nothing yet."""
@@ -52,26 +50,17 @@ class SoloEnvironment(Protocol):
         """Release resources that outlive the process, such as files and child processes."""
 
 
-class Order(NamedTuple):
-    """What to call for an environment or a check, in a form that another process can read as JSON."""
+def make_solo(maker: str, settings_type: str, settings: str, task: str) -> SoloEnvironment:
+    """Call ``maker`` with settings and a task. Each environment gets settings of its own, in this process as in another.
 
-    function: str
-    """``module:name``; it is called with the settings, the name of a task, and what else the caller has."""
-    settings_type: str
-    """``module:name`` of the class of the settings."""
-    settings: str
-    """JSON."""
-    task: str
-
-    @classmethod
-    def to_call(cls, function: str, settings: SuiteSettings, task: str) -> Order:
-        """Return the order for settings and a task."""
-        kind = type(settings)
-        return cls(function, f"{kind.__module__}:{kind.__qualname__}", settings.model_dump_json(), task)
-
-    def carry_out(self, *others: object) -> Any:
-        """Call the function. Everybody gets settings of its own, read from JSON, in this process as in another."""
-        return resolve_name(self.function)(resolve_name(self.settings_type).model_validate_json(self.settings), self.task, *others)
+    Args:
+        maker: ``module:name``.
+        settings_type: ``module:name`` of the class of the settings.
+        settings: JSON.
+        task: name of the task.
+    """
+    environment: SoloEnvironment = resolve_name(maker)(resolve_name(settings_type).model_validate_json(settings), task)
+    return environment
 
 
 def described(error: BaseException) -> str:

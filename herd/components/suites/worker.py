@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from herd.components.suites.solo import Order, Player, described, rows_type
+from herd.components.suites.solo import Player, described, make_solo, rows_type
 from herd.components.user_code import FAILURES
 
 
@@ -39,7 +39,7 @@ def main(order: dict[str, Any]) -> int:
     with socket.socket(fileno=order["control"]) as control:
         threading.Thread(target=_end_with, args=(control.fileno(), order["close_seconds"]), daemon=True).start()
         try:
-            environment = Order(*order["environment"]).carry_out()
+            environment = make_solo(*order["environment"])
             with closing(Player(environment, rows, order["index"], order["entropy"])) as player:
                 while command := _received(control):
                     player.carry_out(command[0])

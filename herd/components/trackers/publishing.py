@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from herd.components.trackers import TRACKERS, TrackerSettings
-from herd.components.trackers.wandb.tracker import is_logged_in
+from herd.components.trackers.wandb import is_logged_in
 from herd.components.user_code import UserCodeError, failure, load_user_code
 from herd.telemetry.logs import get_logger, warn_limited
 

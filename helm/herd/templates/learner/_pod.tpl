@@ -28,10 +28,7 @@
 
 {{/* The ports of a learner's pod, as JSON: those of each of its shards. */}}
 {{- define "herd.learner.ports" -}}
-{{- $ports := dict "unrolls" 7100 -}}
-{{- if gt (include "herd.shards" . | int) 1 -}}
-{{- $_ := set $ports "rendezvous" 29500 -}}
-{{- end -}}
+{{- $ports := include "herd.ports" (list . "learner") | fromJson -}}
 {{- range $local := untilStep 1 (.Values.learner.shardsPerPod | int) 1 -}}
 {{- $_ := set $ports (printf "unrolls-%d" $local) (add 7100 $local) -}}
 {{- $_ := set $ports (printf "metrics-%d" $local) (add 9400 $local) -}}
@@ -85,11 +82,4 @@
 {{- if gt (include "herd.agents" (index . 0) | int) 1 -}}
 herd/agent: {{ index . 1 | quote }}
 {{- end -}}
-{{- end -}}
-
-{{- define "herd.learner.volumes" -}}
-- name: shm
-  emptyDir:
-    medium: Memory
-    sizeLimit: {{ .Values.learner.sharedMemory }}
 {{- end -}}

@@ -8,6 +8,7 @@ from herd.components.actions import ACTIONS, ActionSettings
 from herd.components.registry import Part
 
 if TYPE_CHECKING:
+    from herd.components.actions.api import ActionDistribution
     from herd.contract.spaces import ActionSpace
 
 
@@ -41,4 +42,10 @@ class AutoActionSettings(ActionSettings):
         return [settings for settings in others if settings.fits(space)]
 
 
-PART = Part("auto", AutoActionSettings, f"{__name__}.choice:chosen_distribution")
+def chosen_distribution(settings: AutoActionSettings, space: ActionSpace) -> ActionDistribution:
+    """Make the distribution that fits ``space``."""
+    distribution: ActionDistribution = ACTIONS.make(settings.chosen(space), space)
+    return distribution
+
+
+PART = Part("auto", AutoActionSettings, f"{__name__}:chosen_distribution")

@@ -24,8 +24,6 @@ class PixelControlHead(nn.Module):
         super().__init__()
         # From the output backwards: 4x4 with stride 2 turns n into 2 n + 2, 3x3 turns n into n + 2.
         self._first = (grid[0] // 2 - 3, grid[1] // 2 - 3)
-        if min(self._first) < 1 or grid[0] % 2 or grid[1] % 2:
-            raise ValueError(f"a grid of cells must have an even number of rows and columns, at least 8, not {grid[0]} x {grid[1]}")
         self.dense = Dense(num_features, self._first[0] * self._first[1] * CHANNELS)
         self.hidden = Deconvolution(CHANNELS, CHANNELS, 3, gain=RELU_GAIN)
         # Pseudo-rewards are small, so values start near 0 for features of any scale.

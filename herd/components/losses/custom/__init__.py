@@ -12,6 +12,7 @@ from herd.components.registry import Part, needs_one_discrete_action
 from herd.components.user_code import USER_CODE, UserCodeError, load_user_code
 
 if TYPE_CHECKING:
+    from herd.components.losses.api import Forward, LossOutput
     from herd.contract.spaces import EnvSpec
 
 
@@ -40,4 +41,10 @@ class CustomLossSettings(LossSettings):
             raise UserCodeError(f"loss.function {self.function} does not accept a Forward and loss.options: {error}") from error
 
 
-PART = Part("custom", CustomLossSettings, f"{__name__}.loss:custom")
+def custom(forward: Forward, settings: CustomLossSettings) -> LossOutput:
+    """Call ``loss.function`` with ``loss.options`` as keyword arguments."""
+    output: LossOutput = load_user_code(settings.function, "loss.function")(forward, **settings.options)
+    return output
+
+
+PART = Part("custom", CustomLossSettings, f"{__name__}:custom")

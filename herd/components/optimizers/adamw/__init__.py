@@ -56,4 +56,4 @@ class AdamWSettings(OptimizerSettings):
         return Rates(self.learning_rate * max(0.0, left), decay)
 
 
-PART = Part("adamw", AdamWSettings, f"{__name__}.adamw:adamw")
+PART = Part("adamw", AdamWSettings, "herd.components.optimizers.adam.adam:adamw")

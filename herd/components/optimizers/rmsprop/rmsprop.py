@@ -34,10 +34,6 @@ class RMSProp(torch.optim.Optimizer):
 
     Like torch's fused optimizers it reads ``found_inf``, float32 [] on the parameters' device: where it is 1, gradients are set to 0, and
     parameters and state stay as they are.
-
-    Raises:
-        ValueError: a hyperparameter is out of range.
-
     """
 
     found_inf: Tensor | None = None
@@ -45,29 +41,13 @@ class RMSProp(torch.optim.Optimizer):
     """torch's name for optimizers that read ``found_inf``."""
 
     def __init__(self, params: ParamsT, *, lr: float, decay: float, epsilon: float, momentum: float = 0.0) -> None:
-        if not lr >= 0.0:
-            raise ValueError(f"lr must be at least 0, got {lr}")
-        if not 0.0 <= decay <= 1.0:
-            raise ValueError(f"decay must be in [0, 1], got {decay}")
-        if not epsilon > 0.0:
-            raise ValueError(f"epsilon must be above 0, got {epsilon}")
-        if not 0.0 <= momentum <= 1.0:
-            raise ValueError(f"momentum must be in [0, 1], got {momentum}")
         super().__init__(params, {"lr": lr, "decay": decay, "epsilon": epsilon, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update from the parameters' ``grad``; parameters without one are left alone.
-
-        ``closure``, where given, recomputes the loss and its gradients first; its result is returned.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002  the learner has no closure
+        """One update from the parameters' ``grad``; parameters without one are left alone."""
         for group in self.param_groups:
             self._step_group(group)
-        return loss
 
     def _step_group(self, group: dict[str, Any]) -> None:
         parameters: list[Tensor] = [parameter for parameter in group["params"] if parameter.grad is not None]

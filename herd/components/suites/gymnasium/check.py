@@ -1,4 +1,4 @@
-"""Checks an environment of gymnasium: what it returns against what it declares, seeds, speed, pictures, and what it does to its process.
+"""Checks an environment of gymnasium: what it returns against what it declares, seeds, speed and pictures.
 
 Everything is played with random actions, those that its mask allows.
 """
@@ -6,10 +6,6 @@ Everything is played with random actions, those that its mask allows.
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
-import signal
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -49,15 +45,12 @@ _LARGEST_DIGIT = 3
 
 def check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[Finding | str]:
     """Check one task; a `herd.components.suites.checking.Check`."""
-    before = _ProcessState()
     try:
         yield from _check(settings, task, effort)
     except (BrokenEnvironmentError, UnknownTaskError) as error:
         yield Finding(PROBLEM, str(error).removeprefix("env.tasks "))
     except FAILURES as error:
         yield Finding(PROBLEM, f"{task}: {failure(error)}")
-    for change in before.changes():
-        yield Finding(NOTE, f"{task}: {change}", "other code in an actor's process may depend on it")
 
 
 def _check(settings: GymnasiumSettings, task: str, effort: Effort) -> Iterator[Finding | str]:
@@ -307,25 +300,3 @@ def _picture(settings: GymnasiumSettings, task: str) -> Finding:
     except Exception as error:
         return Finding(NOTE, f"{task}: cannot be drawn: {failure(error)}", "only herd watch and herd report need it")
     return Finding(FINE, f"{task}: render() returns a picture of {'x'.join(map(str, shape))}")
-
-
-class _ProcessState:
-    """What user code may change in its process."""
-
-    def __init__(self) -> None:
-        self._variables = dict(os.environ)
-        self._handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-        self._logging = list(logging.root.handlers), logging.root.level
-        self._threads = threading.active_count()
-
-    def changes(self) -> Iterator[str]:
-        """Yield what is different now."""
-        if changed := [name for name, value in os.environ.items() if self._variables.get(name) != value]:
-            yield f"it sets environment variables: {', '.join(sorted(changed)[:5])}"
-        for each, handler in self._handlers.items():
-            if signal.getsignal(each) != handler:
-                yield f"it handles {each.name} itself"
-        if (list(logging.root.handlers), logging.root.level) != self._logging:
-            yield "it sets up logging for the whole process"
-        if (more := threading.active_count() - self._threads) > 0:
-            yield f"it leaves {more} thread{'s' if more > 1 else ''} running"
