@@ -20,7 +20,6 @@ from rich.text import Text
 from herd.config.errors import printable
 from herd.files import FileError
 from herd.run.journals import METRICS, stream_points
-from herd.view.series import sparkline
 from herd.view.snapshot import AgentsSnapshotMaker
 
 if TYPE_CHECKING:
@@ -233,17 +232,15 @@ def _agent_table(agents: Sequence[RunSnapshot]) -> Table:
 def _task_table(tasks: Sequence[TaskRow]) -> Table:
     shown = worst_to_best(tasks) if len(tasks) > _MAX_ROWS else tasks
     several, human = len(tasks) > 1, any(task.human_normalised is not None for task in tasks)
-    curves = any(sparkline(task.returns) for task in shown)
     columns = ["task", "games", *(["frames"] if several else []), "return (last 100)", "best"]
-    columns += [*(["human-normalised"] if human else []), *(["return so far"] if curves else [])]
+    columns += ["human-normalised"] if human else []
     table = make_table(*columns)
     for task in shown:
         cells = [task.name, f"{task.episodes:,}"]
         if several:
             cells.append("-" if task.env_frames is None else count(task.env_frames))
         scores = [percent_of_human(task.human_normalised)] if human else []
-        line = [Text(sparkline(task.returns), style="cyan")] if curves else []
-        table.add_row(*cells, Text(_return(task), style="bold"), number(task.best_return, 2), *scores, *line)
+        table.add_row(*cells, Text(_return(task), style="bold"), number(task.best_return, 2), *scores)
     if len(tasks) > len(shown):
         table.add_row(f"and {len(tasks) - len(shown)} more", *[""] * (len(columns) - 1))
     return table
