@@ -46,33 +46,54 @@ _STATE_STYLES = {"running": "green", "restarting": "bold red", "hanging": "bold 
 
 
 class RunView:
-    """What ``herd train`` shows: makes a snapshot of the run from what the supervisor reads, and draws it.
+    """What ``herd train`` shows: a snapshot of the run, made of what the supervisor reads, as a line at intervals."""
 
-    A live panel on a terminal, otherwise lines.
-    """
-
-    def __init__(self, output: LiveView | PlainView, snapshots: AgentsSnapshotMaker) -> None:
-        self._output = output
+    def __init__(self, console: Console, snapshots: AgentsSnapshotMaker) -> None:
+        self._console = console
         self._snapshots = snapshots
+        self._shown_at = -math.inf
 
     def show(self, children: Sequence[ChildState], readings: Readings, elapsed_seconds: float, trained_seconds: float) -> None:
         """Show the present state."""
-        self._output.show(self._snapshots.make(readings, children, elapsed_seconds, trained_seconds))
+        self._draw(self._snapshots.make(readings, children, elapsed_seconds, trained_seconds))
 
     def note(self, message: str) -> None:
-        """Print the message."""
-        self._output.note(message)
+        """Print a separate line that is never wrapped; above the panel if there is one."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Restore the terminal."""
-        self._output.close()
+
+    def _draw(self, snapshot: RunSnapshot) -> None:
+        """Print a line if one is due."""
+        now = time.monotonic()
+        if now - self._shown_at >= PLAIN_INTERVAL_SECONDS:
+            self._shown_at = now
+            self.note(one_line(snapshot))
+
+
+class LiveView(RunView):
+    """As a panel that is redrawn at most twice a second."""
+
+    def __init__(self, console: Console, snapshots: AgentsSnapshotMaker, title: str) -> None:
+        super().__init__(console, snapshots)
+        self._title = title
+        self._live = Live(console=console, refresh_per_second=2, transient=False)
+        self._live.start()
+
+    def close(self) -> None:
+        """Stop redrawing; the last picture stays on the terminal."""
+        self._live.stop()
+
+    def _draw(self, snapshot: RunSnapshot) -> None:
+        self._live.update(panel(snapshot, self._title))
 
 
 def make_view(console: Console, title: str, stop: StopSettings, plans: Sequence[ChildPlan], agent_directories: Sequence[Path]) -> RunView:
     """Return the view of a run, with the returns of its earlier sessions. ``agent_directories``: of each agent's learner."""
     agents = {plan.name: plan.agent for plan in plans if plan.agent is not None}
     snapshots = AgentsSnapshotMaker(stop, agents, [earlier_points(directory) for directory in agent_directories])
-    return RunView(LiveView(console, title) if console.is_terminal else PlainView(console), snapshots)
+    return LiveView(console, snapshots, title) if console.is_terminal else RunView(console, snapshots)
 
 
 def earlier_points(directory: Path) -> Iterator[dict[str, Any]]:
@@ -104,49 +125,6 @@ class TrainConsole(RunConsole):
             super().__exit__(*error)
         except OSError:
             self.quiet = True
-
-
-class PlainView:
-    """Prints a line at intervals."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._shown_at = -math.inf
-
-    def show(self, snapshot: RunSnapshot) -> None:
-        """Print a line if one is due."""
-        now = time.monotonic()
-        if now - self._shown_at >= PLAIN_INTERVAL_SECONDS:
-            self._shown_at = now
-            self.note(one_line(snapshot))
-
-    def note(self, message: str) -> None:
-        """Print a separate line that is never wrapped."""
-        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class LiveView:
-    """A panel that is redrawn at most twice a second."""
-
-    def __init__(self, console: Console, title: str) -> None:
-        self._title = title
-        self._live = Live(console=console, refresh_per_second=2, transient=False)
-        self._live.start()
-
-    def show(self, snapshot: RunSnapshot) -> None:
-        """Redraw."""
-        self._live.update(panel(snapshot, self._title))
-
-    def note(self, message: str) -> None:
-        """Print above the panel."""
-        self._live.console.print(message, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Stop redrawing; the last picture stays on the terminal."""
-        self._live.stop()
 
 
 def one_line(snapshot: RunSnapshot) -> str:

@@ -14,7 +14,7 @@ from herd.launch.readings import Readings
 from herd.run.processes import end_session
 from herd.view.snapshot import ChildRow, RunSnapshot, TaskRow
 from herd.view.summary import print_summary
-from herd.view.terminal import PlainView, RunConsole, TrainConsole, clock, count, make_view, one_line, panel
+from herd.view.terminal import RunConsole, TrainConsole, clock, count, make_view, one_line, panel
 
 
 def snapshot(**changes: object) -> RunSnapshot:
@@ -155,9 +155,9 @@ def test_problems_are_coloured_unless_no_color_is_set(monkeypatch: pytest.Monkey
 
 def test_a_file_gets_plain_lines_at_intervals() -> None:
     output = StringIO()
-    view = PlainView(Console(file=output))
-    view.show(snapshot())
-    view.show(snapshot())
+    view = make_view(Console(file=output), "x", StopSettings(), [], [])
+    for _ in range(2):
+        view.show([], Readings(point={"env_frames": 1234}), 30.0, 30.0)
     view.note("actor-0 ended [SIGKILL]")
     assert output.getvalue().count("frames/s") == 1
     assert output.getvalue().endswith("actor-0 ended [SIGKILL]\n")
