@@ -41,11 +41,11 @@ def run(argv: Sequence[str]) -> int:
     require("jinja2", "matplotlib")
     try:
         game, no_game = (None, "Playing a game was switched off (--no_game).") if options.no_game else _play(options.run_dir)
-        page = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
+        num_bytes = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
     except OSError as error:
         raise CommandError(f"{error.filename or output}: {error.strerror or error}") from error
     note = "" if no_game is None or options.no_game else f"; {no_game}"
-    print(f"{page.file}: {page.num_bytes / 1e6:.1f} MB{note}")
+    print(f"{output}: {num_bytes / 1e6:.1f} MB{note}")
     return 0
 
 

@@ -63,9 +63,9 @@ def make_points(run_dir: Path, tasks: tuple[str, ...] = ("pong",), *, updates: i
 
 
 def page_of(run_dir: Path, **options: Any) -> str:
-    page = write_page(run_dir, run_dir / "report.html", game=None, no_game="nobody played", **options)
-    assert page.num_bytes == page.file.stat().st_size
-    return page.file.read_text(encoding="utf-8")
+    file = run_dir / "report.html"
+    assert write_page(run_dir, file, game=None, no_game="nobody played", **options) == len(file.read_bytes())
+    return file.read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -192,6 +192,8 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(
         '{"env_frames": 1, "wall_seconds": 1, "clipped_share": 0.95, "health": {"update_kl": 0.129, "layers": []}}\n'
     )
+    evaluation = {"lineage": 1, "learner_updates": 1500, "tasks": {"pong": {"mean": 18.25, "standard_error": 0.5}}}
+    (tmp_path / "evaluation.jsonl").write_text(json.dumps(evaluation) + "\n")
     print_summary(Console(file=output, width=60), tmp_path, None)
     text = output.getvalue()
     for part in (
@@ -205,6 +207,7 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
         "000000000420",
         "report.json",
         "curve.png",
+        "evaluation        pong: 18.25 +- 0.50 (after 1,500 updates)\n",
     ):
         assert part in text
     assert "000000000042\n" not in text
@@ -214,9 +217,11 @@ def test_the_summary_names_figures_and_paths(tmp_path: Path) -> None:
     assert "warning           actor-1 is given up\n" in output.getvalue()
     assert "result            none: the run ended before its first update was saved" in output.getvalue()
     (tmp_path / "report.json").unlink()
+    (tmp_path / "evaluation.jsonl").write_text("{}\n")
     print_summary(Console(file=output), tmp_path, "nothing to plot")
     assert "none: the learner did not reach its end" in output.getvalue()
     assert "none: nothing to plot" in output.getvalue()
+    assert "evaluation.jsonl, line 1, is not an evaluation" in output.getvalue()
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,41 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from herd.files import replace_file
-from herd.run.journals import best_inverse_temperatures
-from herd.run.paths import whole_run
+from herd.files import FileError, replace_file
 from herd.view.plots.curves import collect_curves
 from herd.view.plots.figure import COLOURS, new_figure
 from herd.view.plots.panels import draw_panel, scale_of, tick_text
 from herd.view.report.facts import read_facts
-from herd.view.summary import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from herd.view.plots.curves import Curves, ReferenceScores
     from herd.view.plots.panels import Line, Panel, PanelSet
-    from herd.view.summary import Part
 
 PAGE = "report.html"
 _TEMPLATE = "page.html.jinja"
-_MAX_PICTURES = 4
 _MAX_TASK_CHARTS = 6
 """With more tasks, their panels are collapsed below those of all tasks together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What was written."""
-
-    file: Path
-    num_bytes: int
-
-
 def write_page(
     run_dir: Path, output: Path, *, game: Game | None, no_game: str | None, reference_scores: ReferenceScores | None = None
-) -> Page:
-    """Write the page of a running or finished run.
+) -> int:
+    """Write the page of a running or finished run; returns its size in bytes.
 
     Args:
         run_dir: run directory of ``herd train``, or that of one of its agents.
@@ -80,7 +65,6 @@ def write_page(
         returns=returns[len(folded) :],
         folded=folded,
         learning=learning,
-        parts=[(part, _pictures(whole_run(run_dir), part)) for part in parts_of(whole_run(run_dir))],
         legends=legends,
         game=None if game is None else base64.b64encode(game.gif).decode("ascii"),
         game_caption="" if game is None else game.caption,
@@ -88,33 +72,10 @@ def write_page(
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     replace_file(output, html)
-    return Page(output, len(html.encode()))
-
-
-def _pictures(run_dir: Path, part: Part) -> list[tuple[str, str]]:
-    """Draw a part: name and base64 of each picture; a bandit has one for each of the first tasks of each agent."""
-    from herd.files import FileError  # noqa: PLC0415  as above
-    from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  as above
-    from herd.view.plots.population import plot_population  # noqa: PLC0415  as above
-
-    drawings: dict[str, Callable[[Path], None]] = {}
-    if part.plot == "--population":
-        drawings[""] = partial(plot_population, run_dir)
-    elif part.plot == "--bandit":
-        for agent, task in sorted(best_inverse_temperatures(run_dir))[:_MAX_PICTURES]:
-            drawings[task] = partial(plot_bandit, run_dir, task=task, agent=agent)
-    pictures = []
-    with TemporaryDirectory() as folder:
-        for name, draw in drawings.items():
-            with suppress(FileError):  # nothing to draw yet
-                draw(Path(folder) / "picture.png")
-                pictures.append((name, base64.b64encode((Path(folder) / "picture.png").read_bytes()).decode("ascii")))
-    return pictures
+    return len(html.encode())
 
 
 def _learning(agents: list[Path]) -> list[Chart]:
-    from herd.files import FileError  # noqa: PLC0415  loads numpy
-
     try:
         charts, _ = charts_of(agents, "learning")
     except FileError:  # no update has been made
