@@ -87,8 +87,8 @@ def test_the_page_is_self_contained_and_well_formed(run_dir: Path) -> None:
     used = {value[1:] for value in addresses if value is not None and value.startswith("#")} | set(re.findall(r"url\(#([^)]+)\)", html))
     assert used <= ids.keys()
     pictures = [attributes for tag, attributes in reader.elements if tag == "svg"]
-    # Return (for wide and for narrow pages), throughput, loss, entropy and KL.
-    assert len(pictures) == 6
+    # Return, throughput, loss, entropy and KL.
+    assert len(pictures) == 5
     assert all(picture["role"] == "img" and picture["aria-label"] and "width" not in picture and picture["viewbox"] for picture in pictures)
 
 

@@ -52,7 +52,7 @@ def write_page(
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  optional, as all of plotting
 
     facts = read_facts(run_dir)
-    returns, legends = charts_of(sorted(facts.agents), "returns", reference_scores=reference_scores)
+    returns, legend = charts_of(sorted(facts.agents), "returns", reference_scores=reference_scores)
     learning = _learning(sorted(facts.agents))
     num_tasks = len({task.name for task in facts.tasks})
     folded = returns[:num_tasks] if num_tasks > _MAX_TASK_CHARTS else []
@@ -65,7 +65,7 @@ def write_page(
         returns=returns[len(folded) :],
         folded=folded,
         learning=learning,
-        legends=legends,
+        legend=legend,
         game=None if game is None else base64.b64encode(game.gif).decode("ascii"),
         game_caption="" if game is None else game.caption,
         no_game=no_game,
@@ -86,7 +86,6 @@ def _learning(agents: list[Path]) -> list[Chart]:
 _HEIGHT = 2.5
 _WIDTH = 4.0
 """Width in inches: in a column of 370 pixels, 9 points become 12 pixels."""
-_WIDE = 2 * _WIDTH + 0.2
 _INK = "#0b0b0b"
 _VARIABLES = {
     _INK: "--ink",
@@ -107,23 +106,12 @@ class Chart:
     summary: str
     """The final value of the curve, for screen readers and below the picture."""
     svg: str
-    wide_svg: str | None
-    """The same over two columns, for wide pages; None for a panel of one column."""
-
-
-@dataclass(frozen=True, slots=True)
-class Legend:
-    """The meaning of a colour, if there are several runs."""
-
-    label: str
-    number: int
-    """CSS property of the colour."""
 
 
 def charts_of(
     agents: Sequence[Path], panels: PanelSet, *, reference_scores: ReferenceScores | None = None
-) -> tuple[list[Chart], list[Legend]]:
-    """Draw every panel of a run's agents, and return the legend of their colours.
+) -> tuple[list[Chart], dict[str, int]]:
+    """Draw every panel of a run's agents. Returns as well the number of the colour of each run, by label; empty for a single run.
 
     Raises:
         FileError: there is nothing to draw yet.
@@ -134,20 +122,16 @@ def charts_of(
     curves = collect_curves(agents, panels, group="none", reference_scores=reference_scores)
     style: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "herd", "figure.facecolor": "none"}
     style |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK)
-    single = [panel.kind for panel in curves.panels].count("task") == 1
     with mpl.rc_context(style):
-        charts = [_chart(curves, panel, number, is_wide=single and panel.kind == "task") for number, panel in enumerate(curves.panels)]
-    named = {line.label: line.colour for line in curves.lines if not line.thin and not line.is_evaluation}
-    legends = [Legend(label, COLOURS.index(colour)) for label, colour in named.items()] if len(named) > 1 else []
-    return charts, legends
+        charts = [_chart(curves, panel, number) for number, panel in enumerate(curves.panels)]
+    colours = {line.label: COLOURS.index(line.colour) for line in curves.lines if not line.thin and not line.is_evaluation}
+    return charts, colours if len(colours) > 1 else {}
 
 
-def _chart(curves: Curves, panel: Panel, number: int, *, is_wide: bool) -> Chart:
+def _chart(curves: Curves, panel: Panel, number: int) -> Chart:
     summary = _summary([line for line in curves.lines if line.panel == panel])
-    label = f"{panel.title}: {summary}"
-    svg = _for_the_page(_drawn(curves, panel, _WIDTH), f"{panel.kind}{number}", label)
-    wide = _for_the_page(_drawn(curves, panel, _WIDE), f"wide{panel.kind}{number}", label) if is_wide else None
-    return Chart(panel.title, summary, svg, wide)
+    svg = _for_the_page(_drawn(curves, panel), f"{panel.kind}{number}", f"{panel.title}: {summary}")
+    return Chart(panel.title, summary, svg)
 
 
 def _summary(lines: Sequence[Line]) -> str:
@@ -165,8 +149,8 @@ def _short(value: float) -> str:
     return tick_text(value if abs(value) >= 1000 else float(f"{value:.3g}"))
 
 
-def _drawn(curves: Curves, panel: Panel, width: float) -> str:
-    figure = new_figure((width, _HEIGHT))
+def _drawn(curves: Curves, panel: Panel) -> str:
+    figure = new_figure((_WIDTH, _HEIGHT))
     axes = figure.subplots()
     lines = [line for line in curves.lines if line.panel == panel]
     draw_panel(axes, panel, lines, scale=scale_of(curves.lines, "env_frames"), references=curves.references)
