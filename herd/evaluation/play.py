@@ -261,8 +261,8 @@ def task_groups(env: SuiteSettings) -> list[SuiteSettings]:
 def num_environments(requested: int | None, *, episodes: int, num_tasks: int) -> int:
     """Return the number of games played at once, a multiple of ``num_tasks``; EvaluationError if ``requested`` is not one."""
     if requested is not None:
-        if requested < 1 or requested % num_tasks:
-            raise EvaluationError(f"environments must be a positive multiple of the {num_tasks} tasks, not {requested}")
+        if requested % num_tasks:
+            raise EvaluationError(f"environments must be a multiple of the {num_tasks} tasks, not {requested}")
         return min(requested, episodes * num_tasks)
     # The smallest number with which all play equally many games, up to one, so that none waits for many games of another.
     per_task = min(episodes, max(1, _ENVIRONMENTS // num_tasks))
