@@ -92,7 +92,8 @@ def evaluate_runs(
 
         try:
             games = play_tasks(
-                run,
+                run.agent,
+                run.settings,
                 count,
                 seed=seed,
                 greedy=greedy,

@@ -145,7 +145,8 @@ def _played(
     # Unless the environment can draw itself, the same game is played twice: as the network sees it, and as people do.
     mirror = None if on_screen is None or picture_of is not None else _one_environment(screen, task_id, seed)
     try:
-        play = start_play(run, environment, seed=seed, greedy=greedy, temperatures=drawn_from(ranges, seed=seed)(environment.task_ids))
+        temperatures = drawn_from(ranges, seed=seed)(environment.task_ids)
+        play = start_play(run.agent, run.settings, environment, seed=seed, greedy=greedy, temperatures=temperatures)
         shown = None if mirror is None else mirror.reset()
         return_so_far = 0.0
         while True:

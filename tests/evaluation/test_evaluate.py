@@ -37,7 +37,7 @@ def test_evaluation_gives_the_same_outputs_as_the_actor(make_run: Callable[..., 
     trained = [play_unroll(settings, [group], actor) for _ in range(10)]
 
     mirrored = make_environments(settings.env, num_environments=3, first_slot=0, seed=3, num_threads=1)
-    playing = start_play(run, mirrored, seed=seed, greedy=False, temperatures=Temperatures())
+    playing = start_play(run.agent, settings, mirrored, seed=seed, greedy=False, temperatures=Temperatures())
     for unroll in trained:
         for row in range(settings.algorithm.unroll_length):
             choice = playing.step().choice
