@@ -135,7 +135,7 @@ def one_line(snapshot: RunSnapshot) -> str:
     parts.append(f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}")
     parts.append(f"{number(snapshot.frames_per_second)} frames/s")
     if len(snapshot.tasks) > _MAX_ROWS:
-        parts += [_tasks_in_short(snapshot), *_ranking_in_short(snapshot.tasks)]
+        parts.append(_tasks_in_short(snapshot))
     else:
         parts += [f"{task.name} return {_return(task)}{_best(task)}" for task in snapshot.tasks]
     for agent_number, agent in enumerate(snapshot.agents[:_MAX_ROWS]):
@@ -217,7 +217,7 @@ def _task_table(tasks: Sequence[TaskRow]) -> Table:
         cells = [task.name, f"{task.episodes:,}"]
         if several:
             cells.append("-" if task.env_frames is None else count(task.env_frames))
-        scores = [percent_of_human(task.human_normalised)] if human else []
+        scores = [percent(task.human_normalised)] if human else []
         table.add_row(*cells, Text(_return(task), style="bold"), number(task.best_return, 2), *scores)
     if len(tasks) > len(shown):
         table.add_row(f"and {len(tasks) - len(shown)} more", *[""] * (len(columns) - 1))
@@ -245,16 +245,8 @@ def _tasks_in_short(snapshot: RunSnapshot) -> str:
     if unfinished := sum(task.episodes == 0 for task in snapshot.tasks):
         parts.append(f"{unfinished} without a finished game")
     if snapshot.human_normalised is not None:
-        parts.append(f"human-normalised {percent_of_human(snapshot.human_normalised)} (mean capped)")
+        parts.append(f"human-normalised {percent(snapshot.human_normalised)} (mean capped)")
     return ", ".join(parts)
-
-
-def _ranking_in_short(tasks: Sequence[TaskRow]) -> list[str]:
-    """``worst pitfall 0%, median qbert 9%, best boxing 95%``; nothing where no score is known."""
-    if not (ranked := _ranked(tasks)):
-        return []
-    named = (("worst", ranked[0]), ("median", ranked[(len(ranked) - 1) // 2]), ("best", ranked[-1]))
-    return [", ".join(f"{rank} {task.name} {percent_of_human(task.human_normalised)}" for rank, task in named)]
 
 
 def _process_table(children: Sequence[ChildRow]) -> Table:
@@ -313,14 +305,9 @@ def number(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def percent_of_human(value: float | None) -> str:
-    """``-3%``; ``-`` where it is not known."""
-    return "-" if value is None else f"{value:.0%}"
-
-
 def percent(value: float | None) -> str:
     """``40%``; ``-`` where it is not known."""
-    return "-" if value is None else f"{max(0.0, value):.0%}"
+    return "-" if value is None else f"{value:.0%}"
 
 
 def table_console() -> Console:
