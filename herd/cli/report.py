@@ -51,15 +51,12 @@ def run(argv: Sequence[str]) -> int:
 
 def _play(run_dir: Path) -> tuple[Game | None, str | None]:
     """Play a game with the best agent. Returns the game, or why there is none; the page is written in either case."""
-    from herd.view.report.facts import read_facts  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  as above
+    from herd.view.report.facts import read_facts  # noqa: PLC0415  as above
     from herd.view.report.page import play_game  # noqa: PLC0415  as above
 
     best = read_facts(run_dir).agents[0]
-    try:
-        from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415  as above
-        from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  as above
-    except ImportError as error:
-        return None, f"No game: playing needs {error.name}."
     try:
         return play_game(best), None
     except ImportError as error:

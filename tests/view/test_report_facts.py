@@ -50,7 +50,7 @@ def test_facts_of_a_finished_run_come_from_report_and_last_point(tmp_path: Path)
     }
     facts = read_facts(make(tmp_path, points, report, RunSettings(name="pong7")))
     assert (facts.name, facts.state, facts.agents) == ("pong7", "ended", [tmp_path])
-    assert {figure.name: figure.value for figure in facts.figures} == {
+    assert dict(facts.figures) == {
         "environment frames": "3.00 M",
         "running time": "05:00",
         "frames per second": "8,123",
@@ -86,7 +86,7 @@ def test_agents_are_summed_and_sorted_by_their_returns(tmp_path: Path) -> None:
     assert [agent.name for agent in facts.agents] == ["1", "2", "0"]
     assert [(row.agent, row.last_return) for row in facts.tasks] == [("0", "-3.00"), ("1", "8.00"), ("2", "1.00")]
     assert (facts.state, facts.warnings) == ("ended", ["agent 2: 99% of updates are clipped"])
-    figures = {figure.name: figure.value for figure in facts.figures}
+    figures = dict(facts.figures)
     assert (figures["environment frames"], figures["agents"]) == ("6.00 M", "3")
 
 

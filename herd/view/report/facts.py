@@ -31,14 +31,6 @@ _GAMES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A number with its name, shown large."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class TaskFacts:
     """One row of the table of tasks."""
 
@@ -83,7 +75,8 @@ class RunFacts:
     """As in `herd.run.processes`: running, finished, crashed, and so on."""
     learns_from: str
     """One line about rewards, observations and actions; empty until there is a report."""
-    figures: Sequence[Figure]
+    figures: Sequence[tuple[str, str]]
+    """Numbers that are shown large, with their names."""
     warnings: Sequence[str]
     tasks: Sequence[TaskFacts]
     changed: Sequence[Changed]
@@ -181,22 +174,22 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _figures(now: Sequence[RunSnapshot], reports: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _figures(now: Sequence[RunSnapshot], reports: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     first = now[0]
     speeds = [number_in(report, "frames_per_second") or own.frames_per_second or 0.0 for report, own in zip(reports, now, strict=True)]
     figures = [
-        Figure("environment frames", count(sum(own.env_frames for own in now))),
-        Figure("running time", clock(max(own.elapsed_seconds for own in now))),
-        Figure("frames per second", f"{sum(speeds):,.0f}"),
-        Figure("learner updates", f"{sum(own.learner_updates or 0.0 for own in now):,.0f}"),
+        ("environment frames", count(sum(own.env_frames for own in now))),
+        ("running time", clock(max(own.elapsed_seconds for own in now))),
+        ("frames per second", f"{sum(speeds):,.0f}"),
+        ("learner updates", f"{sum(own.learner_updates or 0.0 for own in now):,.0f}"),
     ]
     if len(now) > 1:
-        return [*figures, Figure("agents", str(len(now)))]
+        return [*figures, ("agents", str(len(now)))]
     if len(first.tasks) == 1 and first.tasks[0].episode_return is not None:
-        figures.append(Figure(f"return, last {_GAMES} games", f"{first.tasks[0].episode_return:,.2f}"))
+        figures.append((f"return, last {_GAMES} games", f"{first.tasks[0].episode_return:,.2f}"))
     if first.human_normalised is not None:
-        figures.append(Figure("human-normalised, at most 100%", f"{first.human_normalised:.0%}"))
-    return [*figures, Figure("policy lag, updates", number(first.policy_lag, 1))]
+        figures.append(("human-normalised, at most 100%", f"{first.human_normalised:.0%}"))
+    return [*figures, ("policy lag, updates", number(first.policy_lag, 1))]
 
 
 def _task_rows(label: str, now: RunSnapshot, report: Mapping[str, Any]) -> list[TaskFacts]:
