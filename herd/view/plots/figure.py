@@ -34,16 +34,6 @@ def check_output(output: Path) -> None:
         raise PlotError(f"{output}: the name of a plot must end in {', '.join(SUFFIXES)}")
 
 
-def new_figure(size: tuple[float, float] | None = None) -> Figure:
-    """Make an empty figure of ``size`` inches that needs no display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (half a second; only drawing pays for it)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=size, layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
-    return figure
-
-
 @contextmanager
 def drawn_to(output: Path, size: tuple[float, float] | None = None) -> Iterator[Figure]:
     """Yield an empty figure of ``size`` inches, and write it to ``output``, whose folder is created, when the block ends.
@@ -52,11 +42,12 @@ def drawn_to(output: Path, size: tuple[float, float] | None = None) -> Iterator[
         PlotError: the file cannot be written.
 
     """
-    import matplotlib as mpl  # noqa: PLC0415 (as above)
+    import matplotlib as mpl  # noqa: PLC0415  half a second; only drawing pays for it
+    from matplotlib.figure import Figure  # noqa: PLC0415  as above
 
     # Without a salt, two pictures of the same run differ in the ids of an .svg.
     with mpl.rc_context({"font.size": 9, "axes.titlesize": 10, "svg.hashsalt": "herd"}):
-        figure = new_figure(size)
+        figure = Figure(figsize=size, layout="constrained", dpi=150)
         yield figure
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
