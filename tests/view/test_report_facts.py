@@ -113,7 +113,7 @@ def test_changed_settings_differ_from_their_variants_defaults() -> None:
     assert changed["network.of_another_version"] == ("true", "")
     assert changed["agents"] == ("2", "1")
     assert not {"run_dir", "env.tasks"} & changed.keys()
-    assert changed["sweep"] == ('{"optimizer.learning_rate": [0.1, 0.2]}', "{}")
+    assert changed["sweep.optimizer.learning_rate"] == ("0.1, 0.2", "")
 
 
 def test_the_history_of_starts_lists_changed_settings(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from herd.config.loading.keys import keys_by_variant, section_variants
 from herd.files import FileError, mapping, read_lines
 from herd.run.journals import mapping_in, number_in, read_points, read_report
 from herd.run.paths import STARTS, agent_directories, config_file, whole_run
-from herd.run.settings import read_config
+from herd.run.settings import flat_values, read_config
 from herd.view.snapshot import snapshot_of
 from herd.view.status import read_status
 from herd.view.terminal import clock, count, number
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from herd.config.loading.keys import SettingKey
     from herd.view.snapshot import RunSnapshot
 
 _NOT_OF_INTEREST = frozenset({"run_dir", "resume"})
@@ -123,55 +122,29 @@ def read_facts(run_dir: Path) -> RunFacts:
 
 def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
     """Return the settings of a config.yaml that differ from their defaults, in the order of the reference; unknown settings come last."""
-    given = _leaves(config)
-    changed = []
+    settings, changed = flat_values(config), []
     for key in keys_by_variant():
-        if not _applies(key, config) or key.dotted not in given:
-            continue
-        value = given.pop(key.dotted)
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         shown = key.default_text
-        if key.variants and key.path[-1] == (variants := section_variants()[key.section]).discriminator:
-            default = shown = variants.default  # each variant's own default is itself
+        if key.variants:
+            variants = section_variants()[key.section]
+            kind = f"{key.section}.{variants.discriminator}"
+            if settings.get(kind, variants.default) not in key.variants:
+                continue
+            if key.dotted == kind:
+                default = shown = variants.default  # each variant's own default is itself
         if key.dotted == "algorithm.reward_shaping":
             default = shown = _suites_reward_shaping(config) or shown
-        if key.dotted not in _NOT_OF_INTEREST and value != default:
-            changed.append(Changed(key.dotted, _text(value), shown))
+        if settings.get(key.dotted, default) != default and key.dotted not in _NOT_OF_INTEREST:
+            changed.append(Changed(key.dotted, _text(settings[key.dotted]), shown))
     known = {key.dotted for key in keys_by_variant()}
-    return changed + [Changed(name, _text(value), "") for name, value in given.items() if name not in known]
+    return changed + [Changed(name, _text(value), "") for name, value in settings.items() if name not in known]
 
 
 def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
     """Return the reward shaping of runs of this suite that do not set it; None if the suite is not installed here."""
     shaped = with_reward_shaping({"env": config.get("env", {})})
     return str(shaped["algorithm"]["reward_shaping"]) if isinstance(shaped, dict) and "algorithm" in shaped else None
-
-
-def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
-    """Return whether the section has the variant of this setting."""
-    if not key.variants:
-        return True
-    variants = section_variants()[key.section]
-    section = config
-    for name in key.section.split("."):
-        section = mapping_in(section, name)
-    return section.get(variants.discriminator, variants.default) in key.variants
-
-
-def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted key. A mapping that is itself a setting counts as one value."""
-    sections = {".".join(key.path[:depth]) for key in keys_by_variant() for depth in range(1, len(key.path))}
-    found: dict[str, Any] = {}
-
-    def descend(settings: Mapping[str, Any], prefix: str) -> None:
-        for name, value in settings.items():
-            if isinstance(value, dict) and prefix + name in sections:
-                descend(value, f"{prefix}{name}.")
-            else:
-                found[prefix + name] = value
-
-    descend(config, "")
-    return found
 
 
 def _figures(now: Sequence[RunSnapshot], reports: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
