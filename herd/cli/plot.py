@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         type=run_source,
         nargs="+",
         metavar="RUN_DIR",
-        help="run directory of herd train, or a run file, for its newest run; the run may still be training",
+        help="run directory of herd train; the run may still be training",
     )
     parser.add_argument(
         "--output",
