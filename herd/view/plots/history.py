@@ -42,7 +42,6 @@ class RunHistory:
     directory: Path
     experiment: str
     """The run's name without a seed suffix."""
-    seed: int | None
     suite: str
     sweep: str
     """The swept values of this agent: ``learning_rate 0.0003, entropy_cost 0.01``; empty without a sweep."""
@@ -84,7 +83,6 @@ def read_run(directory: Path) -> RunHistory:
     return RunHistory(
         directory=directory,
         experiment=_experiment(name if isinstance(name, str) else directory.name, directory, config),
-        seed=config["seed"] if isinstance(config.get("seed"), int) else None,
         suite=str(env.get("suite", "")),
         settings=_experiment_settings(config) | {key: _text(value) for key, value in swept.items()},
         sweep=_sweep_label(swept),
