@@ -30,7 +30,7 @@ WITHOUT_SETTINGS = ("plot --bandit", "plot --population")
 _CHECKPOINT = (*SHOWN, "report", "learner", "train")
 ROWS: dict[str, Row] = {
     "config.yaml": Row(tuple(name for name in READERS if name not in WITHOUT_SETTINGS), opened_by=WITHOUT_SETTINGS),
-    "starts.jsonl": Row(("report",), opened_by=("train",)),
+    "starts.jsonl": Row((), opened_by=("train",)),
     "session.json": Row((*SHOWN, "report")),
     "processes/*.json": Row(SHOWN),
     "agents/?/metrics.jsonl": Row((*SHOWN, "report", "plot", "plot --population", "load_run", "train")),

@@ -114,23 +114,3 @@ def test_changed_settings_differ_from_their_variants_defaults() -> None:
     assert changed["agents"] == ("2", "1")
     assert not {"run_dir", "env.tasks"} & changed.keys()
     assert changed["sweep.optimizer.learning_rate"] == ("0.1, 0.2", "")
-
-
-def test_the_history_of_starts_lists_changed_settings(tmp_path: Path) -> None:
-    assert read_facts(make(tmp_path, [point(1, pong=task(1.0, 9))], settings=RunSettings())).starts == []
-    records = [
-        {"started": None, "version": None, "changed": {}, "settings": {}},
-        {
-            "started": "2026-01-02T03:04:05+00:00",
-            "version": "0.1.0",
-            "changed": {"loss.entropy_cost": [0.01, 0.02], "stop.env_frames": [None, 5]},
-        },
-    ]
-    (tmp_path / "starts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"torn')
-    first, second = read_facts(tmp_path).starts
-    assert (first.started, first.version, first.changed) == ("-", "-", [])
-    assert second.started == "2026-01-02T03:04:05+00:00"
-    assert [(change.key, change.default, change.value) for change in second.changed] == [
-        ("loss.entropy_cost", "0.01", "0.02"),
-        ("stop.env_frames", "null", "5"),
-    ]

@@ -89,8 +89,6 @@ def test_the_page_is_self_contained_and_well_formed(run_dir: Path) -> None:
 def test_the_page_has_all_its_parts(run_dir: Path) -> None:
     report = {"machine": {"processor": "A Processor"}, "frames_per_second": 1.0}
     (run_dir / "report.json").write_text(json.dumps(report))
-    start = {"started": "2026-01-02T03:04:05", "version": "0.0.9", "changed": {"learner.batch_size": [16, 48]}}
-    (run_dir / "starts.jsonl").write_text(json.dumps(start) + "\n")
     text = Reader(page_of(run_dir)).text
     for part in (
         "ended",
@@ -99,7 +97,6 @@ def test_the_page_has_all_its_parts(run_dir: Path) -> None:
         "nobody played",
     ):
         assert part in text
-    assert re.search(r"learner\.batch_size\s*:\s*16\s*\N{RIGHTWARDS ARROW}\s*48", text)
     assert "all settings" in text.lower()
     assert "log_interval_seconds: 5.0" in text
 

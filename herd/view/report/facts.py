@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
-from herd.files import FileError, mapping, read_lines
+from herd.files import FileError
 from herd.run.journals import mapping_in, number_in, read_points, read_report
-from herd.run.paths import STARTS, agent_directories, config_file, whole_run
+from herd.run.paths import agent_directories, config_file, whole_run
 from herd.run.settings import flat_values, read_config
 from herd.view.snapshot import snapshot_of
 from herd.view.status import read_status
@@ -55,17 +54,6 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """One start of the run."""
-
-    started: str
-    """Time in UTC; ``-`` if it is not known."""
-    version: str
-    changed: Sequence[Changed]
-    """Changes since the previous start; ``default`` is the previous value."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunFacts:
     """All contents of the page except pictures."""
 
@@ -81,8 +69,6 @@ class RunFacts:
     changed: Sequence[Changed]
     config: str
     """The text of config.yaml."""
-    starts: Sequence[Start]
-    """Starts in order of time."""
     machine: Sequence[tuple[str, str]]
     agents: Sequence[Path]
     """Directories of the agents that have points, best first by the newest return."""
@@ -102,7 +88,6 @@ def read_facts(run_dir: Path) -> RunFacts:
     now = [snapshot_of(points) for points in curves]
     problems = [problem for each in (status, *status.agents) if (problem := each.checkpoint_problem) is not None]
     reports = [_report(agent, problems) for agent in agents]
-    starts = _starts(whole_run(run_dir) / STARTS, problems)
     labels = [agent.name if len(agents) > 1 else "" for agent in agents]
     messages = [status.message] if status.message else []
     return RunFacts(
@@ -114,7 +99,6 @@ def read_facts(run_dir: Path) -> RunFacts:
         tasks=[row for label, own, report in zip(labels, now, reports, strict=True) for row in _task_rows(label, own, report)],
         changed=changed_settings(config),
         config=text,
-        starts=starts,
         machine=_machine(next((report for report in reports if report), {})),
         agents=sorted(agents, key=lambda agent: -_standing(now[agents.index(agent)])),
     )
@@ -182,22 +166,6 @@ def _task_rows(label: str, now: RunSnapshot, report: Mapping[str, Any]) -> list[
             )
         )
     return rows
-
-
-def _starts(file: Path, problems: list[str]) -> list[Start]:
-    """Return the starts up to the first line that cannot be read, which is added to ``problems``."""
-    starts: list[Start] = []
-    if os.path.lexists(file):
-        try:
-            starts.extend(read_lines(file, "a start of a run", _start))
-        except FileError as error:
-            problems.append(str(error))
-    return starts
-
-
-def _start(record: Any) -> Start:
-    changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in mapping(record["changed"]).items()]
-    return Start(str(record["started"] or "-"), str(record["version"] or "-"), changed)
 
 
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:
