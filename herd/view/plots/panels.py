@@ -50,9 +50,7 @@ class Panel:
         """Return the values of a run, [P]; NaN where there is none. For ``interquartile`` see `task_scores`."""
         if self.kind == "task":
             return run.episode_returns.get(self.key, _nothing(run))
-        if self.kind == "tasks":
-            return run.human_normalised
-        values = run.frames_per_second if self.kind == "speed" else run.numbers.get(self.key, _nothing(run))
+        values = run.numbers.get(self.key, _nothing(run))
         if self.kind == "speed" or self.key == "policy_lag_mean":
             # Before the first update there is nothing to measure.
             values = np.where(run.learner_updates > 0, values, np.nan) if np.isfinite(run.learner_updates).any() else values
@@ -82,7 +80,7 @@ def return_panels(runs: Sequence[RunHistory]) -> list[Panel]:
     """Return a panel for each task, the panels of all tasks together, and throughput."""
     tasks = list(dict.fromkeys(task for run in runs for task in run.episode_returns))
     panels = [Panel(task, task.replace("_", " "), RETURN_UNIT, "task") for task in tasks]
-    if len(tasks) > 1 and any(np.isfinite(run.human_normalised).any() for run in runs):
+    if len(tasks) > 1 and any(_MEAN_CAPPED.key in run.numbers for run in runs):
         panels.append(_MEAN_CAPPED)
     if any(len(run.task_scores) >= MIN_TASKS_TOGETHER for run in runs):
         panels.append(INTERQUARTILE)
