@@ -97,18 +97,17 @@ def _figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append((name, "no game ended" if mean is None else f"{mean:,.2f} (mean return of {averaged})"))
     tasks = report.get("tasks", {})
     moved = [(name, task["progress"]) for name, task in tasks.items() if task.get("progress")]
-    rows += [("progress", progress_line(progress, name if len(tasks) > 1 else None)) for name, progress in moved[:_MAX_TASKS]]
+    rows += [("progress", f"{name}: " * (len(tasks) > 1) + _progress_line(progress)) for name, progress in moved[:_MAX_TASKS]]
     return rows
 
 
-def progress_line(progress: Mapping[str, float], name: str | None = None) -> str:
+def _progress_line(progress: Mapping[str, float]) -> str:
     """Describe the change of a task's return from a report's ``progress`` in one line, and name random play's if that is known."""
     games = int(progress["games"])
     notes = [f"first and last {games:,} games"] if games > 1 else []
     if (random := progress.get("random")) is not None:
         notes.append(f"random play: {random:,.2f}")
-    line = f"return {progress['mean_first']:,.2f} -> {progress['mean_last']:,.2f}" + (f" ({'; '.join(notes)})" if notes else "")
-    return line if name is None else f"{name}: {line}"
+    return f"return {progress['mean_first']:,.2f} -> {progress['mean_last']:,.2f}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _evaluations(run_dir: Path) -> list[str]:
