@@ -41,6 +41,8 @@ def existing_run(directory: Path | str, *, fetches_checkpoints: bool = True) -> 
         from herd.evaluation.pack import unpack  # noqa: PLC0415  not needed for directories
 
         return unpack(directory)
+    if directory.is_file():
+        raise CommandError(f"{directory}: neither the directory of a run nor an intact file of herd pack")
     if not directory.exists() and len(directory.parts) == 1 and config_file(RUNS / directory).is_file():
         return RUNS / directory
     if not directory.is_dir():
