@@ -7,7 +7,7 @@ from pathlib import Path
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw, ImageFont, ImageSequence
+from PIL import Image, ImageSequence
 
 from herd.components.suites.api import BrokenEnvironmentError
 from herd.evaluation import watch
@@ -46,16 +46,6 @@ def test_a_game_of_catch_is_recorded_as_gif(make_run: Callable[..., Path], tmp_p
         assert board[35 + 70 * row].max() == 255
     caught = (pictures[-1][1][26 + 385, 35 : 35 + 350] == 255).sum() == 70
     assert recording.episode_returns == ((1.0,) if caught else (-1.0,))
-
-
-def test_the_captions_font_has_every_character_of_the_caption(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[str, ImageFont.FreeTypeFont]] = []
-    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda _self, _place, text, *, font, **_: drawn.append((text, font)))
-    watch._drawn(watch._Moment(np.zeros((84, 84, 1), np.uint8), -21.0, -0.5, None), seconds=65.0)
-    assert [text for text, _ in drawn] == ["return -21", "value -0.50", "1:05"]
-    for text, font in drawn:
-        box = bytes(font.getmask("\uffff"))  # the box that a font draws for a missing character
-        assert box not in {bytes(font.getmask(character)) for character in text}
 
 
 def test_short_games_are_joined_up_to_the_minimum_length(make_run: Callable[..., Path], tmp_path: Path) -> None:
