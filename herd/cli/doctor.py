@@ -103,7 +103,7 @@ class Check:
 
 def all_checks() -> list[Check]:
     """Run every check, the machine first."""
-    machine = (check_python(), check_cpus(), check_other_programs(), check_memory(), check_disk(), check_gpu(), check_compiler())
+    machine = (check_python(), check_cpus(), check_other_programs(), check_memory(), check_disk(), check_gpu())
     return [*machine, *check_packages(), *check_suites()]
 
 
@@ -201,13 +201,6 @@ def _version_of(module: str) -> str:
         return version(distributions[0])
     except PackageNotFoundError:
         return "unknown version"
-
-
-def check_compiler() -> Check:
-    """A C++ compiler, which only torch.compile needs."""
-    program = shutil.which("g++")
-    found = (_output([program, "-dumpfullversion"]) or program).strip() if program else "none"
-    return Check("g++", program is not None, found, "nothing: only torch.compile (learner.compile) needs it", required=False)
 
 
 def _output(command: list[str]) -> str:

@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         type=run_source,
         nargs="+",
         metavar="RUN_DIR",
-        help="run directory of herd train, a file of herd pack, or a run file: its newest run",
+        help="run directory of herd train, or a file of herd pack",
     )
     parser.add_argument(
         "--protocol", metavar="NAME", help="impala-atari, impala-dmlab, laser-atari, machado, saber or dopamine (docs/evaluation.md)"

@@ -7,12 +7,11 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from herd.cli.options import CommandError, OneLineParser
 from herd.config.encryption_keys import SERVER_PUBLIC_FILE, SERVER_SECRET_FILE, client_file
 from herd.config.run import CLIENT_NAME, SecuritySettings
-from herd.topology import SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,15 +21,6 @@ SECRET_MODE = 0o600
 PUBLIC_MODE = 0o644
 _DESCRIPTION = """Creates the keys of encrypted and authenticated connections: a server pair and a client pair, or one more client pair.
 Servers accept every client whose client-NAME.public is in their folder; deleting that file revokes the client."""
-
-
-class NewKey(NamedTuple):
-    """A key that was created."""
-
-    file: Path
-    mode: int
-    holder: str
-    """The processes that need it."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,16 +35,13 @@ def _parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Create keys; returns the exit code."""
     options = _parser().parse_args(argv)
-    made = make_keys(options.folder, client=options.client, force=options.force)
-    width = max(len(str(key.file)) for key in made)
-    for key in made:
-        print(f"{key.file!s:<{width}}  {key.mode:04o}  {key.holder}")
+    print(*make_keys(options.folder, client=options.client, force=options.force), sep="\n")
     print(_advice(options.folder, options.client))
     return 0
 
 
-def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -> list[NewKey]:
-    """Create a server pair and a client pair in ``folder``, or only the pair of ``client``.
+def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -> list[Path]:
+    """Create a server pair and a client pair in ``folder``, or only the pair of ``client``; returns the files.
 
     Raises:
         CommandError: a key exists and may not be replaced (nothing was created), or the folder cannot be written.
@@ -73,17 +60,16 @@ def make_keys(folder: Path, *, client: str | None = None, force: bool = False) -
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made: list[NewKey] = []
         for secret_file, public_file in zip(files[::2], files[1::2], strict=True):
             public, secret = new_key_pair()
-            made.append(_write(folder / secret_file, secret, SECRET_MODE, force=force))
-            made.append(_write(folder / public_file, public, PUBLIC_MODE, force=force))
+            _write(folder / secret_file, secret, SECRET_MODE, force=force)
+            _write(folder / public_file, public, PUBLIC_MODE, force=force)
     except OSError as error:
         raise CommandError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from None
-    return made
+    return [folder / file for file in files]
 
 
-def _write(file: Path, key: bytes, mode: int, *, force: bool) -> NewKey:
+def _write(file: Path, key: bytes, mode: int, *, force: bool) -> None:
     """Write a key atomically. The file has its mode from the first byte on."""
     target = file.with_name(f".{file.name}.{os.getpid()}.new") if force else file
     # O_EXCL: follows no symbolic link and overwrites no key that has appeared in the meantime.
@@ -98,15 +84,6 @@ def _write(file: Path, key: bytes, mode: int, *, force: bool) -> NewKey:
         with contextlib.suppress(OSError):
             target.unlink()
         raise
-    return NewKey(file, mode, _HOLDERS[file.suffix, file.name.partition(".")[0] == "server"])
-
-
-_HOLDERS = {
-    (".secret", True): f"for servers only: {', '.join(server.name for server in SERVERS)}",
-    (".public", True): "for every process: clients use it to verify servers",
-    (".secret", False): "for the processes of this client",
-    (".public", False): "for servers: accepts this client",
-}
 
 
 def _client_name(text: str) -> str:

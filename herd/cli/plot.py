@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
+from herd.cli.options import WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import existing_run
 from herd.run.paths import agent_directories
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         type=run_source,
         nargs="+",
         metavar="RUN_DIR",
-        help="run directory of herd train, or a run file, for its newest run; the run may still be training",
+        help="run directory of herd train; the run may still be training",
     )
     parser.add_argument(
         "--output",
@@ -39,23 +39,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--population", action="store_true", help="draw the population of one run")
     parser.add_argument("--task", metavar="NAME", help="with --bandit: task to draw, if the run has several")
     parser.add_argument("--agent", type=WHOLE, default=0, metavar="N", help="with --bandit: agent to draw, if the run has several")
-    parser.add_argument(
-        "--x", choices=("env_frames", "wall_seconds", "episodes"), default="env_frames", help="horizontal axis; episodes with --bandit only"
-    )
+    parser.add_argument("--x", choices=("env_frames", "wall_seconds"), default="env_frames", help="horizontal axis of learning curves")
     parser.add_argument(
         "--panels",
         choices=("returns", "learning"),
         default="returns",
         help="returns: returns and speed; learning: losses, entropy, values and KL, in learning.png",
     )
-    parser.add_argument("--smooth", type=POSITIVE_WHOLE, default=1, metavar="N", help="average each point with the N - 1 points before it")
     parser.add_argument(
         "--group",
         choices=("experiment", "none"),
         default="experiment",
         help="experiment: average the repeats of an experiment; none: draw every run",
     )
-    parser.add_argument("--data", type=Path, metavar="FILE", help="also write the numbers that are drawn, as .csv")
     return parser
 
 
@@ -75,12 +71,10 @@ def _objection(options: argparse.Namespace) -> str | None:
     several = len(options.run_dirs) > 1
     if options.population and (options.bandit or several or options.x != "env_frames"):
         return "--population takes one run and --x env_frames, and cannot be combined with --bandit"
-    if options.bandit and several:
-        return "--bandit takes one run; choose its task and agent with --task and --agent"
-    if options.bandit and options.x == "wall_seconds":
-        return "--bandit needs --x env_frames or episodes"
-    if not options.bandit and (options.x == "episodes" or options.task is not None):
-        return "--x episodes and --task need --bandit"
+    if options.bandit and (several or options.x != "env_frames"):
+        return "--bandit takes one run and --x env_frames; choose its task and agent with --task and --agent"
+    if not options.bandit and options.task is not None:
+        return "--task needs --bandit"
     return None
 
 
@@ -94,10 +88,8 @@ def _curves(options: argparse.Namespace, run_dir: Path) -> Path:
         [agent for directory in options.run_dirs for agent in agent_directories(directory)],
         output,
         x=options.x,
-        smooth=options.smooth,
         group=options.group,
         reference_scores=reference_scores,
-        data=options.data,
         panels=options.panels,
     )
     return output
@@ -107,7 +99,7 @@ def _bandit(options: argparse.Namespace, run_dir: Path) -> Path:
     from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  loads numpy; not needed for --help
 
     output: Path = options.output or run_dir / ("bandit.png" if options.task is None else f"bandit-{options.task}.png")
-    plot_bandit(run_dir, output, task=options.task, agent=options.agent, x=options.x, data=options.data)
+    plot_bandit(run_dir, output, task=options.task, agent=options.agent)
     return output
 
 
@@ -115,5 +107,5 @@ def _population(options: argparse.Namespace, run_dir: Path) -> Path:
     from herd.view.plots.population import plot_population  # noqa: PLC0415  loads numpy; not needed for --help
 
     output: Path = options.output or run_dir / "population.png"
-    plot_population(run_dir, output, data=options.data)
+    plot_population(run_dir, output)
     return output

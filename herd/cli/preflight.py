@@ -118,16 +118,12 @@ def check_descriptors() -> None:
 
 
 def check_processes(settings: RunSettings) -> None:
-    """Check that the machine is not asked for an absurd number of processes or threads; CommandError names the setting."""
+    """Check that the machine is not asked for an absurd number of processes; CommandError names the setting."""
     from herd.service.host import usable_cpus  # noqa: PLC0415  not needed for --help
 
     counts = {component.name: component.count(settings) for component in COMPONENTS}
     cpus = usable_cpus()
     most = MAX_PROCESSES_PER_CPU * cpus
-    for key in ("actor.inference_threads", "actor.environment_threads", "learner.threads"):
-        section, name = key.split(".")
-        if (wanted := getattr(getattr(settings, section), name) or 1) > most:
-            raise CommandError(f"{key} {_shown(wanted)}: at most {most} of these threads per process are allowed on {_cpus(cpus)}")
     if (number := sum(counts.values())) > most:
         largest = max(counts, key=lambda name: counts[name])
         raise CommandError(

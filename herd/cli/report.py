@@ -41,25 +41,22 @@ def run(argv: Sequence[str]) -> int:
     require("jinja2", "matplotlib")
     try:
         game, no_game = (None, "Playing a game was switched off (--no_game).") if options.no_game else _play(options.run_dir)
-        page = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
+        num_bytes = write_page(options.run_dir, output, game=game, no_game=no_game, reference_scores=reference_scores)
     except OSError as error:
         raise CommandError(f"{error.filename or output}: {error.strerror or error}") from error
     note = "" if no_game is None or options.no_game else f"; {no_game}"
-    print(f"{page.file}: {page.num_bytes / 1e6:.1f} MB{note}")
+    print(f"{output}: {num_bytes / 1e6:.1f} MB{note}")
     return 0
 
 
 def _play(run_dir: Path) -> tuple[Game | None, str | None]:
     """Play a game with the best agent. Returns the game, or why there is none; the page is written in either case."""
-    from herd.view.report.facts import read_facts  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415  loads numpy; not needed for --help
+    from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  as above
+    from herd.view.report.facts import read_facts  # noqa: PLC0415  as above
     from herd.view.report.page import play_game  # noqa: PLC0415  as above
 
     best = read_facts(run_dir).agents[0]
-    try:
-        from herd.components.suites.api import BrokenEnvironmentError  # noqa: PLC0415  as above
-        from herd.evaluation.protocols import EvaluationError  # noqa: PLC0415  as above
-    except ImportError as error:
-        return None, f"No game: playing needs {error.name}."
     try:
         return play_game(best), None
     except ImportError as error:

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 def existing_run(directory: Path | str, *, fetches_checkpoints: bool = True) -> Path:
     """Check that ``directory`` holds a run; returns it. A name alone is also looked for in ``runs/``.
 
-    A pack is unpacked; of a run file, the newest run of its name is returned.
-
-    A run at an address in object storage is fetched to the user's cache, with its newest checkpoints if ``fetches_checkpoints``.
+    A pack is unpacked. A run at an address in object storage is fetched to the user's cache, with its newest checkpoints if
+    ``fetches_checkpoints``.
 
     Raises:
-        CommandError: the directory does not exist or contains no run, the run file has not been trained, or the storage cannot be used.
-        SettingsError: the run file cannot be read.
+        CommandError: the directory does not exist or contains no run, or the storage cannot be used.
 
     """
     if isinstance(directory, str):
@@ -44,7 +42,7 @@ def existing_run(directory: Path | str, *, fetches_checkpoints: bool = True) -> 
 
         return unpack(directory)
     if directory.is_file():
-        return _newest_run_of(directory)
+        raise CommandError(f"{directory}: neither the directory of a run nor an intact file of herd pack")
     if not directory.exists() and len(directory.parts) == 1 and config_file(RUNS / directory).is_file():
         return RUNS / directory
     if not directory.is_dir():
@@ -63,18 +61,6 @@ def is_pack(path: Path | str) -> TypeGuard[Path]:
 def place_for_results(given: Path | str, run_dir: Path, name: str) -> Path:
     """Return where a result goes by default: into the run, or for a pack next to it, with its name in front."""
     return given.with_name(f"{given.stem}-{name}") if is_pack(given) else run_dir / name
-
-
-def _newest_run_of(file: Path) -> Path:
-    """Return the run directory that ``herd train FILE`` used last."""
-    from herd.config.loading import load_settings  # noqa: PLC0415  not needed for directories
-
-    first = load_settings([file], [], {}).directory
-    numbered = [path for path in first.parent.glob(f"{first.name}-*") if path.name.removeprefix(f"{first.name}-").isdecimal()]
-    runs = [path for path in (first, *numbered) if config_file(path).is_file()]
-    if not runs:
-        raise CommandError(f"{file}: has not been trained yet: there is no {first}")
-    return max(runs, key=lambda path: config_file(path).stat().st_mtime)
 
 
 def run_with_checkpoint(directory: Path | str) -> Path:

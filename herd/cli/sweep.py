@@ -18,6 +18,7 @@ from herd.config.loading import load_settings
 from herd.config.loading.sources import split_arguments
 from herd.run.journals import METRICS
 from herd.run.paths import AGENTS, CONFIG, RUNS
+from herd.run.settings import flat_values
 from herd.sweeps.grid import Combination, Range, combinations, directory_name, label, parse_range, parse_values
 from herd.sweeps.whole_runs import ClaimedError, Trial, check_unclaimed, train_all
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _SEEDS = 3
 _OWN = frozenset({"run_dir", "resume", "placement"})
-"""Settings that are not compared with those of an existing run, because they change nothing about what it learns."""
+"""Settings and sections that are not compared with those of an existing run, because they change nothing about what it learns."""
 _LARGE = 1000.0
 """Results of this size are printed without decimals."""
 
@@ -154,7 +155,7 @@ def _search(
     if not (output / JOURNAL).exists() and next(output.glob("trial-*"), None) is not None:
         raise CommandError(f"{output}: has runs of a study without its {JOURNAL}: choose another --output, or remove them")
     study = Study(output, space, plan)
-    if (key := _first_difference(study.plan, json.loads(json.dumps(plan)), "")) is not None:
+    if (key := _first_difference(study.plan, json.loads(json.dumps(plan)))) is not None:
         raise CommandError(f"{output}: this study was begun with another {key.removeprefix('settings.')}: choose another --output")
     for note in notes:
         print(f"herd: {note}", file=sys.stderr)
@@ -273,20 +274,14 @@ def _difference(settings: RunSettings, directory: Path) -> str | None:
         trained = load_settings([directory / CONFIG], [], {})
     except SettingsError as error:
         raise CommandError(f"{directory}: cannot be compared: {error}") from error
-    return _first_difference(trained.model_dump(mode="json"), settings.model_dump(mode="json"), "")
+    return _first_difference(trained.model_dump(mode="json"), settings.model_dump(mode="json"))
 
 
-def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str) -> str | None:
-    for name in dict.fromkeys([*one, *other]):
-        key = f"{prefix}{name}"
-        left, right = one.get(name), other.get(name)
-        if left == right or key in _OWN:
-            continue
-        if not (isinstance(left, dict) and isinstance(right, dict)):
-            return key
-        if (inner := _first_difference(left, right, f"{key}.")) is not None:
-            return inner
-    return None
+def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Return the first setting in which two runs or studies differ, other than in `_OWN`; None if there is none."""
+    left, right = flat_values(one), flat_values(other)
+    differing = (key for key in dict.fromkeys([*left, *right]) if left.get(key) != right.get(key))
+    return next((key for key in differing if key.partition(".")[0] not in _OWN), None)
 
 
 def _train(missing: Sequence[Trial], total: int, parallel: int) -> list[WholeRun]:

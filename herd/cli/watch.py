@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herd.cli.options import NON_NEGATIVE, POSITIVE, POSITIVE_WHOLE, WHOLE, CommandError, OneLineParser, run_source
+from herd.cli.options import NON_NEGATIVE, POSITIVE, WHOLE, CommandError, OneLineParser, run_source
 from herd.cli.preflight import require
 from herd.cli.run_paths import check_checkpoint, place_for_results, run_with_checkpoint
 
@@ -19,13 +19,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("run_dir", type=run_source, metavar="RUN_DIR", help="run directory of herd train, or a file of herd pack")
     parser.add_argument("--output", type=Path, metavar="FILE", help=".gif or .mp4; default: RUN_DIR/episode.gif")
     parser.add_argument("--task", metavar="NAME", help="task to play; default: the run's first")
-    parser.add_argument("--games", type=POSITIVE_WHOLE, default=1, metavar="N", help="number of games to record, one after the other")
     parser.add_argument(
         "--min_seconds",
         type=NON_NEGATIVE,
         default=10.0,
         metavar="S",
-        help="record more games until the video has this length; 0: only --games",
+        help="record games until the video has this length; 0: one game",
     )
     parser.add_argument("--max_seconds", type=POSITIVE, default=60.0, metavar="S", help="maximum length of the video in seconds")
     parser.add_argument(
@@ -67,7 +66,6 @@ def run(argv: Sequence[str]) -> int:
                 checkpoint=options.checkpoint,
                 task=options.task,
                 seed=options.seed,
-                games=options.games,
                 min_seconds=options.min_seconds,
                 max_seconds=options.max_seconds,
                 view=options.view,

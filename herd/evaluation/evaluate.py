@@ -65,19 +65,13 @@ def evaluate_runs(
         while_playing: called before each step of the games.
 
     Raises:
-        EvaluationError: there is no such run, protocol or checkpoint, the checkpoint does not fit, or an option is invalid; one line.
+        EvaluationError: there is no such run, protocol or checkpoint, or the checkpoint or an option does not fit; one line.
 
     """
-    if episodes is not None and episodes < 1:
-        raise EvaluationError(f"episodes must be at least 1, not {episodes}")
-    if seed < 0:
-        raise EvaluationError(f"seed must be at least 0, not {seed}")
     if checkpoint is not None and len(run_dirs) > 1:
         raise EvaluationError("a checkpoint belongs to one run: name only that run")
     followed = None if protocol is None else protocol_named(protocol)
     if followed is not None:
-        if followed.training is not None:
-            raise EvaluationError(f"{protocol} plays no games: it scores the returns of training")
         _check_not_fixed(followed, overrides)
         overrides = [*overrides, *followed.words]
     for directory in run_dirs:
@@ -98,7 +92,8 @@ def evaluate_runs(
 
         try:
             games = play_tasks(
-                run,
+                run.agent,
+                run.settings,
                 count,
                 seed=seed,
                 greedy=greedy,
@@ -146,16 +141,11 @@ def score_training(run_dirs: Sequence[Path], *, protocol: str, frames: int | Non
         frames: env frames of each task at which the returns are taken; None: at the end.
 
     Raises:
-        EvaluationError: there is no such run or protocol, the protocol plays games, or the run was trained for fewer frames; one line.
+        EvaluationError: there is no such run or protocol, or the run was trained for fewer frames; one line.
 
     """
     followed = protocol_named(protocol)
-    if followed.training is None:
-        raise EvaluationError(
-            f"{protocol} plays games and takes no number of frames, which is for protocols that score the returns of training"
-        )
-    if frames is not None and frames < 1:
-        raise EvaluationError(f"frames must be at least 1, not {frames}")
+    assert followed.training is not None
     runs = [settings_of(directory) for directory in run_dirs]
     for directory, (settings, _) in zip(run_dirs, runs, strict=True):
         _check_fits(directory, settings, followed)

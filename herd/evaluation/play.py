@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,24 +38,8 @@ if TYPE_CHECKING:
 _ENVIRONMENTS = 32
 MAX_IDLE_STEPS = 200_000
 """Agent steps of every environment in which a game should end: the longest games of Atari have 108,000, with an action repeat of 1."""
-_LIMITS = ("max_episode_steps", "max_episode_frames")
-"""Names that the suites have for the setting that ends long games."""
 _LONG_LIST = 4
 """Number of tasks from which on progress shows their number instead of their names."""
-
-
-class Player(Protocol):
-    """The network that plays, and its settings."""
-
-    @property
-    def agent(self) -> Agent:
-        """The network."""
-        ...
-
-    @property
-    def settings(self) -> RunSettings:
-        """The settings of its run, with ``env`` as it is played."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +58,9 @@ class Play:
     So the recurrent core is reset at a lost life if it was in training.
     """
 
-    def __init__(self, environments: BatchedEnvironment, policy: Policy[Any], state: RowState, *, limit: str | None = None) -> None:
-        """``limit``: see `limit_of`."""
+    def __init__(self, environments: BatchedEnvironment, policy: Policy[Any], state: RowState) -> None:
         self.task_ids = environments.task_ids
         """[E]."""
-        self.limit = limit
         self._environments = environments
         self._policy = policy
         self._state = state
@@ -94,17 +76,13 @@ class Play:
         return PlayedStep(observation, choice, transition)
 
 
-def start_play(player: Player, environments: BatchedEnvironment, *, seed: int, greedy: bool, temperatures: Temperatures) -> Play:
-    """Start to play with a run's weights. ``seed`` is the random seed of the policy's sampling."""
-    settings = player.settings
-    policy = LocalPolicy(player.agent, seed=seed, precision=inference_precision(settings), greedy=greedy)
+def start_play(
+    agent: Agent, settings: RunSettings, environments: BatchedEnvironment, *, seed: int, greedy: bool, temperatures: Temperatures
+) -> Play:
+    """Start to play with the weights of ``agent``. ``seed`` is the random seed of the policy's sampling."""
+    policy = LocalPolicy(agent, seed=seed, precision=inference_precision(settings), greedy=greedy)
     state = RowState(environments.spec, settings.network, temperatures, num_environments=environments.num_environments)
-    return Play(environments, policy, state, limit=limit_of(settings.env))
-
-
-def limit_of(env: SuiteSettings) -> str | None:
-    """Return the option that ends long games; None if the suite has none."""
-    return next((f"--env.{name}" for name in _LIMITS if name in type(env).model_fields), None)
+    return Play(environments, policy, state)
 
 
 def drawn_from(ranges: Sequence[Bounds] | None, *, seed: int) -> TemperaturesOf:
@@ -164,7 +142,7 @@ def play_episodes(
     while len(games) < wanted:
         if idle_steps == MAX_IDLE_STEPS:
             ended = f"no game that counts has ended in {MAX_IDLE_STEPS:,} steps ({_so_far(games, wanted)})"
-            raise EvaluationError(f"{ended}: end games {f'with {play.limit}' if play.limit else 'in the environment'}")
+            raise EvaluationError(f"{ended}: end games in the environment, or with --env.max_episode_frames or --env.max_episode_steps")
         try:
             if while_playing is not None:
                 while_playing()
@@ -189,7 +167,8 @@ def _so_far(games: Sequence[Game], wanted: int) -> str:
 
 
 def play_tasks(
-    player: Player,
+    agent: Agent,
+    settings: RunSettings,
     episodes: int,
     *,
     seed: int,
@@ -202,7 +181,8 @@ def play_tasks(
     """Play ``episodes`` games of every task, one task after the other, so that no task waits for the long games of another.
 
     Args:
-        player: the network that plays, and its settings.
+        agent: the network that plays.
+        settings: the settings of its run, with ``env`` as it is played.
         episodes: number of games per task.
         seed: random seed of games and of the policy's sampling.
         greedy: take the most probable action instead of sampling.
@@ -217,7 +197,7 @@ def play_tasks(
         UnknownTaskError: packages of the suite are missing.
 
     """
-    env = player.settings.env
+    env = settings.env
     names = environment_spec(env).task_names
     groups = task_groups(env)
     games: list[Game] = []
@@ -237,7 +217,7 @@ def play_tasks(
             beat=while_playing or (lambda: None),
         )
         try:
-            play = start_play(player, batch, seed=seed, greedy=greedy, temperatures=temperatures(ids[batch.task_ids]))
+            play = start_play(agent, settings, batch, seed=seed, greedy=greedy, temperatures=temperatures(ids[batch.task_ids]))
             told = None if on_progress is None else partial(on_progress, label)
             played = play_episodes(play, episodes, on_progress=told, while_playing=while_playing)
         finally:
@@ -261,8 +241,8 @@ def task_groups(env: SuiteSettings) -> list[SuiteSettings]:
 def num_environments(requested: int | None, *, episodes: int, num_tasks: int) -> int:
     """Return the number of games played at once, a multiple of ``num_tasks``; EvaluationError if ``requested`` is not one."""
     if requested is not None:
-        if requested < 1 or requested % num_tasks:
-            raise EvaluationError(f"environments must be a positive multiple of the {num_tasks} tasks, not {requested}")
+        if requested % num_tasks:
+            raise EvaluationError(f"environments must be a multiple of the {num_tasks} tasks, not {requested}")
         return min(requested, episodes * num_tasks)
     # The smallest number with which all play equally many games, up to one, so that none waits for many games of another.
     per_task = min(episodes, max(1, _ENVIRONMENTS // num_tasks))

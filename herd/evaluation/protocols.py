@@ -29,7 +29,6 @@ class EvaluationError(Exception):
 
 FRAMES_PER_HOUR = 216_000
 """Frames per hour of a console at 60 Hz."""
-HUMAN_STARTS = "human-starts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +175,9 @@ def protocol_named(name: str) -> Protocol:
     """Return a protocol by name.
 
     Raises:
-        EvaluationError: there is no protocol of this name, or it cannot be reproduced.
+        EvaluationError: there is no protocol of this name.
 
     """
-    if name == HUMAN_STARTS:
-        raise EvaluationError(f"{HUMAN_STARTS}: cannot be reproduced: its start states, from games of human players, were never released")
     if name not in PROTOCOLS:
         raise EvaluationError(f"{name}: no such protocol{close_match(name, list(PROTOCOLS))}; available are {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]

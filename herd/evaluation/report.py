@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from herd.evaluation.intervals import Interval
-
     FloatArray = NDArray[np.float64]
 
 

@@ -44,8 +44,6 @@ class Recording:
     frames_per_second: float
     episode_returns: tuple[float, ...]
     """Raw return of each game that ended."""
-    complete: bool
-    """Whether all requested games ended within ``max_seconds``."""
 
     @property
     def seconds(self) -> float:
@@ -70,7 +68,6 @@ def record_episode(
     checkpoint: Path | None = None,
     task: str | None = None,
     seed: int = 0,
-    games: int = 1,
     min_seconds: float = 0.0,
     max_seconds: float = 60.0,
     view: View = "screen",
@@ -81,25 +78,20 @@ def record_episode(
 
     Args:
         run_dir: run directory of ``herd train``.
-        output: file to write; an existing file is replaced.
+        output: .gif or .mp4 file to write; an existing file is replaced.
         checkpoint: directory of a checkpoint; None: the newest.
         task: task of the run; None: its first task.
         seed: random seed of the game and of the policy's sampling.
-        games: number of games, recorded one after the other.
-        min_seconds: more games are recorded until the video has this length; the last one is played to its end.
+        min_seconds: games are recorded until the video has this length; the last one is played to its end.
         max_seconds: largest length of the video.
         view: ``screen``: the game as people see it, if the suite can show it. ``network``: the newest frame that the network sees.
         greedy: take the most probable action instead of sampling.
         on_progress: called with the length so far in seconds, after every frame.
 
     Raises:
-        EvaluationError: see `evaluate_runs`; or the kind of file is not supported; one line.
+        EvaluationError: see `evaluate_runs`; one line.
 
     """
-    if output.suffix.lower() not in {".gif", ".mp4"}:
-        raise EvaluationError(f"{output}: the name of a recording must end in .gif or .mp4")
-    if games < 1 or max_seconds <= 0 or seed < 0:
-        raise EvaluationError("games must be at least 1, max_seconds above 0 and seed at least 0")
     run = load_trained_run(run_dir, checkpoint)
     names = run.spec.task_names
     if task is not None and task not in names:
@@ -117,10 +109,10 @@ def record_episode(
                 on_progress(frames / fps)
             if moment.finished_return is not None:
                 returns.append(moment.finished_return)
-            is_last = moment.finished_return is not None and len(returns) >= games and frames >= min_seconds * fps
+            is_last = moment.finished_return is not None and frames >= min_seconds * fps
             if is_last or frames + 1 > max_seconds * fps:
                 break
-    return Recording(output, names[task_id], frames, fps, tuple(returns), complete=len(returns) >= games)
+    return Recording(output, names[task_id], frames, fps, tuple(returns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +145,8 @@ def _played(
     # Unless the environment can draw itself, the same game is played twice: as the network sees it, and as people do.
     mirror = None if on_screen is None or picture_of is not None else _one_environment(screen, task_id, seed)
     try:
-        play = start_play(run, environment, seed=seed, greedy=greedy, temperatures=drawn_from(ranges, seed=seed)(environment.task_ids))
+        temperatures = drawn_from(ranges, seed=seed)(environment.task_ids)
+        play = start_play(run.agent, run.settings, environment, seed=seed, greedy=greedy, temperatures=temperatures)
         shown = None if mirror is None else mirror.reset()
         return_so_far = 0.0
         while True:

@@ -71,8 +71,6 @@ class TaskRow:
     """First mean over 100 games of this run; None before there is one."""
     best_return: float | None = None
     """Highest mean over 100 games of this run; None before there is one."""
-    returns: tuple[float, ...] = ()
-    """Mean returns from the beginning of the run to now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +227,7 @@ class SnapshotMaker:
         best = history.best
         if best is not None and row.episode_return is not None:
             best = max(best, row.episode_return)  # which is newer than the newest point
-        return replace(row, first_return=history.first, best_return=best, returns=history.values)
+        return replace(row, first_return=history.first, best_return=best)
 
     def _env_frames(self, readings: Readings, learner: str) -> float:
         """Return the frames of the whole run: those of the newest point, plus the growth of the learner's counter since."""

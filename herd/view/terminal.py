@@ -20,7 +20,6 @@ from rich.text import Text
 from herd.config.errors import printable
 from herd.files import FileError
 from herd.run.journals import METRICS, stream_points
-from herd.view.series import sparkline
 from herd.view.snapshot import AgentsSnapshotMaker
 
 if TYPE_CHECKING:
@@ -47,33 +46,54 @@ _STATE_STYLES = {"running": "green", "restarting": "bold red", "hanging": "bold 
 
 
 class RunView:
-    """What ``herd train`` shows: makes a snapshot of the run from what the supervisor reads, and draws it.
+    """What ``herd train`` shows: a snapshot of the run, made of what the supervisor reads, as a line at intervals."""
 
-    A live panel on a terminal, otherwise lines.
-    """
-
-    def __init__(self, output: LiveView | PlainView, snapshots: AgentsSnapshotMaker) -> None:
-        self._output = output
+    def __init__(self, console: Console, snapshots: AgentsSnapshotMaker) -> None:
+        self._console = console
         self._snapshots = snapshots
+        self._shown_at = -math.inf
 
     def show(self, children: Sequence[ChildState], readings: Readings, elapsed_seconds: float, trained_seconds: float) -> None:
         """Show the present state."""
-        self._output.show(self._snapshots.make(readings, children, elapsed_seconds, trained_seconds))
+        self._draw(self._snapshots.make(readings, children, elapsed_seconds, trained_seconds))
 
     def note(self, message: str) -> None:
-        """Print the message."""
-        self._output.note(message)
+        """Print a separate line that is never wrapped; above the panel if there is one."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Restore the terminal."""
-        self._output.close()
+
+    def _draw(self, snapshot: RunSnapshot) -> None:
+        """Print a line if one is due."""
+        now = time.monotonic()
+        if now - self._shown_at >= PLAIN_INTERVAL_SECONDS:
+            self._shown_at = now
+            self.note(one_line(snapshot))
+
+
+class LiveView(RunView):
+    """As a panel that is redrawn at most twice a second."""
+
+    def __init__(self, console: Console, snapshots: AgentsSnapshotMaker, title: str) -> None:
+        super().__init__(console, snapshots)
+        self._title = title
+        self._live = Live(console=console, refresh_per_second=2, transient=False)
+        self._live.start()
+
+    def close(self) -> None:
+        """Stop redrawing; the last picture stays on the terminal."""
+        self._live.stop()
+
+    def _draw(self, snapshot: RunSnapshot) -> None:
+        self._live.update(panel(snapshot, self._title))
 
 
 def make_view(console: Console, title: str, stop: StopSettings, plans: Sequence[ChildPlan], agent_directories: Sequence[Path]) -> RunView:
     """Return the view of a run, with the returns of its earlier sessions. ``agent_directories``: of each agent's learner."""
     agents = {plan.name: plan.agent for plan in plans if plan.agent is not None}
     snapshots = AgentsSnapshotMaker(stop, agents, [earlier_points(directory) for directory in agent_directories])
-    return RunView(LiveView(console, title) if console.is_terminal else PlainView(console), snapshots)
+    return LiveView(console, snapshots, title) if console.is_terminal else RunView(console, snapshots)
 
 
 def earlier_points(directory: Path) -> Iterator[dict[str, Any]]:
@@ -107,49 +127,6 @@ class TrainConsole(RunConsole):
             self.quiet = True
 
 
-class PlainView:
-    """Prints a line at intervals."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._shown_at = -math.inf
-
-    def show(self, snapshot: RunSnapshot) -> None:
-        """Print a line if one is due."""
-        now = time.monotonic()
-        if now - self._shown_at >= PLAIN_INTERVAL_SECONDS:
-            self._shown_at = now
-            self.note(one_line(snapshot))
-
-    def note(self, message: str) -> None:
-        """Print a separate line that is never wrapped."""
-        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class LiveView:
-    """A panel that is redrawn at most twice a second."""
-
-    def __init__(self, console: Console, title: str) -> None:
-        self._title = title
-        self._live = Live(console=console, refresh_per_second=2, transient=False)
-        self._live.start()
-
-    def show(self, snapshot: RunSnapshot) -> None:
-        """Redraw."""
-        self._live.update(panel(snapshot, self._title))
-
-    def note(self, message: str) -> None:
-        """Print above the panel."""
-        self._live.console.print(message, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Stop redrawing; the last picture stays on the terminal."""
-        self._live.stop()
-
-
 def one_line(snapshot: RunSnapshot) -> str:
     """``00:30  461 k frames (24 %, 01:35 left)  15,432 frames/s  breakout 3.2  ...``."""
     parts = [clock(snapshot.elapsed_seconds), *([snapshot.phase] if snapshot.phase else [])]
@@ -158,7 +135,7 @@ def one_line(snapshot: RunSnapshot) -> str:
     parts.append(f"{count(snapshot.env_frames)} frames{_progress_text(snapshot)}")
     parts.append(f"{number(snapshot.frames_per_second)} frames/s")
     if len(snapshot.tasks) > _MAX_ROWS:
-        parts += [_tasks_in_short(snapshot), *_ranking_in_short(snapshot.tasks)]
+        parts.append(_tasks_in_short(snapshot))
     else:
         parts += [f"{task.name} return {_return(task)}{_best(task)}" for task in snapshot.tasks]
     for agent_number, agent in enumerate(snapshot.agents[:_MAX_ROWS]):
@@ -233,17 +210,15 @@ def _agent_table(agents: Sequence[RunSnapshot]) -> Table:
 def _task_table(tasks: Sequence[TaskRow]) -> Table:
     shown = worst_to_best(tasks) if len(tasks) > _MAX_ROWS else tasks
     several, human = len(tasks) > 1, any(task.human_normalised is not None for task in tasks)
-    curves = any(sparkline(task.returns) for task in shown)
     columns = ["task", "games", *(["frames"] if several else []), "return (last 100)", "best"]
-    columns += [*(["human-normalised"] if human else []), *(["return so far"] if curves else [])]
+    columns += ["human-normalised"] if human else []
     table = make_table(*columns)
     for task in shown:
         cells = [task.name, f"{task.episodes:,}"]
         if several:
             cells.append("-" if task.env_frames is None else count(task.env_frames))
-        scores = [percent_of_human(task.human_normalised)] if human else []
-        line = [Text(sparkline(task.returns), style="cyan")] if curves else []
-        table.add_row(*cells, Text(_return(task), style="bold"), number(task.best_return, 2), *scores, *line)
+        scores = [percent(task.human_normalised)] if human else []
+        table.add_row(*cells, Text(_return(task), style="bold"), number(task.best_return, 2), *scores)
     if len(tasks) > len(shown):
         table.add_row(f"and {len(tasks) - len(shown)} more", *[""] * (len(columns) - 1))
     return table
@@ -270,16 +245,8 @@ def _tasks_in_short(snapshot: RunSnapshot) -> str:
     if unfinished := sum(task.episodes == 0 for task in snapshot.tasks):
         parts.append(f"{unfinished} without a finished game")
     if snapshot.human_normalised is not None:
-        parts.append(f"human-normalised {percent_of_human(snapshot.human_normalised)} (mean capped)")
+        parts.append(f"human-normalised {percent(snapshot.human_normalised)} (mean capped)")
     return ", ".join(parts)
-
-
-def _ranking_in_short(tasks: Sequence[TaskRow]) -> list[str]:
-    """``worst pitfall 0%, median qbert 9%, best boxing 95%``; nothing where no score is known."""
-    if not (ranked := _ranked(tasks)):
-        return []
-    named = (("worst", ranked[0]), ("median", ranked[(len(ranked) - 1) // 2]), ("best", ranked[-1]))
-    return [", ".join(f"{rank} {task.name} {percent_of_human(task.human_normalised)}" for rank, task in named)]
 
 
 def _process_table(children: Sequence[ChildRow]) -> Table:
@@ -338,14 +305,9 @@ def number(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def percent_of_human(value: float | None) -> str:
-    """``-3%``; ``-`` where it is not known."""
-    return "-" if value is None else f"{value:.0%}"
-
-
 def percent(value: float | None) -> str:
     """``40%``; ``-`` where it is not known."""
-    return "-" if value is None else f"{max(0.0, value):.0%}"
+    return "-" if value is None else f"{value:.0%}"
 
 
 def table_console() -> Console:

@@ -27,8 +27,6 @@ FILES = {
     # A separate copy, so that a recipe may change without the list.
     "game.yaml": "learner: {batch_size: 16, queue_batches: 4}\n",
     "empty.yaml": "",
-    "ports.yaml": "learner: {port: 0}\n",
-    "comments.yaml": "# nothing but\n# comments\n",
     "list.yaml": "- breakout\n",
     "twice.yaml": "seed: 1\nseed: 2\n",
     "broken.yaml": "learner: {batch_size: [\n",
@@ -51,7 +49,6 @@ def furnish(folder: Path) -> None:
     for name, text in FILES.items():
         (folder / name).write_text(text)
     (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    (folder / "latin.yaml").write_bytes("name: Zoë".encode("latin-1"))
     (folder / "latin").mkdir()
     (folder / "latin" / "config.yaml").write_bytes("name: Zoë".encode("latin-1"))
     (folder / "pipe").mkdir()

@@ -214,7 +214,7 @@ def test_doctor_reports_what_is_installed(capsys: pytest.CaptureFixture[str]) ->
     assert code == (0 if report["ok"] else 1)
     assert found["python"]["ok"]
     assert found["numpy"]["found"][0].isdigit()
-    assert {"CPUs", "memory", "disk", "GPU", "torch", "suite atari", "suite gymnasium", "g++"} <= set(found)
+    assert {"CPUs", "memory", "disk", "GPU", "torch", "suite atari", "suite gymnasium"} <= set(found)
     assert all(check["ok"] or check["advice"] for check in report["checks"])
 
 

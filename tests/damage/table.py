@@ -30,7 +30,7 @@ WITHOUT_SETTINGS = ("plot --bandit", "plot --population")
 _CHECKPOINT = (*SHOWN, "report", "learner", "train")
 ROWS: dict[str, Row] = {
     "config.yaml": Row(tuple(name for name in READERS if name not in WITHOUT_SETTINGS), opened_by=WITHOUT_SETTINGS),
-    "starts.jsonl": Row(("report",), opened_by=("train",)),
+    "starts.jsonl": Row((), opened_by=("train",)),
     "session.json": Row((*SHOWN, "report")),
     "processes/*.json": Row(SHOWN),
     "agents/?/metrics.jsonl": Row((*SHOWN, "report", "plot", "plot --population", "load_run", "train")),
@@ -40,11 +40,11 @@ ROWS: dict[str, Row] = {
     "agents/0/checkpoints/newest/*": Row((*_CHECKPOINT, *PLAYED), is_digested=True),
     "agents/1/checkpoints/newest/*": Row(_CHECKPOINT, is_digested=True),
     "agents/?/checkpoints/older/*": Row((), is_digested=True),
-    "bandit/state.json": Row(("bandit", "report", "train", *PLAYED), is_digested=True),
+    "bandit/state.json": Row(("bandit", *PLAYED), is_digested=True),
     "bandit/state.previous.json": Row((), is_digested=True),
     "bandit/history.jsonl": Row(("plot --bandit",)),
     "bandit/actors/*.json": Row(()),
-    "population/journal.jsonl": Row(("population", "plot --population", "report", "train")),
+    "population/journal.jsonl": Row(("population", "plot --population")),
     "replay/0/*": Row(("replay",), is_digested=True),
     "keys/*": Row(("keys", "train")),
     "logs/*.log": Row(()),

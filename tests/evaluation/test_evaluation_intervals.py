@@ -24,11 +24,6 @@ def test_for_many_games_the_interval_is_the_normal_one() -> None:
     assert (low, high) != mean_interval(samples, seed=1)
 
 
-def test_one_game_has_no_spread() -> None:
-    assert mean_interval(np.array([3.0])) == (3.0, 3.0)
-    assert np.isnan(standard_error(np.array([3.0])))
-
-
 def slow_resample(tasks: list[list[list[float]]], draw: random.Random) -> list[list[float]]:
     """One bootstrap sample, drawn game by game: run scores for each task."""
     scores = []

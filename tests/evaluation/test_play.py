@@ -13,10 +13,10 @@ from herd.components.suites import make_environments
 from herd.components.suites.api import BatchedEnvironment, FinishedGame, Observation, Transition
 from herd.components.suites.catch import CatchSettings
 from herd.components.torsos.mlp import MLPTorsoSettings
-from herd.config.run import NetworkSettings, RunSettings
+from herd.config.run import NetworkSettings
 from herd.contract.spaces import EnvSpec, discrete
 from herd.evaluation import play as playing
-from herd.evaluation.play import Game, Play, assigned_episodes, limit_of, play_episodes
+from herd.evaluation.play import Game, Play, assigned_episodes, play_episodes
 from herd.evaluation.protocols import EvaluationError
 
 CATCH = CatchSettings(tasks=("catch",), frame_height=10, frame_width=5, frame_stack=1, action_repeat=1)
@@ -146,24 +146,6 @@ def test_games_without_end_and_an_interruption_report_the_result_so_far(monkeypa
     play = play_of(ScriptedGames([[3], [5]], [0, 0]), lambda rows: np.ones_like(rows.last_actions))
     with pytest.raises(KeyboardInterrupt, match="0 of 2 games ended"):
         play_episodes(play, 2, while_playing=interrupt)
-
-
-@pytest.mark.parametrize(
-    ("suite", "limit"),
-    [
-        ("atari", "--env.max_episode_frames"),
-        ("catch", "--env.max_episode_frames"),
-        ("gymnasium", "--env.max_episode_steps"),
-        ("dmlab", None),
-    ],
-)
-def test_the_suites_own_setting_ends_games_without_end(suite: str, limit: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert limit_of(RunSettings.model_validate({"env": {"suite": suite, "tasks": ["x"]}}).env) == limit
-    monkeypatch.setattr(playing, "MAX_IDLE_STEPS", 5)
-    play = play_of(ScriptedGames([[10**6]], [0]), lambda rows: np.ones_like(rows.last_actions))
-    play.limit = limit
-    with pytest.raises(EvaluationError, match=f"with {limit}" if limit else "in the environment"):
-        play_episodes(play, 1)
 
 
 def test_every_task_gets_its_games_and_progress_is_reported() -> None:

@@ -160,7 +160,7 @@ def test_acting_in_herds_environments_equals_evaluation(make_run: RunMaker) -> N
     run = make_run(BREAKOUT)
     trained = load_trained_run(run)
     environments = make_environments(trained.settings.env, num_environments=2, first_slot=0, seed=9, num_threads=1)
-    play = start_play(trained, environments, seed=5, greedy=False, temperatures=Temperatures())
+    play = start_play(trained.agent, trained.settings, environments, seed=5, greedy=False, temperatures=Temperatures())
     policy = herd.load_policy(run / "checkpoints" / "000000000250", seed=5)
     mirrored = policy.make_environments(2, seed=9)
     row: Observation | Transition = mirrored.reset()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.files import FileError
-from herd.view.plots.bandit import heat_of, plot_bandit, read_bandit_history
+from herd.view.plots.bandit import heat_of, read_bandit_history
 
 EDGES = [0.0, 1.0, 3.0, 10.0]
 
@@ -57,8 +56,8 @@ def test_columns_hold_values_and_shares_since_the_last_column(tmp_path: Path) ->
         record(6, (5.0, -4.0, 7.0), reports=(4, 1, 1), handed_out=(3, 0, 5)),
         record(7, (6.0, -4.0, 5.0), reports=(5, 1, 1), handed_out=(3, 0, 5)),
     )
-    heat = heat_of(read_bandit_history(run), "episodes")
-    assert heat.x_edges.tolist() == [0.0, 2.0, 6.0, 7.0]
+    heat = heat_of(read_bandit_history(run))
+    assert heat.x_edges.tolist() == [0.0, 2000.0, 6000.0, 7000.0]
     # An untried tile has a value only from its neighbours; it is not shown, and is never the best.
     np.testing.assert_array_equal(heat.values, [[5.0, np.nan, np.nan], [5.0, -4.0, 7.0], [6.0, -4.0, 5.0]])
     np.testing.assert_array_equal(heat.shares, [[0.75, 0.0, 0.25], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
@@ -69,7 +68,7 @@ def test_columns_hold_values_and_shares_since_the_last_column(tmp_path: Path) ->
 def test_the_number_of_drawn_columns_is_limited(tmp_path: Path) -> None:
     lines = [record(game, (0.0, float(game), 0.0), handed_out=(game, 0, 0)) for game in range(1, 2001)]
     history = read_bandit_history(make_run(tmp_path, *lines))
-    heat = heat_of(history, "env_frames", most_columns=100)
+    heat = heat_of(history, most_columns=100)
     assert len(heat.values) <= 100
     assert heat.x_edges[-1] == 2_000_000
     assert heat.values[-1, 1] == 2000.0
@@ -114,12 +113,11 @@ def test_unreadable_records_are_refused_in_one_line(tmp_path: Path, lines: list[
     assert "\n" not in str(caught.value)
 
 
-def test_the_command_writes_a_plot_and_its_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = [record(game, (1.0, 2.0, 3.0), handed_out=(0, 0, game)) for game in range(1, 20)]
     second = [record(game, (3.0, 2.0, 1.0), handed_out=(game - 20, 0, 20)) for game in range(20, 40)]
     run = make_run(tmp_path, *first, *second)
-    data = tmp_path / "numbers" / "bandit.csv"
-    assert main(["plot", "--bandit", str(run), "--data", str(data)]) == 0
+    assert main(["plot", "--bandit", str(run)]) == 0
     assert capsys.readouterr().out.strip() == str(run / "bandit.png")
     picture = matplotlib.image.imread(run / "bandit.png")[..., :3]
     height, width, _ = picture.shape
@@ -128,15 +126,3 @@ def test_the_command_writes_a_plot_and_its_data(tmp_path: Path, capsys: pytest.C
     brightness = picture[..., 1]
     assert brightness[upper, left][:20].mean() > brightness[upper, left][-20:].mean() + 0.3
     assert brightness[upper, right][-20:].mean() > brightness[upper, right][:20].mean() + 0.3
-    with data.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 39 * 3
-    assert rows[-1] == {
-        "env_frames": "39000",
-        "inverse_temperature_low": "3",
-        "inverse_temperature_high": "10",
-        "value": "1",
-        "share_handed_out": "0",
-    }
-    plot_bandit(run, tmp_path / "games.svg", x="episodes")
-    assert "<!-- games -->" in (tmp_path / "games.svg").read_text()

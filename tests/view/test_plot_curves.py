@@ -1,19 +1,20 @@
-import csv
 import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.image
+import numpy as np
 import pytest
 import yaml
 from matplotlib.figure import Figure
 
 from herd.files import FileError
 from herd.view.plots import panels
-from herd.view.plots.curves import plot_runs
+from herd.view.plots.curves import collect_curves, plot_runs
+from herd.view.plots.panels import PanelSet
 
 
 def make_run(
@@ -53,42 +54,50 @@ def write_points(run: Path, points: list[dict[str, Any]]) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
 
 
-def rows_of(data: Path) -> list[dict[str, str]]:
-    with data.open(newline="") as file:
-        return list(csv.DictReader(file))
+class Row(NamedTuple):
+    """One point of one curve."""
+
+    panel: str
+    curve: str
+    num_runs: int
+    x: float
+    mean: float
+    low: float
+    high: float
 
 
-def drawn(runs: list[Path], folder: Path, **options: Any) -> list[dict[str, str]]:
-    """Draw the runs; returns the rows of the plot's data."""
-    plot_runs(runs, folder / "curve.png", data=folder / "curve.csv", **options)
-    return rows_of(folder / "curve.csv")
+def drawn(runs: list[Path], *, panels: PanelSet = "returns", **options: Any) -> list[Row]:
+    """The points that a plot of the runs draws."""
+    return [
+        Row(line.panel.key, line.label, line.curve.num_runs, *numbers)
+        for line in collect_curves(runs, panels, **options).lines
+        for numbers in zip(line.curve.x, line.curve.mean, line.curve.low, line.curve.high, strict=True)
+    ]
 
 
-def averaged(runs: list[Path], folder: Path) -> dict[str, float]:
+def averaged(runs: list[Path]) -> dict[str, float]:
     """The last mean of each curve of pong over two runs."""
-    return {row["curve"]: float(row["mean"]) for row in drawn(runs, folder) if row["panel"] == "pong" and row["num_runs"] == "2"}
+    return {row.curve: row.mean for row in drawn(runs) if row.panel == "pong" and row.num_runs == 2}
 
 
-def final(rows: list[dict[str, str]], panel: str, curve: str) -> dict[str, str]:
-    return [row for row in rows if row["panel"] == panel and row["curve"] == curve][-1]
+def final(rows: list[Row], panel: str, curve: str) -> Row:
+    return [row for row in rows if row.panel == panel and row.curve == curve][-1]
 
 
 def test_repeats_are_averaged_and_other_runs_drawn_separately(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"pong-s{seed}", name=f"pong-s{seed}", seed=seed, score=float(seed)) for seed in (1, 2, 3)]
     runs.append(make_run(tmp_path, "faster", name="faster", seed=1, score=4.0))
-    rows = drawn(runs, tmp_path / "out")
-    mean = final(rows, "pong", "pong")
-    assert (mean["num_runs"], float(mean["env_frames"]), float(mean["mean"])) == ("3", 5e6, 10.0)
-    assert (float(mean["band_low"]), float(mean["band_high"])) == (5.0, 15.0)
-    assert float(final(rows, "pong", "pong-s3")["mean"]) == 15.0
+    rows = drawn(runs)
+    assert final(rows, "pong", "pong")[2:] == (3, 5e6, 10.0, 5.0, 15.0)
+    assert final(rows, "pong", "pong-s3").mean == 15.0
     faster = final(rows, "pong", "faster")
-    assert (faster["num_runs"], float(faster["mean"]), faster["band_low"]) == ("1", 20.0, "")
-    assert float(final(rows, "frames_per_second", "faster")["mean"]) == 10_000.0
+    assert (faster.num_runs, faster.mean, np.isnan(faster.low)) == (1, 20.0, True)
+    assert final(rows, "frames_per_second", "faster").mean == 10_000.0
 
 
 def test_runs_of_one_name_with_other_settings_are_not_averaged(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"{lr}/{seed}", name="pong", seed=seed, score=lr, lr=lr) for lr in (1.0, 2.0) for seed in (1, 2)]
-    assert averaged(runs, tmp_path) == {"pong (optimizer.learning_rate=1.0)": 5.0, "pong (optimizer.learning_rate=2.0)": 10.0}
+    assert averaged(runs) == {"pong (optimizer.learning_rate=1.0)": 5.0, "pong (optimizer.learning_rate=2.0)": 10.0}
 
 
 def test_labels_name_folders_where_common_settings_do_not_tell_groups_apart(tmp_path: Path) -> None:
@@ -98,15 +107,15 @@ def test_labels_name_folders_where_common_settings_do_not_tell_groups_apart(tmp_
         for folder, section in kinds.items()
         for seed in (1, 2)
     ]
-    assert averaged(runs, tmp_path).keys() == {"pong (none/1, ...)", "pong (slow/1, ...)", "pong (fast/1, ...)"}
+    assert averaged(runs).keys() == {"pong (none/1, ...)", "pong (slow/1, ...)", "pong (fast/1, ...)"}
 
 
 def test_ungrouped_runs_are_drawn_individually(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, f"pong-s{seed}", name="pong", seed=seed, score=float(seed)) for seed in (1, 2)]
-    rows = drawn(runs, tmp_path, x="wall_seconds", group="none", smooth=2)
-    assert {row["curve"] for row in rows} == {"pong-s1", "pong-s2"}
+    rows = drawn(runs, x="wall_seconds", group="none")
+    assert {row.curve for row in rows} == {"pong-s1", "pong-s2"}
     last = final(rows, "pong", "pong-s2")
-    assert (float(last["wall_seconds"]), float(last["mean"])) == (500.0, 9.0)
+    assert (last.x, last.mean) == (500.0, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +161,12 @@ def test_a_run_without_a_finished_game_can_be_drawn(tmp_path: Path) -> None:
     assert "no game has ended yet" in (tmp_path / "curve.svg").read_text()
 
 
-@pytest.mark.parametrize(
-    ("output", "smooth", "message"),
-    [("curve.bmp", 1, "must end in .png"), ("curve.png", 0, "at least 1"), ("file/curve.png", 1, "cannot write")],
-)
-def test_invalid_outputs_are_refused_in_one_line(tmp_path: Path, output: str, smooth: int, message: str) -> None:
+@pytest.mark.parametrize(("output", "message"), [("curve.bmp", "must end in .png"), ("file/curve.png", "cannot write")])
+def test_invalid_outputs_are_refused_in_one_line(tmp_path: Path, output: str, message: str) -> None:
     (tmp_path / "file").touch()
     run = make_run(tmp_path, "pong", name="pong", seed=1, score=2.0)
     with pytest.raises(FileError, match=message) as caught:
-        plot_runs([run], tmp_path / output, smooth=smooth)
+        plot_runs([run], tmp_path / output)
     assert "\n" not in str(caught.value)
     with pytest.raises(FileError, match="no run directories"):
         plot_runs([], tmp_path / "curve.png")
@@ -189,7 +195,7 @@ def test_sweep_agents_are_named_by_values_and_averaged_over_seeds(tmp_path: Path
             "sweep": {"optimizer.learning_rate": [6e-4], "loss.entropy_cost": [0.01, 2]},
         }
         (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    assert averaged(runs, tmp_path) == {"learning_rate 0.0006, entropy_cost 0.01": 7.5, "learning_rate 0.0006, entropy_cost 2": 57.5}
+    assert averaged(runs) == {"learning_rate 0.0006, entropy_cost 0.01": 7.5, "learning_rate 0.0006, entropy_cost 2": 57.5}
 
 
 def test_population_members_are_named_by_their_numbers(tmp_path: Path) -> None:
@@ -201,7 +207,7 @@ def test_population_members_are_named_by_their_numbers(tmp_path: Path) -> None:
     labels = {}
     for strategy in ("pbt", "none"):
         (tmp_path / "pbt" / "config.yaml").write_text(yaml.safe_dump({**config, "population": {"strategy": strategy}}))
-        labels[strategy] = sorted({row["curve"] for row in drawn(runs, tmp_path) if row["panel"] == "pong"})
+        labels[strategy] = sorted({row.curve for row in drawn(runs) if row.panel == "pong"})
     assert labels["pbt"] == ["agents/0", "agents/1"]
     assert all(label.startswith("learning_rate ") for label in labels["none"])
     assert len(labels["none"]) == 2
@@ -220,11 +226,12 @@ def test_many_tasks_have_a_panel_each_and_one_of_their_mean_score(tmp_path: Path
         asked.append((suite, task))
         return (0.0, 20.0) if task != "game_3" else None
 
-    rows = drawn([run], tmp_path, reference_scores=reference)
-    assert {row["panel"] for row in rows} == {*tasks, "human_normalised_mean_capped", "frames_per_second"}
+    rows = drawn([run])
+    assert {row.panel for row in rows} == {*tasks, "human_normalised_mean_capped", "frames_per_second"}
     # The mean is over the points that have one.
-    together = [(float(row["env_frames"]), float(row["mean"])) for row in rows if row["panel"] == "human_normalised_mean_capped"]
+    together = [(row.x, row.mean) for row in rows if row.panel == "human_normalised_mean_capped"]
     assert together == [(3e6, 0.2), (4e6, 0.3), (5e6, 0.4)]
+    plot_runs([run], tmp_path / "curve.png", reference_scores=reference)
     assert asked == [("atari", task) for task in tasks]
     height, width, _ = matplotlib.image.imread(tmp_path / "curve.png").shape
     assert width / 4 > 500  # four columns of panels stay readable, as more would
@@ -235,7 +242,7 @@ def test_a_single_task_has_no_panel_of_mean_scores(tmp_path: Path) -> None:
     run = make_run(tmp_path, "one", name="one", seed=1, score=2.0)
     text = (run / "metrics.jsonl").read_text().replace('"wall_seconds"', '"human_normalised_mean_capped": 0.5, "wall_seconds"')
     (run / "metrics.jsonl").write_text(text)
-    assert {row["panel"] for row in drawn([run], tmp_path)} == {"pong", "frames_per_second"}
+    assert {row.panel for row in drawn([run])} == {"pong", "frames_per_second"}
 
 
 def evaluations(run: Path, *points: tuple[int, int, float, float | None], task: str = "pong") -> None:
@@ -262,14 +269,13 @@ def test_evaluations_are_drawn_at_the_frames_of_their_updates(tmp_path: Path) ->
     points_with(run, learner_updates=[100, 200, 300, 400, 500])
     # The run was restored from update 400 to update 250, so evaluations of the lost updates are dropped.
     evaluations(run, (1, 0, -21.0, 0.5), (1, 150, -5.0, 1.0), (1, 400, 9.0, 1.0), (2, 300, 3.0, None), (2, 600, 4.0, 2.0))
-    data, picture = tmp_path / "curve.csv", tmp_path / "curve.svg"
-    plot_runs([run], picture, data=data)
-    rows = [row for row in rows_of(data) if row["curve"] == "run: evaluation"]
-    assert [(float(row["env_frames"]), float(row["mean"])) for row in rows] == [(0.0, -21.0), (1.5e6, -5.0), (3e6, 3.0), (5e6, 4.0)]
-    assert [row["band_high"] for row in rows[1:3]] == ["-3.04", ""]
+    rows = [row for row in drawn([run]) if row.curve == "run: evaluation"]
+    assert [(row.x, row.mean) for row in rows] == [(0.0, -21.0), (1.5e6, -5.0), (3e6, 3.0), (5e6, 4.0)]
+    assert [row.high for row in rows[1:3]] == pytest.approx([-3.04, np.nan], nan_ok=True)
+    assert [row.x for row in drawn([run], x="wall_seconds") if row.curve == "run: evaluation"] == [0.0, 150.0, 300.0, 500.0]
+    picture = tmp_path / "curve.svg"
+    plot_runs([run], picture)
     assert "evaluation of frozen weights, 95 %" in picture.read_text()
-    plot_runs([run], picture, x="wall_seconds", data=data)
-    assert [float(row["wall_seconds"]) for row in rows_of(data) if row["curve"] == "run: evaluation"] == [0.0, 150.0, 300.0, 500.0]
 
 
 def test_an_incomplete_evaluation_is_skipped_and_a_damaged_one_named(tmp_path: Path) -> None:
@@ -279,7 +285,7 @@ def test_an_incomplete_evaluation_is_skipped_and_a_damaged_one_named(tmp_path: P
     file = run / "evaluation.jsonl"
     whole = file.read_text()
     file.write_text(whole + '{"lineage": 1, "learner_up')
-    assert len([row for row in drawn([run], tmp_path) if row["curve"] == "run: evaluation"]) == 1
+    assert len([row for row in drawn([run]) if row.curve == "run: evaluation"]) == 1
     file.write_text("{}\n" + whole)
     with pytest.raises(FileError, match=r"evaluation\.jsonl, line 1, is not an evaluation"):
         plot_runs([run], tmp_path / "curve.svg")
@@ -297,11 +303,9 @@ def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
         health__update_kl=[None, 0.0, 1e-3, 1e-2, 1e-3],
         health__explained_variance=[None, -80.0, 0.5, 0.6, 0.7],
     )
-    data, picture = tmp_path / "numbers.csv", tmp_path / "learning.svg"
-    plot_runs([run], picture, panels="learning", data=data)
     shown: dict[str, list[float]] = {}
-    for row in rows_of(data):
-        shown.setdefault(row["panel"], []).append(float(row["mean"]))
+    for row in drawn([run], panels="learning"):
+        shown.setdefault(row.panel, []).append(row.mean)
     # Each curve appears twice: the values, and their trailing mean.
     assert {name: values[: len(values) // 2] for name, values in shown.items()} == {
         "loss_total": [0.5, 0.25, 0.125, 0.0625],
@@ -311,9 +315,11 @@ def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
         "health.update_kl": [1e-3, 1e-2, 1e-3],  # 0 cannot be shown on a logarithmic axis
         "health.explained_variance": [-80.0, 0.5, 0.6, 0.7],
     }
+    picture = tmp_path / "learning.svg"
+    plot_runs([run], picture, panels="learning")
     text = picture.read_text()
     assert all(title in text for title in ("entropy of the policy", "explained variance of the values", "clever share"))
-    assert {row["panel"] for row in drawn([run], tmp_path)} == {"pong", "frames_per_second"}
+    assert {row.panel for row in drawn([run])} == {"pong", "frames_per_second"}
     points_with(run, health__update_kl=[None, 0.0, 0.0, 0.0, 0.0])
     plot_runs([run], picture, panels="learning")
     assert all(words in picture.read_text() for words in ("KL of one update", "no value above 0"))
@@ -325,7 +331,7 @@ def test_the_learning_panels_show_every_recorded_number(tmp_path: Path) -> None:
 def test_speed_is_drawn_from_the_first_update(tmp_path: Path) -> None:
     run = make_run(tmp_path, "run", name="run", seed=1, score=1.0)
     points_with(run, learner_updates=[0, 0, 100, 200, 300], frames_per_second=[0.0, 0.0, 900.0, 1000.0, 950.0])
-    assert [float(row["mean"]) for row in drawn([run], tmp_path) if row["panel"] == "frames_per_second"] == [900.0, 1000.0, 950.0]
+    assert [row.mean for row in drawn([run]) if row.panel == "frames_per_second"] == [900.0, 1000.0, 950.0]
 
 
 def test_one_run_has_no_legend_and_several_describe_their_band(tmp_path: Path) -> None:
@@ -349,8 +355,8 @@ def test_four_tasks_with_human_scores_get_an_interquartile_mean(tmp_path: Path) 
             for number, task in enumerate(tasks):
                 point["tasks"][task]["human_normalised"] = None if step == 0 else gain + number * step / 10
         write_points(run, points)
-    rows = [row for row in drawn(runs, tmp_path) if row["panel"] == "human_normalised_interquartile_mean"]
+    rows = [row for row in drawn(runs) if row.panel == "human_normalised_interquartile_mean"]
     # The final values are 0, 0.4, 0.8, 1.2, and the same plus 0.2; the two lowest and the two highest are dropped.
-    assert float(rows[-1]["mean"]) == pytest.approx((0.4 + 0.6 + 0.8 + 1.0) / 4)
-    assert (float(rows[-1]["band_low"]), float(rows[-1]["band_high"])) == pytest.approx((0.6, 0.8))
-    assert (float(rows[0]["env_frames"]), rows[0]["num_runs"]) == (2e6, "2")
+    assert rows[-1].mean == pytest.approx((0.4 + 0.6 + 0.8 + 1.0) / 4)
+    assert (rows[-1].low, rows[-1].high) == pytest.approx((0.6, 0.8))
+    assert (rows[0].x, rows[0].num_runs) == (2e6, 2)

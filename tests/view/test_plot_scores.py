@@ -3,9 +3,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from herd.files import FileError
 from herd.view.plots.scores import Bar, draw_scores
 
 
@@ -33,9 +30,3 @@ def test_scores_of_similar_size_use_a_linear_axis(tmp_path: Path) -> None:
     said = texts(picture)
     assert {"110 %", "0.4 %"} <= set(said)
     assert not {"1,000 %", "10 %"} & set(said)
-
-
-def test_an_unwritable_plot_is_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="cannot write"):
-        draw_scores([Bar("pong", 1.0, None)], tmp_path / "file" / "scores.png", title="", lines={})

@@ -50,7 +50,7 @@ def test_facts_of_a_finished_run_come_from_report_and_last_point(tmp_path: Path)
     }
     facts = read_facts(make(tmp_path, points, report, RunSettings(name="pong7")))
     assert (facts.name, facts.state, facts.agents) == ("pong7", "ended", [tmp_path])
-    assert {figure.name: figure.value for figure in facts.figures} == {
+    assert dict(facts.figures) == {
         "environment frames": "3.00 M",
         "running time": "05:00",
         "frames per second": "8,123",
@@ -86,7 +86,7 @@ def test_agents_are_summed_and_sorted_by_their_returns(tmp_path: Path) -> None:
     assert [agent.name for agent in facts.agents] == ["1", "2", "0"]
     assert [(row.agent, row.last_return) for row in facts.tasks] == [("0", "-3.00"), ("1", "8.00"), ("2", "1.00")]
     assert (facts.state, facts.warnings) == ("ended", ["agent 2: 99% of updates are clipped"])
-    figures = {figure.name: figure.value for figure in facts.figures}
+    figures = dict(facts.figures)
     assert (figures["environment frames"], figures["agents"]) == ("6.00 M", "3")
 
 
@@ -113,24 +113,4 @@ def test_changed_settings_differ_from_their_variants_defaults() -> None:
     assert changed["network.of_another_version"] == ("true", "")
     assert changed["agents"] == ("2", "1")
     assert not {"run_dir", "env.tasks"} & changed.keys()
-    assert changed["sweep"] == ('{"optimizer.learning_rate": [0.1, 0.2]}', "{}")
-
-
-def test_the_history_of_starts_lists_changed_settings(tmp_path: Path) -> None:
-    assert read_facts(make(tmp_path, [point(1, pong=task(1.0, 9))], settings=RunSettings())).starts == []
-    records = [
-        {"started": None, "version": None, "changed": {}, "settings": {}},
-        {
-            "started": "2026-01-02T03:04:05+00:00",
-            "version": "0.1.0",
-            "changed": {"loss.entropy_cost": [0.01, 0.02], "stop.env_frames": [None, 5]},
-        },
-    ]
-    (tmp_path / "starts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"torn')
-    first, second = read_facts(tmp_path).starts
-    assert (first.started, first.version, first.changed) == ("-", "-", [])
-    assert second.started == "2026-01-02T03:04:05+00:00"
-    assert [(change.key, change.default, change.value) for change in second.changed] == [
-        ("loss.entropy_cost", "0.01", "0.02"),
-        ("stop.env_frames", "null", "5"),
-    ]
+    assert changed["sweep.optimizer.learning_rate"] == ("0.1, 0.2", "")

@@ -6,13 +6,13 @@ The numbers come from RUN/bandit/history.jsonl. Records that were superseded aft
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from herd.files import read_lines
 from herd.run.journals import without_superseded
-from herd.view.plots.figure import VERMILION, PlotError, check_output, drawn_to, write_rows, x_scale
+from herd.view.plots.figure import VERMILION, PlotError, check_output, drawn_to, x_scale
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from herd.view.plots.averaging import FloatArray
 
-BanditAxis = Literal["env_frames", "episodes"]
 HISTORY = "bandit/history.jsonl"
 _PER_TILE = ("values", "reports", "handed_out")
 _LONGEST_LIST = 8
@@ -40,7 +39,7 @@ class BanditHistory:
     edges: FloatArray
     """Edges of the tiles in 1/tau, [K + 1]."""
     env_frames: FloatArray
-    """Env frames of this task's games counted so far, [P]."""
+    """Env frames of this task's games counted so far, [P]; never decreasing."""
     episodes: FloatArray
     """Number of games counted so far, [P]."""
     values: FloatArray
@@ -50,17 +49,13 @@ class BanditHistory:
     handed_out: FloatArray
     """Number of temperatures chosen so far by tile, [P, K]."""
 
-    def x(self, axis: BanditAxis) -> FloatArray:
-        """Return the values of an axis, [P], never decreasing."""
-        return self.env_frames if axis == "env_frames" else self.episodes
-
 
 @dataclass(frozen=True, slots=True)
 class Heat:
     """C columns of time, K tiles."""
 
     x_edges: FloatArray
-    """[C + 1]; column c lies between edges c and c + 1."""
+    """In env frames, [C + 1]; column c lies between edges c and c + 1."""
     values: FloatArray
     """Values at the end of the column, [C, K]; NaN for tiles that have not been tried yet."""
     shares: FloatArray
@@ -69,9 +64,7 @@ class Heat:
     """1/tau in the middle of the best tile among those tried, [C]."""
 
 
-def plot_bandit(
-    run_dir: Path, output: Path, *, task: str | None = None, agent: int = 0, x: BanditAxis = "env_frames", data: Path | None = None
-) -> None:
+def plot_bandit(run_dir: Path, output: Path, *, task: str | None = None, agent: int = 0) -> None:
     """Draw tile values and chosen temperatures of a task over time to ``output`` (.png, .pdf or .svg).
 
     Args:
@@ -79,8 +72,6 @@ def plot_bandit(
         output: the picture; its folder is created.
         task: name of the task; None if the run has only one.
         agent: number of the agent.
-        x: horizontal axis: ``env_frames`` or ``episodes`` of this task's finished games.
-        data: .csv file for the numbers that are drawn, one row per column and tile.
 
     Raises:
         PlotError: there is nothing to plot, the kind of file is unknown, or the history cannot be read; one line.
@@ -88,22 +79,14 @@ def plot_bandit(
     """
     check_output(output)
     history = read_bandit_history(run_dir, task=task, agent=agent)
-    heat = heat_of(history, x)
+    heat = heat_of(history)
     with drawn_to(output, (9.0, 7.0)) as figure:
-        _draw(figure, history, heat, x)
-    if data is not None:
-        edges = list(zip(history.edges[:-1], history.edges[1:], strict=True))
-        rows = (
-            (f"{end:.0f}", *edges[tile], heat.values[column, tile], heat.shares[column, tile])
-            for column, end in enumerate(heat.x_edges[1:])
-            for tile in range(len(edges))
-        )
-        write_rows(data, [x, "inverse_temperature_low", "inverse_temperature_high", "value", "share_handed_out"], rows)
+        _draw(figure, history, heat)
 
 
-def heat_of(history: BanditHistory, x: BanditAxis, most_columns: int = _MAX_COLUMNS) -> Heat:
+def heat_of(history: BanditHistory, most_columns: int = _MAX_COLUMNS) -> Heat:
     """Group records into at most ``most_columns`` columns. Each column ends at its last record."""
-    xs = history.x(x)
+    xs = history.env_frames
     column = np.minimum((xs / max(float(xs[-1]), 1.0) * most_columns).astype(np.int64), most_columns - 1)
     ends = np.flatnonzero(np.append(np.diff(column) > 0, True))  # the last record ends the last column
     values = np.where(history.reports[ends] > 0, history.values[ends], np.nan)
@@ -114,9 +97,9 @@ def heat_of(history: BanditHistory, x: BanditAxis, most_columns: int = _MAX_COLU
     return Heat(np.append(0.0, xs[ends]), values, handed_out / np.maximum(totals, 1.0), best)
 
 
-def _draw(figure: Figure, history: BanditHistory, heat: Heat, x: BanditAxis) -> None:
+def _draw(figure: Figure, history: BanditHistory, heat: Heat) -> None:
     upper, lower = figure.subplots(2, 1, sharex=True)
-    unit, unit_name = x_scale(float(heat.x_edges[-1]), "environment frames of finished games" if x == "env_frames" else "games")
+    unit, unit_name = x_scale(float(heat.x_edges[-1]), "environment frames of finished games")
     x_edges, y_edges = heat.x_edges / unit, np.log1p(history.edges)
     _draw_heat(figure, upper, x_edges, y_edges, heat.values, colours="viridis", label="value of the tile (return)")
     _draw_best(upper, x_edges, np.log1p(heat.best))

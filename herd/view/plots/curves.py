@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ import numpy as np
 from herd.run.journals import read_evaluations
 from herd.run.paths import AGENTS
 from herd.view.plots.averaging import Curve, interquartile_mean_curve, mean_curve, single_curve, smoothed
-from herd.view.plots.figure import COLOURS, PlotError, check_output, drawn_to, write_rows
+from herd.view.plots.figure import COLOURS, PlotError, check_output, drawn_to
 from herd.view.plots.history import RunHistory, XAxis, read_run
 from herd.view.plots.panels import Line, Panel, PanelSet, References, Style, draw_panels, learning_panels, return_panels, task_scores
 
@@ -47,13 +47,11 @@ def plot_runs(
     output: Path,
     *,
     x: XAxis = "env_frames",
-    smooth: int = 1,
     group: Grouping = "experiment",
     reference_scores: ReferenceScores | None = None,
-    data: Path | None = None,
     panels: PanelSet = "returns",
 ) -> None:
-    """Draw the runs' learning curves to ``output`` (.png, .pdf or .svg) and write their numbers to ``data`` (.csv).
+    """Draw the runs' learning curves to ``output`` (.png, .pdf or .svg).
 
     Runs with the same name (except for an ending such as ``-seed3`` or ``-s3``) and equal env, network, algorithm, optimizer and replay
     settings are repeats. ``group="experiment"`` draws the mean of repeats over the range that all have covered, with its band
@@ -63,10 +61,8 @@ def plot_runs(
         run_dirs: directories with ``metrics.jsonl`` and, for name, seed and tasks, ``config.yaml``; the runs may be running.
         output: the picture; its folder is created.
         x: ``env_frames`` (over all tasks) or ``wall_seconds`` (running time, including restarts).
-        smooth: number of points of the trailing mean (1: none).
         group: see above.
         reference_scores: suite and task name -> (random, human) score or None. Drawn if all runs play one suite.
-        data: one row for each point of every line that is drawn.
         panels: ``returns``: each task, all tasks together, throughput. ``learning``: losses, entropy, values, KL and the loss's metrics.
 
     Raises:
@@ -74,12 +70,9 @@ def plot_runs(
 
     """
     check_output(output)
-    curves = collect_curves(run_dirs, panels, x=x, smooth=smooth, group=group, reference_scores=reference_scores)
+    curves = collect_curves(run_dirs, panels, x=x, group=group, reference_scores=reference_scores)
     with drawn_to(output) as figure:
         draw_panels(figure, curves.lines, curves.panels, x=x, references=curves.references)
-    if data is not None:
-        header = ["panel", "curve", "num_runs", x, "mean", "band_low", "band_high"]
-        write_rows(data, header, (row for line in curves.lines for row in _rows(line)))
 
 
 def collect_curves(
@@ -87,13 +80,10 @@ def collect_curves(
     panels: PanelSet,
     *,
     x: XAxis = "env_frames",
-    smooth: int = 1,
     group: Grouping = "experiment",
     reference_scores: ReferenceScores | None = None,
 ) -> Curves:
     """Read runs and compute the lines of each panel. Arguments and errors are those of `plot_runs`."""
-    if smooth < 1:
-        raise PlotError(f"smooth is a number of points and must be at least 1, not {smooth}")
     histories = [read_run(directory) for directory in dict.fromkeys(run_dirs)]
     if not histories:
         raise PlotError("no run directories to plot")
@@ -106,7 +96,7 @@ def collect_curves(
     if reference_scores is not None and len(suites) == 1:
         [suite] = suites
         references = {task: found for task in tasks if (found := reference_scores(suite, task)) is not None}
-    return Curves(tuple(chosen), tuple(_lines(_groups(histories, group), chosen, x, smooth)), references)
+    return Curves(tuple(chosen), tuple(_lines(_groups(histories, group), chosen, x)), references)
 
 
 def _groups(histories: Sequence[RunHistory], grouping: Grouping) -> list[_Group]:
@@ -155,7 +145,7 @@ def _short_names(directories: Sequence[Path]) -> list[str]:
     return names
 
 
-def _lines(groups: Sequence[_Group], panels: Sequence[Panel], x: XAxis, smooth: int) -> list[Line]:
+def _lines(groups: Sequence[_Group], panels: Sequence[Panel], x: XAxis) -> list[Line]:
     lines = []
     for index, group in enumerate(groups):
         colour, style = COLOURS[index % len(COLOURS)], _STYLES[index // len(COLOURS) % len(_STYLES)]
@@ -164,12 +154,12 @@ def _lines(groups: Sequence[_Group], panels: Sequence[Panel], x: XAxis, smooth: 
         for panel in panels:
             if (panel.kind == "task" and panel.key not in tasks) or (panel.kind == "tasks" and len(tasks) < 2):
                 continue
-            mean, singles = _curves(panel, group, x, smooth)
+            mean, singles = _curves(panel, group, x)
             if len(group.runs) > 1:
                 lines += [
                     Line(panel, name, colour, style, curve, thin=True) for name, curve in zip(names, singles, strict=False) if len(curve.x)
                 ]
-            elif panel.kind == "learning" and smooth == 1 and singles:
+            elif panel.kind == "learning" and singles:
                 lines.append(Line(panel, names[0], colour, style, singles[0], thin=True))
             if mean is not None:
                 lines.append(Line(panel, group.label, colour, style, mean, thin=False))
@@ -183,24 +173,17 @@ def _lines(groups: Sequence[_Group], panels: Sequence[Panel], x: XAxis, smooth: 
     return lines
 
 
-def _curves(panel: Panel, group: _Group, x: XAxis, smooth: int) -> tuple[Curve | None, list[Curve]]:
+def _curves(panel: Panel, group: _Group, x: XAxis) -> tuple[Curve | None, list[Curve]]:
     """Return the mean curve of a group and the curve of each run."""
     if panel.kind == "interquartile":
         scored = [run for run in group.runs if run.task_scores.keys() == group.runs[0].task_scores.keys() and run.task_scores]
         return interquartile_mean_curve([(run.x(x), task_scores(run)) for run in scored]), []
     raw = [(run.x(x), panel.values(run)) for run in group.runs]
-    if panel.kind == "learning" and smooth == 1:
+    series = singles = raw
+    if panel.kind == "learning":
         series = [(xs, smoothed(values, max(1, len(values) // _PARTS_OF_A_CURVE))) for xs, values in raw]
         singles = raw if len(raw) == 1 else series
-    else:
-        series = singles = [(xs, smoothed(values, smooth)) for xs, values in raw]
     return mean_curve(series), [single_curve(xs, values) for xs, values in singles]
-
-
-def _rows(line: Line) -> Iterator[Sequence[object]]:
-    curve = line.curve
-    for row in zip(curve.x, curve.mean, curve.low, curve.high, strict=True):
-        yield (line.panel.key, line.label, curve.num_runs, *row)
 
 
 def evaluation_curves(run: RunHistory, axis: XAxis) -> dict[str, Curve]:

@@ -1,16 +1,14 @@
-"""The frame of every picture: an empty figure, the file that it is written to, and the numbers behind it as .csv."""
+"""The frame of every picture: an empty figure, and the file that it is written to."""
 
 from __future__ import annotations
 
-import csv
-import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from herd.files import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from matplotlib.figure import Figure
@@ -36,16 +34,6 @@ def check_output(output: Path) -> None:
         raise PlotError(f"{output}: the name of a plot must end in {', '.join(SUFFIXES)}")
 
 
-def new_figure(size: tuple[float, float] | None = None) -> Figure:
-    """Make an empty figure of ``size`` inches that needs no display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (half a second; only drawing pays for it)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=size, layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
-    return figure
-
-
 @contextmanager
 def drawn_to(output: Path, size: tuple[float, float] | None = None) -> Iterator[Figure]:
     """Yield an empty figure of ``size`` inches, and write it to ``output``, whose folder is created, when the block ends.
@@ -54,27 +42,18 @@ def drawn_to(output: Path, size: tuple[float, float] | None = None) -> Iterator[
         PlotError: the file cannot be written.
 
     """
-    import matplotlib as mpl  # noqa: PLC0415 (as above)
+    import matplotlib as mpl  # noqa: PLC0415  half a second; only drawing pays for it
+    from matplotlib.figure import Figure  # noqa: PLC0415  as above
 
     # Without a salt, two pictures of the same run differ in the ids of an .svg.
     with mpl.rc_context({"font.size": 9, "axes.titlesize": 10, "svg.hashsalt": "herd"}):
-        figure = new_figure(size)
+        figure = Figure(figsize=size, layout="constrained", dpi=150)
         yield figure
-        with _writing(output):
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(output)
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a .csv file. Numbers get eight digits; NaN is left empty.
-
-    Raises:
-        PlotError: the file cannot be written.
-
-    """
-    with _writing(path), path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows([_text(cell) for cell in row] for row in rows)
+        except OSError as error:
+            raise PlotError(f"cannot write {error.filename or output}: {error.strerror or error}") from error
 
 
 def x_scale(largest: float, what: str = "environment frames") -> tuple[float, str]:
@@ -82,18 +61,3 @@ def x_scale(largest: float, what: str = "environment frames") -> tuple[float, st
     if largest >= 2e6:
         return 1e6, f"{what} (millions)"
     return (1e3, f"{what} (thousands)") if largest >= 2e3 else (1.0, what)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise PlotError(f"cannot write {error.filename or path}: {error.strerror or error}") from error
-
-
-def _text(cell: object) -> object:
-    if not isinstance(cell, float):
-        return cell
-    return "" if math.isnan(cell) else f"{cell:.8g}"

@@ -42,7 +42,6 @@ class RunHistory:
     directory: Path
     experiment: str
     """The run's name without a seed suffix."""
-    seed: int | None
     suite: str
     sweep: str
     """The swept values of this agent: ``learning_rate 0.0003, entropy_cost 0.01``; empty without a sweep."""
@@ -54,10 +53,6 @@ class RunHistory:
     """Running time in seconds, including restarts, [P]."""
     learner_updates: FloatArray
     """[P], NaN where a point has none."""
-    frames_per_second: FloatArray
-    """[P], NaN where a point has none."""
-    human_normalised: FloatArray
-    """Mean over tasks, each at most 1, [P]; NaN until each task with a human score has finished a game, or if there is no such task."""
     episode_returns: dict[str, FloatArray]
     """Mean raw return of the last 100 games, [P] by task name; NaN before the first game ended."""
     task_scores: dict[str, FloatArray]
@@ -84,15 +79,12 @@ def read_run(directory: Path) -> RunHistory:
     return RunHistory(
         directory=directory,
         experiment=_experiment(name if isinstance(name, str) else directory.name, directory, config),
-        seed=config["seed"] if isinstance(config.get("seed"), int) else None,
         suite=str(env.get("suite", "")),
         settings=_experiment_settings(config) | {key: _text(value) for key, value in swept.items()},
         sweep=_sweep_label(swept),
         env_frames=column(points, "env_frames"),
         wall_seconds=column(points, "wall_seconds"),
         learner_updates=column(points, "learner_updates"),
-        frames_per_second=column(points, "frames_per_second"),
-        human_normalised=column(points, "human_normalised_mean_capped"),
         episode_returns={task: _episode_returns(points, task, only_task=len(tasks) == 1) for task in tasks},
         task_scores=_task_scores(points, tasks),
         numbers=_numbers(points),

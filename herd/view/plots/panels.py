@@ -50,9 +50,7 @@ class Panel:
         """Return the values of a run, [P]; NaN where there is none. For ``interquartile`` see `task_scores`."""
         if self.kind == "task":
             return run.episode_returns.get(self.key, _nothing(run))
-        if self.kind == "tasks":
-            return run.human_normalised
-        values = run.frames_per_second if self.kind == "speed" else run.numbers.get(self.key, _nothing(run))
+        values = run.numbers.get(self.key, _nothing(run))
         if self.kind == "speed" or self.key == "policy_lag_mean":
             # Before the first update there is nothing to measure.
             values = np.where(run.learner_updates > 0, values, np.nan) if np.isfinite(run.learner_updates).any() else values
@@ -82,7 +80,7 @@ def return_panels(runs: Sequence[RunHistory]) -> list[Panel]:
     """Return a panel for each task, the panels of all tasks together, and throughput."""
     tasks = list(dict.fromkeys(task for run in runs for task in run.episode_returns))
     panels = [Panel(task, task.replace("_", " "), RETURN_UNIT, "task") for task in tasks]
-    if len(tasks) > 1 and any(np.isfinite(run.human_normalised).any() for run in runs):
+    if len(tasks) > 1 and any(_MEAN_CAPPED.key in run.numbers for run in runs):
         panels.append(_MEAN_CAPPED)
     if any(len(run.task_scores) >= MIN_TASKS_TOGETHER for run in runs):
         panels.append(INTERQUARTILE)
@@ -133,9 +131,9 @@ class Line:
 def draw_panels(figure: Figure, lines: Sequence[Line], panels: Sequence[Panel], *, x: XAxis, references: References) -> None:
     """Draw all panels and one legend."""
     columns = _num_columns(len(panels))
-    scale = scale_of(lines, x)
+    scale = _scale_of(lines, x)
     for index, (panel, axes) in enumerate(zip(panels, _axes(figure, panels, columns), strict=True)):
-        draw_panel(axes, panel, [line for line in lines if line.panel == panel], scale=scale, references=references)
+        _draw_panel(axes, panel, [line for line in lines if line.panel == panel], scale=scale, references=references)
         axes.set_title(panel.title, loc="left", fontweight="bold")
         if index + columns < len(panels):
             axes.set_xlabel("")
@@ -144,7 +142,7 @@ def draw_panels(figure: Figure, lines: Sequence[Line], panels: Sequence[Panel], 
     _draw_legend(figure, lines)
 
 
-def scale_of(lines: Sequence[Line], x: XAxis) -> tuple[float, str]:
+def _scale_of(lines: Sequence[Line], x: XAxis) -> tuple[float, str]:
     """Return the unit of the horizontal axis and its label."""
     largest = max((float(line.curve.x[-1]) for line in lines if len(line.curve.x)), default=0.0)
     if x == "env_frames":
@@ -171,7 +169,7 @@ def _axes(figure: Figure, panels: Sequence[Panel], columns: int) -> list[Axes]:
     return grid[:count]
 
 
-def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[float, str], references: References) -> None:
+def _draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[float, str], references: References) -> None:
     """Draw one panel, without title and legend."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter  # noqa: PLC0415
 
@@ -206,11 +204,11 @@ def draw_panel(axes: Axes, panel: Panel, lines: Sequence[Line], *, scale: tuple[
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
+    axes.yaxis.set_major_formatter(FuncFormatter(_tick_text))
     if panel.is_log and not is_empty:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-        axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
+        axes.yaxis.set_major_formatter(FuncFormatter(_tick_text))
         axes.yaxis.set_minor_formatter(NullFormatter())
     if panel.kind == "task" and panel.key in references:
         _draw_references(axes, references[panel.key])
@@ -245,7 +243,7 @@ def _draw_references(axes: Axes, references: tuple[float, float]) -> None:
     # Labels are placed away from a rising curve: the human score at its beginning, the random score at its end.
     for name, score, at, side in zip(("random", "human"), references, (0.99, 0.01), ("right", "left"), strict=True):
         new_low, new_high = min(low, score), max(high, score)
-        text = f"{name} {tick_text(score)}"
+        text = f"{name} {_tick_text(score)}"
         if new_high - new_low > _LONGEST_STRETCH * (high - low):
             if score > high:
                 far_above.append(f"{text} ↑")
@@ -284,7 +282,7 @@ def _draw_legend(figure: Figure, lines: Sequence[Line]) -> None:
     handles = []
     for label, line in named.items():
         if len(named) > 1 or line.curve.num_runs > 1:
-            text = f"{label}{band_text(line.curve.num_runs)}"
+            text = f"{label}{_band_text(line.curve.num_runs)}"
             handles.append(Line2D([], [], color=line.colour, linestyle=line.style, linewidth=1.8, label=text))
     if any(line.is_evaluation for line in lines):
         text = "evaluation of frozen weights, 95 %"
@@ -295,7 +293,7 @@ def _draw_legend(figure: Figure, lines: Sequence[Line]) -> None:
         figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(handles)), frameon=False)
 
 
-def band_text(num_runs: int) -> str:
+def _band_text(num_runs: int) -> str:
     """Return ``: mean of 3 runs, band from lowest to highest``; empty for one run."""
     if num_runs < 2:
         return ""
@@ -303,7 +301,7 @@ def band_text(num_runs: int) -> str:
     return f": mean of {num_runs} runs, {band}"
 
 
-def tick_text(value: float, _position: int | None = None) -> str:
+def _tick_text(value: float, _position: int | None = None) -> str:
     """Format a number with thousands separators and a typographic minus sign; small numbers keep their digits."""
     small = f"{value:.10f}".rstrip("0") if 1e-7 < abs(value) < 1e-4 else f"{value:,.4g}"
     text = f"{value:,.0f}" if abs(value) >= 1000 else small

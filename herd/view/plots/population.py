@@ -13,11 +13,11 @@ import numpy as np
 from herd.protocols.population.journal import Began, Lineages, journal_file, read_journal
 from herd.run.journals import mapping_in, number_in, read_points
 from herd.run.paths import AGENTS
-from herd.view.plots.figure import VERMILION, PlotError, check_output, drawn_to, write_rows, x_scale
+from herd.view.plots.figure import VERMILION, PlotError, check_output, drawn_to, x_scale
 from herd.view.plots.history import column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -93,13 +93,12 @@ class PopulationHistory:
         return [*segments, Segment(holder, start, np.inf, age)]
 
 
-def plot_population(run_dir: Path, output: Path, *, data: Path | None = None) -> None:
+def plot_population(run_dir: Path, output: Path) -> None:
     """Draw scores, settings and the family tree of a run to ``output`` (.png, .pdf or .svg).
 
     Args:
         run_dir: directory of a run with a population; the run may be running.
         output: the picture; its folder is created.
-        data: .csv file for the numbers that are drawn: a row for each point of each member, and of the best member's line.
 
     Raises:
         PlotError: there is no population, the kind of file is unknown, or files cannot be read or written; one line.
@@ -110,8 +109,6 @@ def plot_population(run_dir: Path, output: Path, *, data: Path | None = None) ->
     keys = history.keys
     with drawn_to(output, (9.0, 2.4 * (2 + len(keys)) + 0.2 * len(history.members))) as figure:
         _draw(figure, history, keys)
-    if data is not None:
-        write_rows(data, ["line", "env_frames", "score", *keys], _rows(history, keys))
 
 
 def _draw(figure: Figure, history: PopulationHistory, keys: Sequence[str]) -> None:
@@ -163,17 +160,6 @@ def _draw_tree(axes: Axes, history: PopulationHistory, segments: list[Segment], 
     axes.set_yticks([member.number for member in history.members])
     axes.set_ylabel("member")
     axes.set_title("family tree: copies between members", loc="left")
-
-
-def _rows(history: PopulationHistory, keys: Sequence[str]) -> Iterator[Sequence[object]]:
-    segments = history.descent(history.best.number)
-    columns = [[member.score for member in history.members], *(history.setting(key) for key in keys)]
-    for member in history.members:
-        for x, *row in zip(member.env_frames, *(values[member.number] for values in columns), strict=True):
-            yield (f"member {member.number}", f"{x:.0f}", *row)
-    found = [along(history.members, segments, values) for values in columns]
-    for age, *row in zip(found[0][0], *(values for _, values in found), strict=True):
-        yield ("best", f"{age:.0f}", *row)
 
 
 def read_population(run_dir: Path) -> PopulationHistory:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from herd.components.suites import with_reward_shaping
 from herd.config.loading.keys import keys_by_variant, section_variants
-from herd.files import FileError, mapping, read_lines
+from herd.files import FileError
 from herd.run.journals import mapping_in, number_in, read_points, read_report
-from herd.run.paths import STARTS, agent_directories, config_file, whole_run
-from herd.run.settings import read_config
+from herd.run.paths import agent_directories, config_file, whole_run
+from herd.run.settings import flat_values, read_config
 from herd.view.snapshot import snapshot_of
 from herd.view.status import read_status
 from herd.view.terminal import clock, count, number
@@ -21,21 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from herd.config.loading.keys import SettingKey
     from herd.view.snapshot import RunSnapshot
 
 _NOT_OF_INTEREST = frozenset({"run_dir", "resume"})
 """Settings about where and how a run was started, which are not shown."""
 _GAMES = 100
 """Number of games in a mean return."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number with its name, shown large."""
-
-    name: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +54,6 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """One start of the run."""
-
-    started: str
-    """Time in UTC; ``-`` if it is not known."""
-    version: str
-    changed: Sequence[Changed]
-    """Changes since the previous start; ``default`` is the previous value."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunFacts:
     """All contents of the page except pictures."""
 
@@ -83,14 +62,13 @@ class RunFacts:
     """As in `herd.run.processes`: running, finished, crashed, and so on."""
     learns_from: str
     """One line about rewards, observations and actions; empty until there is a report."""
-    figures: Sequence[Figure]
+    figures: Sequence[tuple[str, str]]
+    """Numbers that are shown large, with their names."""
     warnings: Sequence[str]
     tasks: Sequence[TaskFacts]
     changed: Sequence[Changed]
     config: str
     """The text of config.yaml."""
-    starts: Sequence[Start]
-    """Starts in order of time."""
     machine: Sequence[tuple[str, str]]
     agents: Sequence[Path]
     """Directories of the agents that have points, best first by the newest return."""
@@ -110,7 +88,6 @@ def read_facts(run_dir: Path) -> RunFacts:
     now = [snapshot_of(points) for points in curves]
     problems = [problem for each in (status, *status.agents) if (problem := each.checkpoint_problem) is not None]
     reports = [_report(agent, problems) for agent in agents]
-    starts = _starts(whole_run(run_dir) / STARTS, problems)
     labels = [agent.name if len(agents) > 1 else "" for agent in agents]
     messages = [status.message] if status.message else []
     return RunFacts(
@@ -122,7 +99,6 @@ def read_facts(run_dir: Path) -> RunFacts:
         tasks=[row for label, own, report in zip(labels, now, reports, strict=True) for row in _task_rows(label, own, report)],
         changed=changed_settings(config),
         config=text,
-        starts=starts,
         machine=_machine(next((report for report in reports if report), {})),
         agents=sorted(agents, key=lambda agent: -_standing(now[agents.index(agent)])),
     )
@@ -130,22 +106,23 @@ def read_facts(run_dir: Path) -> RunFacts:
 
 def changed_settings(config: Mapping[str, Any]) -> list[Changed]:
     """Return the settings of a config.yaml that differ from their defaults, in the order of the reference; unknown settings come last."""
-    given = _leaves(config)
-    changed = []
+    settings, changed = flat_values(config), []
     for key in keys_by_variant():
-        if not _applies(key, config) or key.dotted not in given:
-            continue
-        value = given.pop(key.dotted)
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         shown = key.default_text
-        if key.variants and key.path[-1] == (variants := section_variants()[key.section]).discriminator:
-            default = shown = variants.default  # each variant's own default is itself
+        if key.variants:
+            variants = section_variants()[key.section]
+            kind = f"{key.section}.{variants.discriminator}"
+            if settings.get(kind, variants.default) not in key.variants:
+                continue
+            if key.dotted == kind:
+                default = shown = variants.default  # each variant's own default is itself
         if key.dotted == "algorithm.reward_shaping":
             default = shown = _suites_reward_shaping(config) or shown
-        if key.dotted not in _NOT_OF_INTEREST and value != default:
-            changed.append(Changed(key.dotted, _text(value), shown))
+        if settings.get(key.dotted, default) != default and key.dotted not in _NOT_OF_INTEREST:
+            changed.append(Changed(key.dotted, _text(settings[key.dotted]), shown))
     known = {key.dotted for key in keys_by_variant()}
-    return changed + [Changed(name, _text(value), "") for name, value in given.items() if name not in known]
+    return changed + [Changed(name, _text(value), "") for name, value in settings.items() if name not in known]
 
 
 def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
@@ -154,49 +131,22 @@ def _suites_reward_shaping(config: Mapping[str, Any]) -> str | None:
     return str(shaped["algorithm"]["reward_shaping"]) if isinstance(shaped, dict) and "algorithm" in shaped else None
 
 
-def _applies(key: SettingKey, config: Mapping[str, Any]) -> bool:
-    """Return whether the section has the variant of this setting."""
-    if not key.variants:
-        return True
-    variants = section_variants()[key.section]
-    section = config
-    for name in key.section.split("."):
-        section = mapping_in(section, name)
-    return section.get(variants.discriminator, variants.default) in key.variants
-
-
-def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted key. A mapping that is itself a setting counts as one value."""
-    sections = {".".join(key.path[:depth]) for key in keys_by_variant() for depth in range(1, len(key.path))}
-    found: dict[str, Any] = {}
-
-    def descend(settings: Mapping[str, Any], prefix: str) -> None:
-        for name, value in settings.items():
-            if isinstance(value, dict) and prefix + name in sections:
-                descend(value, f"{prefix}{name}.")
-            else:
-                found[prefix + name] = value
-
-    descend(config, "")
-    return found
-
-
-def _figures(now: Sequence[RunSnapshot], reports: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _figures(now: Sequence[RunSnapshot], reports: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     first = now[0]
     speeds = [number_in(report, "frames_per_second") or own.frames_per_second or 0.0 for report, own in zip(reports, now, strict=True)]
     figures = [
-        Figure("environment frames", count(sum(own.env_frames for own in now))),
-        Figure("running time", clock(max(own.elapsed_seconds for own in now))),
-        Figure("frames per second", f"{sum(speeds):,.0f}"),
-        Figure("learner updates", f"{sum(own.learner_updates or 0.0 for own in now):,.0f}"),
+        ("environment frames", count(sum(own.env_frames for own in now))),
+        ("running time", clock(max(own.elapsed_seconds for own in now))),
+        ("frames per second", f"{sum(speeds):,.0f}"),
+        ("learner updates", f"{sum(own.learner_updates or 0.0 for own in now):,.0f}"),
     ]
     if len(now) > 1:
-        return [*figures, Figure("agents", str(len(now)))]
+        return [*figures, ("agents", str(len(now)))]
     if len(first.tasks) == 1 and first.tasks[0].episode_return is not None:
-        figures.append(Figure(f"return, last {_GAMES} games", f"{first.tasks[0].episode_return:,.2f}"))
+        figures.append((f"return, last {_GAMES} games", f"{first.tasks[0].episode_return:,.2f}"))
     if first.human_normalised is not None:
-        figures.append(Figure("human-normalised, at most 100%", f"{first.human_normalised:.0%}"))
-    return [*figures, Figure("policy lag, updates", number(first.policy_lag, 1))]
+        figures.append(("human-normalised, at most 100%", f"{first.human_normalised:.0%}"))
+    return [*figures, ("policy lag, updates", number(first.policy_lag, 1))]
 
 
 def _task_rows(label: str, now: RunSnapshot, report: Mapping[str, Any]) -> list[TaskFacts]:
@@ -216,22 +166,6 @@ def _task_rows(label: str, now: RunSnapshot, report: Mapping[str, Any]) -> list[
             )
         )
     return rows
-
-
-def _starts(file: Path, problems: list[str]) -> list[Start]:
-    """Return the starts up to the first line that cannot be read, which is added to ``problems``."""
-    starts: list[Start] = []
-    if os.path.lexists(file):
-        try:
-            starts.extend(read_lines(file, "a start of a run", _start))
-        except FileError as error:
-            problems.append(str(error))
-    return starts
-
-
-def _start(record: Any) -> Start:
-    changed = [Changed(key, _text(now), _text(before)) for key, (before, now) in mapping(record["changed"]).items()]
-    return Start(str(record["started"] or "-"), str(record["version"] or "-"), changed)
 
 
 def _machine(report: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import base64
-import io
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from herd.files import replace_file
-from herd.run.journals import best_inverse_temperatures
-from herd.run.paths import whole_run
-from herd.view.plots.curves import collect_curves
-from herd.view.plots.figure import COLOURS, new_figure
-from herd.view.plots.panels import draw_panel, scale_of, tick_text
+from herd.files import FileError, replace_file
+from herd.view.plots.curves import plot_runs
 from herd.view.report.facts import read_facts
-from herd.view.summary import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from herd.view.plots.curves import Curves, ReferenceScores
-    from herd.view.plots.panels import Line, Panel, PanelSet
-    from herd.view.summary import Part
+    from herd.view.plots.curves import ReferenceScores
+    from herd.view.plots.panels import PanelSet
 
 PAGE = "report.html"
 _TEMPLATE = "page.html.jinja"
-_MAX_PICTURES = 4
-_MAX_TASK_CHARTS = 6
-"""With more tasks, their panels are collapsed below those of all tasks together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What was written."""
-
-    file: Path
-    num_bytes: int
+_MAX_TASKS = 6
+"""With more tasks, the picture of their curves is wider than the page, so that its panels can be read."""
 
 
 def write_page(
     run_dir: Path, output: Path, *, game: Game | None, no_game: str | None, reference_scores: ReferenceScores | None = None
-) -> Page:
-    """Write the page of a running or finished run.
+) -> int:
+    """Write the page of a running or finished run; returns its size in bytes.
 
     Args:
         run_dir: run directory of ``herd train``, or that of one of its agents.
@@ -67,164 +47,38 @@ def write_page(
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  optional, as all of plotting
 
     facts = read_facts(run_dir)
-    returns, legends = charts_of(sorted(facts.agents), "returns", reference_scores=reference_scores)
-    learning = _learning(sorted(facts.agents))
-    num_tasks = len({task.name for task in facts.tasks})
-    folded = returns[:num_tasks] if num_tasks > _MAX_TASK_CHARTS else []
+    agents = sorted(facts.agents)
+    returns, learning = _curves(agents, "returns", reference_scores), None
+    with suppress(FileError):  # no update has been made
+        learning = _curves(agents, "learning")
     environment = Environment(loader=PackageLoader("herd.view.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     html = environment.get_template(_TEMPLATE).render(
         facts=facts,
         run_dir=str(run_dir),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=version("herd-rl"),
-        returns=returns[len(folded) :],
-        folded=folded,
+        has_many_tasks=len({task.name for task in facts.tasks}) > _MAX_TASKS,
+        returns=returns,
         learning=learning,
-        parts=[(part, _pictures(whole_run(run_dir), part)) for part in parts_of(whole_run(run_dir))],
-        legends=legends,
-        game=None if game is None else base64.b64encode(game.gif).decode("ascii"),
+        game=None if game is None else _base64(game.gif),
         game_caption="" if game is None else game.caption,
         no_game=no_game,
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     replace_file(output, html)
-    return Page(output, len(html.encode()))
+    return len(html.encode())
 
 
-def _pictures(run_dir: Path, part: Part) -> list[tuple[str, str]]:
-    """Draw a part: name and base64 of each picture; a bandit has one for each of the first tasks of each agent."""
-    from herd.files import FileError  # noqa: PLC0415  as above
-    from herd.view.plots.bandit import plot_bandit  # noqa: PLC0415  as above
-    from herd.view.plots.population import plot_population  # noqa: PLC0415  as above
-
-    drawings: dict[str, Callable[[Path], None]] = {}
-    if part.plot == "--population":
-        drawings[""] = partial(plot_population, run_dir)
-    elif part.plot == "--bandit":
-        for agent, task in sorted(best_inverse_temperatures(run_dir))[:_MAX_PICTURES]:
-            drawings[task] = partial(plot_bandit, run_dir, task=task, agent=agent)
-    pictures = []
+def _curves(agents: Sequence[Path], panels: PanelSet, reference_scores: ReferenceScores | None = None) -> str:
+    """Draw the curves of a run's agents; returns a .png in base64."""
     with TemporaryDirectory() as folder:
-        for name, draw in drawings.items():
-            with suppress(FileError):  # nothing to draw yet
-                draw(Path(folder) / "picture.png")
-                pictures.append((name, base64.b64encode((Path(folder) / "picture.png").read_bytes()).decode("ascii")))
-    return pictures
+        file = Path(folder) / "curves.png"
+        plot_runs(agents, file, group="none", panels=panels, reference_scores=reference_scores)
+        return _base64(file.read_bytes())
 
 
-def _learning(agents: list[Path]) -> list[Chart]:
-    from herd.files import FileError  # noqa: PLC0415  loads numpy
-
-    try:
-        charts, _ = charts_of(agents, "learning")
-    except FileError:  # no update has been made
-        return []
-    return charts
-
-
-_HEIGHT = 2.5
-_WIDTH = 4.0
-"""Width in inches: in a column of 370 pixels, 9 points become 12 pixels."""
-_WIDE = 2 * _WIDTH + 0.2
-_INK = "#0b0b0b"
-_VARIABLES = {
-    _INK: "--ink",
-    "#e6e6e6": "--grid",  # matplotlib's "0.9", and so on
-    "#595959": "--muted",
-    "#737373": "--muted",
-    "#ffffff": "--surface",
-    **{colour.lower(): f"--series-{number}" for number, colour in enumerate(COLOURS)},
-}
-"""Drawn colours, and the CSS properties of the page that replace them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One panel of the page."""
-
-    title: str
-    summary: str
-    """The final value of the curve, for screen readers and below the picture."""
-    svg: str
-    wide_svg: str | None
-    """The same over two columns, for wide pages; None for a panel of one column."""
-
-
-@dataclass(frozen=True, slots=True)
-class Legend:
-    """The meaning of a colour, if there are several runs."""
-
-    label: str
-    number: int
-    """CSS property of the colour."""
-
-
-def charts_of(
-    agents: Sequence[Path], panels: PanelSet, *, reference_scores: ReferenceScores | None = None
-) -> tuple[list[Chart], list[Legend]]:
-    """Draw every panel of a run's agents, and return the legend of their colours.
-
-    Raises:
-        FileError: there is nothing to draw yet.
-
-    """
-    import matplotlib as mpl  # noqa: PLC0415  half a second; only drawing pays for it
-
-    curves = collect_curves(agents, panels, group="none", reference_scores=reference_scores)
-    style: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "herd", "figure.facecolor": "none"}
-    style |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK)
-    single = [panel.kind for panel in curves.panels].count("task") == 1
-    with mpl.rc_context(style):
-        charts = [_chart(curves, panel, number, is_wide=single and panel.kind == "task") for number, panel in enumerate(curves.panels)]
-    named = {line.label: line.colour for line in curves.lines if not line.thin and not line.is_evaluation}
-    legends = [Legend(label, COLOURS.index(colour)) for label, colour in named.items()] if len(named) > 1 else []
-    return charts, legends
-
-
-def _chart(curves: Curves, panel: Panel, number: int, *, is_wide: bool) -> Chart:
-    summary = _summary([line for line in curves.lines if line.panel == panel])
-    label = f"{panel.title}: {summary}"
-    svg = _for_the_page(_drawn(curves, panel, _WIDTH), f"{panel.kind}{number}", label)
-    wide = _for_the_page(_drawn(curves, panel, _WIDE), f"wide{panel.kind}{number}", label) if is_wide else None
-    return Chart(panel.title, summary, svg, wide)
-
-
-def _summary(lines: Sequence[Line]) -> str:
-    ends = [line.curve.mean[np.isfinite(line.curve.mean)][-1:] for line in lines if not line.thin and not line.is_evaluation]
-    values = [float(end[0]) for end in ends if len(end)]
-    if not values:
-        return "not measured yet"
-    if len(values) == 1:
-        return f"now {_short(values[0])}"
-    return f"now {_short(min(values))} to {_short(max(values))}"
-
-
-def _short(value: float) -> str:
-    """Format with three significant digits; thousands are rounded to integers."""
-    return tick_text(value if abs(value) >= 1000 else float(f"{value:.3g}"))
-
-
-def _drawn(curves: Curves, panel: Panel, width: float) -> str:
-    figure = new_figure((width, _HEIGHT))
-    axes = figure.subplots()
-    lines = [line for line in curves.lines if line.panel == panel]
-    draw_panel(axes, panel, lines, scale=scale_of(curves.lines, "env_frames"), references=curves.references)
-    axes.patch.set_visible(False)
-    drawn = io.StringIO()
-    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return drawn.getvalue()
-
-
-def _for_the_page(svg: str, prefix: str, label: str) -> str:
-    """Remove parts that only files need, and set unique ids, the page's colours and a label."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
-    svg = re.sub(r"#[0-9a-f]{6}\b", lambda found: f"var({_VARIABLES[found[0]]})" if found[0] in _VARIABLES else found[0], svg)
-    escaped = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-    # The page determines the size: a picture fills its column.
-    svg = re.sub(r'^<svg([^>]*?) width="[^"]*" height="[^"]*"', rf'<svg role="img" aria-label="{escaped}"\1', svg, count=1)
-    return re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg)
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 SHORTEST_SECONDS = 8.0

@@ -50,12 +50,6 @@ class Frozen:
     """Temperatures of DiCE's games; None: ask the run's bandit."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Player:
-    agent: Agent
-    settings: RunSettings
-
-
 class Evaluation:
     """Plays the versions of one agent."""
 
@@ -80,7 +74,8 @@ class Evaluation:
         load_into(frozen.agent, frozen.tensors)
         with ExitStack() as sockets:
             games = play_tasks(
-                _Player(frozen.agent, settings),
+                frozen.agent,
+                settings,
                 settings.evaluation.episodes,
                 seed=settings.seed,
                 temperatures=frozen.temperatures or (lambda task_ids: self._served(task_ids, sockets)),
