@@ -36,7 +36,8 @@ def test_the_type_of_a_bounded_optional_setting_is_described() -> None:
 
 def test_the_help_shows_what_every_variant_of_a_section_accepts() -> None:
     text = settings_help(120)
-    assert "--env.action_set (minimal, full or impala, popart; default depends on env.suite)" in text
-    assert "--env.suite (atari or catch or dmlab or gymnasium or vizdoom; default atari)" in text
+    assert "--env.action_set (minimal, full, impala, popart; default depends on env.suite)" in text
+    assert "--env.frame_height (integer or null; default depends on env.suite)" in text
+    assert "--env.suite (atari, catch, dmlab, gymnasium, vizdoom; default atari)" in text
     assert "--loss.function (string; required)" in text
     assert "--replay_service.memory_bytes (integer >= 67108864; default 8589934592)" in text

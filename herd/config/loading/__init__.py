@@ -7,6 +7,7 @@ the setting that was probably meant (docs/decisions/0004-settings-sources.md).
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+    from herd.config.loading.keys import SettingKey
+
+_NUMBER_WITH_UNIT = re.compile(r"\d[\d.,_' ]*[A-Za-z]*")
 _BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _MAX_CHARACTERS = 60
 """Longest value that is quoted in an error."""
@@ -236,7 +240,7 @@ def _wanted(path: tuple[str, ...], detail: ErrorDetails, message: str, *, is_who
     """Say what the setting accepts: the description of its type, or the validator's message for anything finer."""
     key, context = find_key(path), detail.get("ctx") or {}
     if key is not None and (detail["type"].endswith(("_type", "_parsing")) or (is_whole and detail["type"] in _BOUNDS)):
-        return f"should be {key.type_text}"
+        return f"should be {key.type_text}{_number_forms(key, detail['input'])}"
     if detail["type"] == "union_tag_invalid":
         return f"{context['discriminator']} should be one of {context['expected_tags']}"
     if detail["type"] == "too_short":
@@ -246,3 +250,13 @@ def _wanted(path: tuple[str, ...], detail: ErrorDetails, message: str, *, is_who
         return "should be module:function" if is_user_code else "should be letters, digits and . - _, with a letter or digit first"
     message = message.removeprefix("Input ")
     return message[:1].lower() + message[1:]
+
+
+def _number_forms(key: SettingKey, value: object) -> str:
+    """Return examples of what is accepted if ``value`` was meant as a number: 10M, 10,000, 2m."""
+    if not {"integer", "number"} & key.kinds or not isinstance(value, str) or _NUMBER_WITH_UNIT.fullmatch(value) is None:
+        return ""
+    with suppress(ValueError):
+        float(value)
+        return ""  # a number, but not of this kind
+    return ", such as 120 or 0.5" if key.path[-1].endswith("_seconds") else ", such as 2000000 or 2e6"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from itertools import groupby
@@ -47,9 +48,20 @@ def settings_help(columns: int, *, without: Collection[str] = ()) -> str:
             continue
         lines.append(f"\n{section or 'run'}: {section_help()[section]}")
         for key in keys:
-            lines.append(f"  --{key.dotted} ({key.type_text}; {_common_default(key, by_name[key.dotted])})")
+            variants = by_name[key.dotted]
+            lines.append(f"  --{key.dotted} ({_common_type(each.type_text for each in variants)}; {_common_default(key, variants)})")
             lines.append(textwrap.indent(textwrap.fill(key.help.replace("``", ""), max(34, columns - 6)), " " * 6))
     return "\n".join(lines)
+
+
+def _common_type(texts: Iterable[str]) -> str:
+    """Describe what any variant of a section accepts for a setting; without bounds, if variants differ."""
+    different = dict.fromkeys(texts)
+    if len(different) == 1:
+        return next(iter(different))
+    bare = [re.sub(r" [<>].*?(?= or |$)", "", text) for text in different]
+    kinds = dict.fromkeys(kind for text in bare for part in text.split(" or ") for kind in part.split(", "))
+    return ", ".join(kind for kind in kinds if kind != "null") + (" or null" if "null" in kinds else "")
 
 
 def _common_default(key: SettingKey, variants: Iterable[SettingKey]) -> str:
