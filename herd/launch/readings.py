@@ -52,7 +52,7 @@ _READ = (
     metrics.WEIGHTS_UPDATES,
     training_metrics.WRITE_FAILURES,
 )
-"""What restarts and views need. The 7,642 series of a bandit with 57 tasks would take 44 ms of its only thread at every scrape."""
+"""What restarts and views need. The 3,200 series of a bandit with 57 tasks would take 20 ms of its only thread at every scrape."""
 
 
 @dataclass(frozen=True, slots=True)
