@@ -121,8 +121,8 @@ DEFECTS = (
         "a lease is renewed after its expiry, although its place is another's",
         PlaceLeases,
         "_take",
-        " and wanted[1] not in self._indices[wanted[0]]:\n        return Place(wanted[0], self._indices[wanted[0]].take(wanted[1]))",
-        ":\n        self._indices[wanted[0]].take(wanted[1])\n        return Place(*wanted)",
+        " and wanted[1] not in self._taken[wanted[0]]",
+        "",
         7,
     ),
     Defect(
