@@ -278,7 +278,7 @@ def test_a_server_without_its_authenticator_refuses_all_clients(
     security, environ = (with_keys(keys), {}) if encrypted else (None, token("secret"))
     server = serve(contexts, security, environ)
     transport: Any = server.context._transport("tcp://")
-    transport._guard.close()
+    transport.guard.close()
     dealer = dial(contexts, server, security, environ)
     assert_refused(server, dealer, "incomplete", "protocol", times=1)
 
