@@ -33,11 +33,10 @@ LONGEST_SECONDS = 10.0
 class RetryTimer:
     """Runs from the first unanswered request; each firing doubles the delay, each answer resets it."""
 
-    def __init__(self, clock: Callable[[], float], random: Random, *, first_seconds: float = FIRST_SECONDS) -> None:
+    def __init__(self, clock: Callable[[], float], random: Random) -> None:
         self._clock = clock
         self._random = random
-        self._first_seconds = first_seconds
-        self._delay_seconds = first_seconds
+        self._delay_seconds = FIRST_SECONDS
         self._deadline: float | None = None
 
     def start(self) -> None:
@@ -53,13 +52,8 @@ class RetryTimer:
 
     def reset(self) -> None:
         """Note that the answer arrived: no request is pending."""
-        self._delay_seconds = self._first_seconds
+        self._delay_seconds = FIRST_SECONDS
         self._deadline = None
-
-    @property
-    def running(self) -> bool:
-        """Whether an answer is awaited."""
-        return self._deadline is not None
 
     @property
     def due(self) -> bool:

@@ -83,7 +83,7 @@ DEFECTS = (
         "unused credit of a session that ended is not granted again",
         CreditPool,
         "_forget",
-        "self._granted_unused -= known.unused",
+        "self.granted_unused -= known.unused",
         "pass",
         2,
     ),
