@@ -86,8 +86,8 @@ class Actor:
         """Do everything that is possible now. A socket's descriptor signals once for many messages, and sending may consume the signal, so
         read last."""
         before = -1
-        while self.client.bytes_in != before and not self.is_closed:
-            before = self.client.bytes_in
+        while self.client.socket.bytes_in != before and not self.is_closed:
+            before = self.client.socket.bytes_in
             while self.is_sending and self.client.num_unacked < MAX_UNACKED:
                 if not self.client.has_credit(self._unrolls):
                     self.client.request_credit(self._unrolls)

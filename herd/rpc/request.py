@@ -95,8 +95,6 @@ class RetryingRequest:
         """Reason for which the server refuses this client; None once it answers."""
         self.num_refused = 0
         """Refusals received."""
-        self.num_resent = 0
-        """Requests repeated after no answer."""
         self.num_malformed = 0
         """Answers that violate the protocol or, counted by the client, its own rules."""
         self.request_id = 0
@@ -147,7 +145,6 @@ class RetryingRequest:
         if not self.is_sent:
             self.pause(CONNECTING_SECONDS)
         if is_overdue:
-            self.num_resent += 1
             self._timer.restart()
         elif self.is_sent:
             self._timer.start()
@@ -223,11 +220,6 @@ class RetryingClient:
     def num_refused(self) -> int:
         """Refusals received."""
         return self._request.num_refused
-
-    @property
-    def num_resent(self) -> int:
-        """Requests repeated after no answer."""
-        return self._request.num_resent
 
     @property
     def num_malformed(self) -> int:

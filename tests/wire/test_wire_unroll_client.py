@@ -168,7 +168,7 @@ def test_unrolls_arrive_with_their_reports_and_are_acknowledged(learner: Learner
     assert learner.ledger.totals().generated == client.generated_frames == FRAMES
     learner.consume()
     assert learner.accepted == [7]
-    assert client.bytes_out == learner.router.bytes_in
+    assert client.socket.bytes_out == learner.router.bytes_in
     client.close()
 
 
