@@ -314,18 +314,12 @@ class Dealer(_Socket):
     """
 
     def __init__(self, transport: Transport, address: str, name: str, limits: Limits) -> None:
-        self._transport = transport
+        super().__init__(transport, zmq.DEALER, limits)
         self._endpoint = address
-        self._name = name.encode()
-        self._limits = limits
         # With IPv6 enabled, names without an IPv6 address also resolve. If a name has both kinds, libzmq tries only one.
         self._ipv6 = is_ipv6(host_of(address))
-        self._open()
-
-    def _open(self) -> None:
-        super().__init__(self._transport, zmq.DEALER, self._limits)
         # Not as ZeroMQ's own identity, because two connections with one identity cannot be distinguished (see Router).
-        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._name)
+        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + name.encode())
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MILLISECONDS)
@@ -333,17 +327,17 @@ class Dealer(_Socket):
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MILLISECONDS)
         self._socket.setsockopt(zmq.IPV6, self._ipv6)
         self._complained = False
-        guard = self._transport.guard
+        guard = transport.guard
         try:
             key_name = guard.secure_client(self._socket) if guard is not None else None
-            self._connection = ClientConnection(self._endpoint, key_name=key_name, is_name=is_name(host_of(self._endpoint)))
-            self._socket.connect(self._endpoint)
+            self._connection = ClientConnection(address, key_name=key_name, is_name=is_name(host_of(address)))
+            self._socket.connect(address)
         except SettingsError:
             self.close()
             raise
         except zmq.ZMQError as error:
             self.close()
-            raise OSError(error.errno, f"cannot connect to {self._endpoint}: {os.strerror(error.errno or 0)}") from error
+            raise OSError(error.errno, f"cannot connect to {address}: {os.strerror(error.errno or 0)}") from error
 
     @property
     def connected(self) -> bool:
@@ -352,23 +346,13 @@ class Dealer(_Socket):
 
     @property
     def num_connections(self) -> int:
-        """Number of connections made, at the last ``receive``, since the socket was opened or restarted."""
+        """Number of connections made, at the last ``receive``, since the socket was opened."""
         return self._connection.num_connections
 
     @property
     def trouble(self) -> str | None:
         """Why there is no connection and what to check; None while connected or too early to tell."""
         return self._connection.trouble
-
-    def restart_connection(self, address: str | None = None) -> None:
-        """Drop the connection and everything queued, and reconnect, to another address if given. Pollers must register again."""
-        bytes_in, bytes_out = self.bytes_in, self.bytes_out
-        self.close()
-        if address is not None and address != self._endpoint:
-            self._endpoint = address
-            self._ipv6 = is_ipv6(host_of(address))
-        self._open()
-        self.bytes_in, self.bytes_out = bytes_in, bytes_out
 
     def send(self, frames: Sequence[Frame]) -> bool:
         """Queue a message; False if there is no connection or the queue is full."""

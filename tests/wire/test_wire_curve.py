@@ -233,8 +233,8 @@ def test_a_key_is_revoked_by_deleting_its_file(contexts: ExitStack, keys: Path) 
     until(lambda: revoked.send([b"late"]) and server.count("revoked") > 0, server, revoked)
     assert until(lambda: revoked.send([b"late"]) and server.count("revoked") > 20, server, revoked) == []
     # A new connection is refused.
-    revoked.restart_connection()
-    assert_refused(server, revoked, "unknown_key")
+    revoked.close()
+    assert_refused(server, dial(contexts, server, with_keys(keys), name="revoked"), "unknown_key")
     # Other clients are not affected.
     ask(server, kept)
 

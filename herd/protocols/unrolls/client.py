@@ -211,13 +211,6 @@ class UnrollClient(RetryingClient):
         """Wait at most ``timeout_seconds`` until everything is acknowledged; return whether it is."""
         return self._poll_until(lambda: self.num_unacked == 0, timeout_seconds)
 
-    def restart_connection(self, endpoint: str | None = None) -> None:
-        """Reconnect, to another endpoint if given. Unacknowledged messages will be sent again."""
-        self.socket.restart_connection(endpoint)
-        self._request.answered()
-        self._request.begin()
-        self._request.advance()
-
     def close(self) -> None:
         """Send a goodbye and close at once; call ``drain`` first to lose nothing."""
         self._send(Goodbye())
