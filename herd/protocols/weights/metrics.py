@@ -7,7 +7,7 @@ from herd.telemetry.metrics import Exporters
 _paramserver = Exporters("paramserver")
 
 
-ANSWERS = ("weights", "not_modified", "refused")
+ANSWERS = ("weights", "not_modified")
 """Answers of the parameter server to requests for weights."""
 PARAMSERVER_ANSWERS = _paramserver.counter(
     "herd_paramserver_answers_total",
