@@ -25,6 +25,7 @@ from herd.transport import tcp as sockets_module
 from herd.transport.connections import FRAME_OVERHEAD_BYTES, GREETING_BYTES, Connections, Probe, probe, shut
 from herd.transport.context import Context, Poller
 from tests.operations import assert_linear
+from tests.server_process import until as wait_for
 
 DEADLINE_SECONDS = 60.0
 MEBIBYTE = 1 << 20
@@ -217,13 +218,6 @@ def is_open(descriptor: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.01)
 
 
 def shake_hands(router: Server, identity: bytes = b"raw") -> socket.socket:
