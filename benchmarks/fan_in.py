@@ -86,8 +86,8 @@ class Actor:
         """Do everything that is possible now. A socket's descriptor signals once for many messages, and sending may consume the signal, so
         read last."""
         before = -1
-        while self.client.bytes_in != before and not self.is_closed:
-            before = self.client.bytes_in
+        while self.client.socket.bytes_in != before and not self.is_closed:
+            before = self.client.socket.bytes_in
             while self.is_sending and self.client.num_unacked < MAX_UNACKED:
                 if not self.client.has_credit(self._unrolls):
                     self.client.request_credit(self._unrolls)
@@ -106,7 +106,7 @@ class Crowd:
         layout = run_layout(settings, spec)
         unrolls = settings.actor.environments
         arrays = synthetic_unrolls(layout, unrolls, seed=settings.seed)
-        address = tcp_address(local_host(settings.placement.host), settings.placement.ports["learner"])
+        self._address = tcp_address(local_host(settings.placement.host), settings.placement.ports["learner"])
         self._epoll = select.epoll()
         self._by_descriptor: dict[int, Actor] = {}
         for place in range(count):
@@ -114,7 +114,7 @@ class Crowd:
                 context = Context(settings.security)
             client = UnrollClient(
                 context,
-                address,
+                self._address,
                 layout=layout,
                 run_id=settings.name,
                 contract=contract_digest(settings, spec),
@@ -186,9 +186,9 @@ class Crowd:
         """Break a connection that has messages under way; they are sent again."""
         self._to_break.remove(actor)
         self._break_at = time.monotonic() + BREAK_SECONDS
-        self._unwatch(actor)
-        actor.client.restart_connection()
-        self._watch(actor)
+        connection: Any = actor.client.socket.waitable  # ZeroMQ's own
+        connection.disconnect(self._address)
+        connection.connect(self._address)
 
 
 class Receiver:

@@ -33,11 +33,10 @@ LONGEST_SECONDS = 10.0
 class RetryTimer:
     """Runs from the first unanswered request; each firing doubles the delay, each answer resets it."""
 
-    def __init__(self, clock: Callable[[], float], random: Random, *, first_seconds: float = FIRST_SECONDS) -> None:
+    def __init__(self, clock: Callable[[], float], random: Random) -> None:
         self._clock = clock
         self._random = random
-        self._first_seconds = first_seconds
-        self._delay_seconds = first_seconds
+        self._delay_seconds = FIRST_SECONDS
         self._deadline: float | None = None
 
     def start(self) -> None:
@@ -53,13 +52,8 @@ class RetryTimer:
 
     def reset(self) -> None:
         """Note that the answer arrived: no request is pending."""
-        self._delay_seconds = self._first_seconds
+        self._delay_seconds = FIRST_SECONDS
         self._deadline = None
-
-    @property
-    def running(self) -> bool:
-        """Whether an answer is awaited."""
-        return self._deadline is not None
 
     @property
     def due(self) -> bool:
@@ -101,8 +95,6 @@ class RetryingRequest:
         """Reason for which the server refuses this client; None once it answers."""
         self.num_refused = 0
         """Refusals received."""
-        self.num_resent = 0
-        """Requests repeated after no answer."""
         self.num_malformed = 0
         """Answers that violate the protocol or, counted by the client, its own rules."""
         self.request_id = 0
@@ -153,7 +145,6 @@ class RetryingRequest:
         if not self.is_sent:
             self.pause(CONNECTING_SECONDS)
         if is_overdue:
-            self.num_resent += 1
             self._timer.restart()
         elif self.is_sent:
             self._timer.start()
@@ -229,11 +220,6 @@ class RetryingClient:
     def num_refused(self) -> int:
         """Refusals received."""
         return self._request.num_refused
-
-    @property
-    def num_resent(self) -> int:
-        """Requests repeated after no answer."""
-        return self._request.num_resent
 
     @property
     def num_malformed(self) -> int:

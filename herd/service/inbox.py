@@ -68,7 +68,7 @@ class ServerMeters:
         read, connections = self._telemetry.read, router.connections
         read(names.CONNECTIONS, lambda: float(len(connections)))
         for cause in names.CONNECTIONS_CUT_BY:
-            read(names.CONNECTIONS_CUT, partial(connections.count_cut, cause), cause=cause)
+            read(names.CONNECTIONS_CUT, partial(connections.num_cut.__getitem__, cause), cause=cause)
         for reason in names.AUTHENTICATION_FAILURES_BY:
             read(names.AUTHENTICATION_FAILURES, partial(refusals.count, reason), reason=reason)
 

@@ -46,7 +46,7 @@ Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class HttpEndpoint:
-    """Serves GET and HEAD of ``pages`` from daemon threads until ``close()``. ``port`` is the bound port.
+    """Serves GET of ``pages`` from daemon threads until ``close()``. ``port`` is the bound port.
 
     Raises ``MetricsEndpointError`` if the address cannot be bound.
     """
@@ -120,12 +120,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_TIMEOUT_SECONDS
 
     def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body: bool) -> None:
         path, _, query = self.path.partition("?")
         page = self.server.pages.get(path)
         if page is None:
@@ -140,8 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
-        if with_body:
-            self.wfile.write(reply.body)
+        self.wfile.write(reply.body)
 
     def log_message(self, *args: object) -> None:
         """Log nothing, because scrapes come every few seconds."""

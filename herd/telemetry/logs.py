@@ -1,4 +1,4 @@
-"""Structured logs on standard error: text lines on a terminal, JSON in a cluster."""
+"""Structured logs on standard error, as lines of text."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ MAX_LIMITED_KEYS = 1024
 """Largest number of keys. Keys may come from the wire, so all further keys share one, and a foreign client cannot fill the memory."""
 
 
-def configure_logging(service: str, level: str = "info", json: bool = False, *, stream: TextIO | None = None, **fields: object) -> None:
+def configure_logging(service: str, *, stream: TextIO | None = None, **fields: object) -> None:
     """Set up the logs of this process; the last call wins.
 
-    ``level``: debug, info, warning or error. ``json``: one object per line instead of coloured text. Every line contains ``fields`` (run,
-    index) and ``service``. Lines of the standard ``logging`` module, as libraries write them, get the same format. Raises ``ValueError``
-    for an unknown level.
+    Every line contains ``fields`` (run, index) and ``service``, and is coloured on a terminal. Lines of the standard ``logging`` module, as
+    libraries write them, get the same format.
     """
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise ValueError(f"log level must be debug, info, warning or error, not {level!r}")
     target = stream if stream is not None else sys.stderr
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -37,20 +33,16 @@ def configure_logging(service: str, level: str = "info", json: bool = False, *, 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _add_fields({"service": service, **fields}),
     ]
-    rendering: list[Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-        if json
-        else [structlog.dev.ConsoleRenderer(colors=target.isatty())]
-    )
+    rendering = structlog.dev.ConsoleRenderer(colors=target.isatty())
     handler = LineHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering]
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, rendering]
         )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(number)
+    root.setLevel(logging.INFO)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

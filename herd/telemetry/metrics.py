@@ -144,7 +144,7 @@ REFUSED_MESSAGES = _servers.counter(
 CONNECTIONS = _servers.gauge("herd_wire_connections", "connections", "Connections to this server's socket, including half-open ones.")
 
 CONNECTIONS_CUT_BY = ("too_many", "unread")
-"""Reasons for closing a connection."""
+"""Reasons for closing a connection: too many at once, or too many unread bytes."""
 CONNECTIONS_CUT = _servers.counter(
     "herd_wire_connections_cut_total",
     "connections",
@@ -154,7 +154,9 @@ CONNECTIONS_CUT = _servers.counter(
 )
 
 AUTHENTICATION_FAILURES_BY = ("unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol")
-"""Reasons for failed handshakes; docs/runbook.md, HerdAuthenticationFailures, explains them."""
+"""``unknown_key``: the client is not on the list. ``revoked``: a message from a client removed from the list. ``wrong_server_key``: the
+client trusts another server. ``mechanism``: one side uses CURVE and the other does not. ``incomplete``: the connection ended during the
+handshake, as with port scans and TCP probes. ``protocol``: not a valid handshake. See docs/runbook.md, HerdAuthenticationFailures."""
 AUTHENTICATION_FAILURES = _servers.counter(
     "herd_wire_authentication_failures_total",
     "failures",

@@ -87,10 +87,7 @@ class Telemetry:
         The function must be fast and thread-safe. For a counter it must never decrease.
         """
         values = self._label_values(metric, labels)
-        with self._lock:
-            if metric.name in self._instruments:
-                raise ValueError(f"{metric.name} is already set directly: it cannot also be read from a function")
-            self._readings.add(metric, values, function)
+        self._readings.add(metric, values, function)
 
     def set_weights_version(self, lineage: int, updates: int) -> None:
         """Export the version of the current weights (learner: just published). Their age counts from this call."""
@@ -181,8 +178,6 @@ class Telemetry:
         return instrument.labels(*values) if values else instrument
 
     def _make(self, metric: names.Metric) -> Counter | Gauge | Histogram:
-        if self._readings.has(metric):
-            raise ValueError(f"{metric.name} is already read from a function: it cannot also be set directly")
         instrument: Counter | Gauge | Histogram
         if isinstance(metric, names.HistogramMetric):
             instrument = Histogram(metric.name, metric.help, metric.labels, registry=self._registry, buckets=metric.buckets)
@@ -218,9 +213,6 @@ class _Readings(Collector):
     def add(self, metric: names.Metric, values: Labels, function: Callable[[], float]) -> None:
         with self._lock:
             self._functions.setdefault(metric.name, (metric, {}))[1][values] = function
-
-    def has(self, metric: names.Metric) -> bool:
-        return metric.name in self._functions
 
     def collect(self, wanted: Collection[str] = ()) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         """Read all metrics, or the ``wanted`` ones. A reading that raises is logged, and only its sample is missing."""

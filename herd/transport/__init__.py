@@ -118,7 +118,7 @@ class Client(Socket, Protocol):
 
     @property
     def num_connections(self) -> int:
-        """Number of connections made, at the last ``receive``, since the client was opened or restarted."""
+        """Number of connections made, at the last ``receive``, since the client was opened."""
 
     @property
     def trouble(self) -> str | None:
@@ -132,9 +132,6 @@ class Client(Socket, Protocol):
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait at most ``timeout_seconds`` for a message; return whether there is one."""
-
-    def restart_connection(self, address: str | None = None) -> None:
-        """Drop the connection and everything queued, and reconnect, to another address if given. Pollers must register again."""
 
 
 class Transport(Protocol):

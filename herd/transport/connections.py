@@ -16,18 +16,15 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
+from herd.telemetry.metrics import CONNECTIONS_CUT_BY
 from herd.transport import UNREAD_PER_CONNECTION_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from herd.transport import Peer
-
-Cause = Literal["too_many", "unread"]
-"""Why a connection was closed. ``too_many``: too many connections at once. ``unread``: too many unread bytes."""
-CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 MAX_CONNECTIONS = 16_384
 """Four times the 4,000 actors that the system is designed for; an actor has two connections to the parameter server."""
@@ -160,7 +157,8 @@ class Connections:
             clock: monotonic seconds.
 
         """
-        self.num_cut: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
+        self.num_cut = dict.fromkeys(CONNECTIONS_CUT_BY, 0)
+        """Number of connections closed since the start, by cause."""
         self._max_connections = max_connections
         self._max_unread_bytes = max_unread_bytes
         self._unread_bytes_each = unread_bytes_each
@@ -180,10 +178,6 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._connections)
-
-    def count_cut(self, cause: str) -> int:
-        """Return the number of connections closed for ``cause``, one of ``CAUSES``, since the start."""
-        return self.num_cut[cast("Cause", cause)]
 
     def opened(self, descriptor: int) -> None:
         """Add a connection that was accepted."""
@@ -287,7 +281,7 @@ class Connections:
     def _holds_too_much(self) -> bool:
         return self._unread_bytes > self._max_unread_bytes + self._unread_bytes_each * len(self._connections)
 
-    def _cut(self, descriptor: int, cause: Cause) -> None:
+    def _cut(self, descriptor: int, cause: str) -> None:
         peer = self._connections[descriptor].peer
         self.closed(descriptor)
         self.num_cut[cause] += 1

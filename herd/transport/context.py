@@ -7,11 +7,12 @@ import importlib
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Self
 
 import zmq
 
 from herd.telemetry.logs import LimitedWarnings, get_logger
+from herd.telemetry.metrics import AUTHENTICATION_FAILURES_BY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,22 +23,17 @@ if TYPE_CHECKING:
 
 TRANSPORTS = {"tcp": "herd.transport.tcp", "ipc": "herd.transport.tcp"}
 """Scheme of an address -> module with a class ``Transport``, which is imported at the first such address."""
-Reason = Literal["unknown_key", "revoked", "wrong_server_key", "mechanism", "incomplete", "protocol"]
-"""``unknown_key``: the client is not on the list. ``revoked``: a message from a client removed from the list. ``wrong_server_key``: the
-client trusts another server. ``mechanism``: one side uses CURVE and the other does not. ``incomplete``: the connection ended during the
-handshake, as with port scans and TCP probes. ``protocol``: not a valid handshake."""
-REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
 class Refusals:
-    """Counts of refused clients of one process. Thread-safe."""
+    """Counts of refused clients of one process, by ``AUTHENTICATION_FAILURES_BY``. Thread-safe."""
 
     def __init__(self, log: LimitedWarnings) -> None:
         self._log = log
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(REASONS, 0)
+        self._counts = dict.fromkeys(AUTHENTICATION_FAILURES_BY, 0)
 
-    def add(self, reason: Reason, line: str = "") -> None:
+    def add(self, reason: str, line: str = "") -> None:
         """Count one, and log ``line`` if there is one."""
         with self._lock:
             self._counts[reason] += 1
@@ -45,8 +41,8 @@ class Refusals:
             self._log.warn(reason, line)
 
     def count(self, reason: str) -> int:
-        """Return the count since the process started of ``reason``, one of ``REASONS``."""
-        return self._counts[cast("Reason", reason)]
+        """Return the count since the process started of ``reason``."""
+        return self._counts[reason]
 
 
 class Context:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from herd.transport import Frame, Limits
     from herd.transport.context import Context
-    from herd.transport.keys import AuthorisedClients, Guard
+    from herd.transport.keys import Guard
 
 RECONNECT_MILLISECONDS = 100
 RECONNECT_MAX_MILLISECONDS = 5_000  # an actor reconnects to a restarted learner within this time, and 4,000 actors do not overload it
@@ -63,11 +63,12 @@ class Transport:
         # One I/O thread moves about 1 GB/s unencrypted, the traffic of several learners.
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         security, token = context.security, context.environ.get(RUN_TOKEN_VARIABLE)
-        self._guard: Guard | None = None
+        self.guard: Guard | None = None
+        """Secures the sockets; None without keys and token."""
         if security is not None and security.curve:
-            self._guard = Curve(security, context.environ, self.refusals, self.log)
+            self.guard = Curve(security, context.environ, self.refusals, self.log)
         elif token:
-            self._guard = RunToken(token, self.refusals)
+            self.guard = RunToken(token, self.refusals)
 
     def server(self, address: str, limits: Limits) -> Router:
         """Bind; see `herd.transport.context.Context.server`."""
@@ -79,46 +80,13 @@ class Transport:
 
     def close(self, linger_milliseconds: int) -> None:
         """Close open sockets, and end."""
-        if self._guard is not None:
-            self._guard.close()
+        if self.guard is not None:
+            self.guard.close()
         self._zmq.destroy(linger=linger_milliseconds)
-
-    @property
-    def curve(self) -> bool:
-        """Whether connections are encrypted and authenticated."""
-        return isinstance(self._guard, Curve)
-
-    @property
-    def has_token(self) -> bool:
-        """Whether clients must present the run's token, because there are no keys."""
-        return isinstance(self._guard, RunToken)
-
-    @property
-    def welcome_bytes(self) -> int:
-        """The most bytes that a server here sends before a client has authenticated; 0 if clients do not authenticate."""
-        return self._guard.welcome_bytes if self._guard is not None else 0
 
     def open(self, kind: int) -> zmq.Socket[bytes]:
         """Return a new socket without keys."""
         return self._zmq.socket(kind)
-
-    def secure_client(self, made: zmq.Socket[bytes]) -> str | None:
-        """Set a client's keys, or the run's token, if there is any; return the name of the client's key.
-
-        Raises:
-            SettingsError: a key is missing or invalid.
-
-        """
-        return self._guard.secure_client(made) if self._guard is not None else None
-
-    def secure_server(self, made: zmq.Socket[bytes]) -> AuthorisedClients | None:
-        """Set a server's keys, or the run's token, if there is any; return the authorised clients if there are keys.
-
-        Raises:
-            SettingsError: a key is missing or invalid, or no client would be admitted.
-
-        """
-        return self._guard.secure_server(made) if self._guard is not None else None
 
 
 class _Socket:
@@ -140,7 +108,7 @@ class _Socket:
         # libzmq 4.3.5, issues 3937 and 4767). So no queue is ever full: servers close connections that send more than can be read, and
         # a client never has more waiting answers than requests.
         self._socket.setsockopt(zmq.RCVHWM, 0 if connections is None or kernel_tells() else limits.high_water_mark)
-        overhead = MESSAGE_OVERHEAD_BYTES if transport.curve else 0
+        overhead = MESSAGE_OVERHEAD_BYTES if isinstance(transport.guard, Curve) else 0
         self._socket.setsockopt(zmq.MAXMSGSIZE, max(limits.max_frame_bytes, ALWAYS_ALLOWED_BYTES) + overhead)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MILLISECONDS)
         self._monitor = HandshakeMonitor(self._socket, connections)
@@ -219,11 +187,12 @@ class Router(_Socket):
     """
 
     def __init__(self, transport: Transport, address: str, limits: Limits) -> None:
+        guard = transport.guard
         self.connections = Connections(
             max_connections=limits.max_connections or most_connections(),
             max_unread_bytes=limits.unread_frames * max(limits.max_frame_bytes, ALWAYS_ALLOWED_BYTES) + UNREAD_SLACK_BYTES,
             unread_bytes_each=limits.unread_bytes_each,
-            welcome_bytes=transport.welcome_bytes,
+            welcome_bytes=guard.welcome_bytes if guard is not None else 0,
         )
         """The open connections, and counts of those closed."""
         self._routes = Routes()
@@ -235,7 +204,7 @@ class Router(_Socket):
         # No ROUTER_HANDOVER: it leaves the older connection without a queue, which causes the same abort as a full one.
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
-            self._authorised = transport.secure_server(self._socket)
+            self._authorised = guard.secure_server(self._socket) if guard is not None else None
         except SettingsError:
             self.close()
             raise
@@ -318,7 +287,7 @@ class Router(_Socket):
 
     def _refuse(self, handshake: Handshake) -> None:
         refusals = self._transport.refusals
-        if handshake is Handshake.MECHANISM and self._transport.has_token:
+        if handshake is Handshake.MECHANISM and isinstance(self._transport.guard, RunToken):
             refusals.add(
                 "mechanism", f"refused a client without this run's token at {self.endpoint}: give it {RUN_TOKEN_VARIABLE}, or the same keys"
             )
@@ -345,18 +314,12 @@ class Dealer(_Socket):
     """
 
     def __init__(self, transport: Transport, address: str, name: str, limits: Limits) -> None:
-        self._transport = transport
+        super().__init__(transport, zmq.DEALER, limits)
         self._endpoint = address
-        self._name = name.encode()
-        self._limits = limits
         # With IPv6 enabled, names without an IPv6 address also resolve. If a name has both kinds, libzmq tries only one.
         self._ipv6 = is_ipv6(host_of(address))
-        self._open()
-
-    def _open(self) -> None:
-        super().__init__(self._transport, zmq.DEALER, self._limits)
         # Not as ZeroMQ's own identity, because two connections with one identity cannot be distinguished (see Router).
-        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + self._name)
+        self._socket.setsockopt(zmq.METADATA, NAME_PROPERTY.encode() + b":" + name.encode())
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MILLISECONDS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MILLISECONDS)
@@ -364,16 +327,17 @@ class Dealer(_Socket):
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MILLISECONDS)
         self._socket.setsockopt(zmq.IPV6, self._ipv6)
         self._complained = False
+        guard = transport.guard
         try:
-            key_name = self._transport.secure_client(self._socket)
-            self._connection = ClientConnection(self._endpoint, key_name=key_name, is_name=is_name(host_of(self._endpoint)))
-            self._socket.connect(self._endpoint)
+            key_name = guard.secure_client(self._socket) if guard is not None else None
+            self._connection = ClientConnection(address, key_name=key_name, is_name=is_name(host_of(address)))
+            self._socket.connect(address)
         except SettingsError:
             self.close()
             raise
         except zmq.ZMQError as error:
             self.close()
-            raise OSError(error.errno, f"cannot connect to {self._endpoint}: {os.strerror(error.errno or 0)}") from error
+            raise OSError(error.errno, f"cannot connect to {address}: {os.strerror(error.errno or 0)}") from error
 
     @property
     def connected(self) -> bool:
@@ -382,23 +346,13 @@ class Dealer(_Socket):
 
     @property
     def num_connections(self) -> int:
-        """Number of connections made, at the last ``receive``, since the socket was opened or restarted."""
+        """Number of connections made, at the last ``receive``, since the socket was opened."""
         return self._connection.num_connections
 
     @property
     def trouble(self) -> str | None:
         """Why there is no connection and what to check; None while connected or too early to tell."""
         return self._connection.trouble
-
-    def restart_connection(self, address: str | None = None) -> None:
-        """Drop the connection and everything queued, and reconnect, to another address if given. Pollers must register again."""
-        bytes_in, bytes_out = self.bytes_in, self.bytes_out
-        self.close()
-        if address is not None and address != self._endpoint:
-            self._endpoint = address
-            self._ipv6 = is_ipv6(host_of(address))
-        self._open()
-        self.bytes_in, self.bytes_out = bytes_in, bytes_out
 
     def send(self, frames: Sequence[Frame]) -> bool:
         """Queue a message; False if there is no connection or the queue is full."""

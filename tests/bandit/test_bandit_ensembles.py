@@ -18,6 +18,7 @@ from herd.files import sealed
 from herd.protocols.bandit.tiling import tiling_of, x_of
 from herd.rpc.serving import Received
 from tests.asking import CLIENT
+from tests.bandit.contents import contents
 from tests.bandit.test_bandit_exchange import finished, request, starting
 
 SETTINGS = BanditSettings()
@@ -72,7 +73,7 @@ def test_each_environment_learns_only_from_its_own_games() -> None:
     assert apart.tally.episodes == together.tally.episodes == 121
     for slot, liked in ((0, 0.5), (1, 40.0)):
         ensemble = apart._of_group(slot)
-        assert bandits_vote.best_tiles(ensemble).tolist() == [TILING.tile(x_of(liked))]
+        assert bandits_vote.best_tiles(bandits_vote.evaluation(ensemble), ensemble.counts).tolist() == [TILING.tile(x_of(liked))]
     assert len({ensemble.learning_rates + ensemble.widths for ensemble in apart.ensembles}) == 2  # each has its own design
 
 
@@ -103,9 +104,10 @@ def test_a_restart_restores_ensembles_and_designs_new_ones_equally(tmp_path: Pat
     assert damaged == []
     assert restored is not None
     again = restored.bandits[0, "pong"]
-    assert (again.ensemble, again.others) == (bandit.ensemble, bandit.others)
+    assert list(map(contents, again.ensembles)) == list(map(contents, bandit.ensembles))
+    assert again.others.keys() == bandit.others.keys()
     fresh = bandits_of(EACH)[0, 0]
-    assert fresh._of_group(5) == bandits_of(EACH)[0, 0]._of_group(5)
+    assert contents(fresh._of_group(5)) == contents(bandits_of(EACH)[0, 0]._of_group(5))
     assert fresh._of_group(5).learning_rates + fresh._of_group(5).widths != fresh.ensemble.learning_rates + fresh.ensemble.widths
 
 

@@ -19,6 +19,7 @@ from herd.config.run import RunSettings
 from herd.config.services import BanditSettings
 from herd.telemetry import Telemetry
 from herd.telemetry.logs import get_logger
+from tests.bandit.contents import contents
 from tests.failing_disks import no_space_beyond
 
 
@@ -104,8 +105,8 @@ def test_a_run_resumed_with_another_task_keeps_its_ensembles(tmp_path: Path) -> 
     before.keeper.save()
     after = Process(tmp_path, ("alien", "qbert", "pong"))
     assert after.restore() == 4
-    assert after.bandits[0, 1].ensemble == before.bandits[0, 1].ensemble
-    assert after.bandits[0, 2].ensemble == before.bandits[0, 0].ensemble
+    assert contents(after.bandits[0, 1].ensemble) == contents(before.bandits[0, 1].ensemble)
+    assert contents(after.bandits[0, 2].ensemble) == contents(before.bandits[0, 0].ensemble)
     assert after.bandits[0, 0].tally.episodes == 0
     assert (after.window.judge("5", 3), after.window.reply("5")) == ("repeated", ClientGames({0: 9}))
     assert after.keeper.age_seconds == 0.0

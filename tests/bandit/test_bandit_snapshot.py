@@ -13,6 +13,7 @@ from herd_bandit.task_bandit import TaskBandits, new_bandits
 from herd.config.services import BanditSettings
 from herd.files import sealed
 from herd.protocols.bandit.tiling import tiling_of
+from tests.bandit.contents import contents
 from tests.failing_disks import no_space_beyond
 
 SETTINGS = BanditSettings()
@@ -52,7 +53,7 @@ def test_a_snapshot_restores_bandits_and_clients(tmp_path: Path) -> None:
     assert set(restored.bandits) == {(0, "breakout"), (0, "pong")}
     for bandit in bandits.values():
         again = restored.bandits[bandit.agent, bandit.task]
-        assert again.ensemble == bandit.ensemble
+        assert contents(again.ensemble) == contents(bandit.ensemble)
         for tally, name in ((again.tally, name) for name in ("votes", "handed_out", "reports", "return_sums")):
             np.testing.assert_array_equal(getattr(tally, name), getattr(bandit.tally, name), strict=True)
         assert again.tally.env_frames == bandit.tally.env_frames == 8000

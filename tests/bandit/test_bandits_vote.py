@@ -156,16 +156,22 @@ def test_equal_values_have_score_0_without_the_bonus() -> None:
     np.testing.assert_array_equal(bandits_vote.scores(flat, ucb_scale=UCB), 0.0)
 
 
+def best_tiles(state: BanditsVote) -> list[int]:
+    return list(bandits_vote.best_tiles(bandits_vote.evaluation(state), state.counts))
+
+
 def test_evaluation_draws_from_the_best_tile_tried() -> None:
     generator = np.random.default_rng(1)
     state = ensemble()
-    anywhere = {PAPER.tile(bandits_vote.draw_best(state, generator)) for _ in range(600)}
-    assert anywhere == set(range(39))  # nothing has been reported yet
+    assert best_tiles(state) == list(range(39))  # nothing has been reported yet
     for x, g in [(0.55, -20.0), (1.55, -18.0), (3.55, -21.0)] * 30:
         state = bandits_vote.update(state, x, g)
     # Untried tiles are valued 0, a return that never occurred in this game.
     assert bandits_vote.evaluation(state).argmax() not in (5, 15, 35)
-    assert {PAPER.tile(bandits_vote.draw_best(state, generator)) for _ in range(50)} == {15}
+    assert best_tiles(state) == [15]
+    xs = [bandits_vote.draw_within(PAPER, 15, generator) for _ in range(200)]
+    assert {PAPER.tile(x) for x in xs} == {15}
+    assert np.ptp(xs) > 0.09
 
 
 tiles_and_returns = st.lists(st.tuples(st.floats(-1, 5), st.floats(-1e6, 1e6, allow_subnormal=False)), min_size=0, max_size=30)
@@ -215,7 +221,6 @@ def test_a_draw_is_within_the_range_and_from_a_candidate(reports: list[tuple[flo
     assert all(len(set(row)) == 7 for row in vote.candidate_tiles.tolist())
     near = {PAPER.tile(vote.x + nudge) for nudge in (-1e-12, 0.0, 1e-12)}  # on an edge, rounding may choose either tile
     assert near & set(vote.candidate_tiles.ravel().tolist())
-    assert 0.0 <= bandits_vote.draw_best(state, generator) <= PAPER.high
 
 
 @settings(deadline=None)
@@ -224,12 +229,8 @@ def test_x_of_and_inverse_temperature_of_are_inverse(inverse_temperature: float)
     assert inverse_temperature_of(x_of(inverse_temperature)) == pytest.approx(inverse_temperature, rel=1e-12, abs=1e-300)
 
 
-def test_states_compare_by_value_and_are_immutable() -> None:
-    one, other = after([(1.0, 2.0)]), after([(1.0, 2.0)])
-    assert one == other
-    assert one != after([(1.0, 2.5)])
-    assert one != ensemble()
-    assert one != "something else"
+def test_states_are_immutable() -> None:
+    one = after([(1.0, 2.0)])
     with pytest.raises(ValueError, match="read-only"):
         one.weights[0, 0] = 1.0
     before = one.weights.copy()
@@ -249,7 +250,6 @@ def test_modes_rates_and_widths_are_drawn_uniformly_from_the_choices() -> None:
         )
         for seed in range(60)
     ]
-    assert made[0] == made[0]
     for attribute, choices in (("modes", {"argmax", "random"}), ("learning_rates", {0.05, 0.1, 0.2}), ("widths", {1, 2, 3})):
         drawn = [value for state in made for value in getattr(state, attribute)]
         assert set(drawn) == choices

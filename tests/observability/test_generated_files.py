@@ -28,13 +28,11 @@ READ_ELSEWHERE = {
     "herd_actor_environments_replaced_total",  # the view of herd train
     *("herd_weights_lineage", "herd_paramserver_agent_lineage", "herd_actor_unacknowledged_unrolls"),  # herd status, fault tests
     *("herd_learner_unrolls_dropped_total", "herd_evaluator_episodes_total"),
-    *("herd_bandit_tile_reports_total", "herd_paramserver_versions_total"),
     *("herd_bandit_restored_episodes", "herd_bandit_snapshots_written_total"),
-    *("herd_replay_restored_agent_steps", "herd_replay_snapshots_written_total", "herd_replay_samples_total"),
+    *("herd_replay_restored_agent_steps", "herd_replay_snapshots_written_total"),
     *("herd_replay_episodes", "herd_replay_open_agent_steps"),  # benchmarks.replay
-    *("herd_inference_environments", "herd_inference_pending_requests"),
-    *("herd_paramserver_weights_bytes", "herd_paramserver_upstream_answers_total", "herd_paramserver_requests_total"),
-    *("herd_paramserver_answers_total", "herd_paramserver_stale_publishes_total", "herd_paramserver_moves_total"),
+    *("herd_inference_pending_requests", "herd_paramserver_requests_total", "herd_paramserver_answers_total"),
+    *("herd_paramserver_stale_publishes_total", "herd_paramserver_moves_total"),
     *("herd_paramserver_agent_leased_indices", "herd_learner_learning_rate"),
 }
 """Metrics for a diagnosis by hand, or that tests of whole processes and benchmarks read, and that no panel shows."""

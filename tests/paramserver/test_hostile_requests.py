@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from herd_paramserver.leases import Liveness, PlaceLeases
 from herd_paramserver.requests import Answer
 from herd_paramserver.store import UPDATES_LEAD, Version
 from hypothesis import HealthCheck, Phase, settings
@@ -79,44 +78,6 @@ def publication(lineage: int, updates: int, payload: bytes, *, index: int = 0, c
 
 def framed(message: Message, *payloads: bytes) -> list[bytes]:
     return [bytes(encode(message)[0]), *payloads]
-
-
-# -- work and memory
-
-
-class Counting(set[int]):
-    """Counts how often it is searched."""
-
-    num_asked = 0
-
-    def __contains__(self, index: object) -> bool:
-        self.num_asked += 1
-        return super().__contains__(index)
-
-
-def test_finding_a_free_index_takes_constant_time() -> None:
-    """The lowest and the highest index are released and leased in turn: a search from the lowest would visit all indices between them."""
-    leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=1e9)
-    for number in range(5000):
-        leases.lease(str(number), now=0.0)
-    leases._indices[0]._taken = asked = Counting(leases._indices[0]._taken)
-    for _ in range(100):
-        for holder in ("0", "4999"):
-            leases.release(holder)
-            assert leases.lease(holder, now=0.0) == (0, int(holder))
-    assert asked.num_asked < 1000
-
-
-def test_leasing_a_chosen_index_does_not_grow_the_free_list() -> None:
-    leases = PlaceLeases(Liveness(1, now=0.0), now=0.0, lease_seconds=1e9)
-    for number in range(20):
-        leases.lease(str(number), now=0.0)
-    for turn in range(1000):
-        leases.release(str(turn % 20))
-        leases.lease(str(turn % 20), now=0.0, wanted=(0, turn % 20))
-    assert len(leases._indices[0]._returned) <= 20
-    assert sorted(leases.holders().values()) == [(0, index) for index in range(20)]
-    assert leases.lease("another", now=0.0) == (0, 20)
 
 
 class Wire:

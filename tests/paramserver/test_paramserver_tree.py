@@ -18,7 +18,6 @@ from tests.paramserver.nodes import RUN, Asker, Node, Tree, made_tree
 
 REQUESTS = 'herd_paramserver_requests_total{kind="%s"}'
 LEASED = 'herd_paramserver_agent_leased_indices{agent="0"}'
-UPSTREAM_ANSWERS = 'herd_paramserver_upstream_answers_total{answer="%s"}'
 
 
 @pytest.fixture
@@ -48,15 +47,12 @@ def test_weights_reach_every_replica_unchanged(tree: Tree) -> None:
             assert got == payload
     for node in nodes:
         assert node.seen == [(1, 1), (1, 2), (1, 7)]
-        assert node.metric("herd_paramserver_versions_total") == 3
         assert node.metric("herd_weights_updates") == 7
-        assert node.metric("herd_paramserver_weights_bytes") == 200_000
         assert node.readiness.startswith("ok")
     # All clients get the memory that came from the parent.
     held = nodes[2].server._stores[0].visible
     again = nodes[2].server._stores[0].newer_than(None)
     assert held is again
-    assert nodes[2].metric(UPSTREAM_ANSWERS % "weights") == 3
 
 
 def test_requests_to_the_parent_do_not_grow_with_the_clients(tree: Tree) -> None:
@@ -132,7 +128,6 @@ def test_each_agents_weights_are_followed_independently(tree: Tree) -> None:
         assert tree.asker(second).get(agent=agent)[1] == payload
     assert second.metric('herd_paramserver_agent_lineage{agent="0"}') == 3
     assert second.metric('herd_paramserver_agent_updates{agent="1"}') == 0
-    assert second.metric("herd_paramserver_versions_total") == 3
     refused, _ = tree.asker(second).get(agent=2)
     assert isinstance(refused, Refused)
 
@@ -143,7 +138,6 @@ def test_a_parent_of_another_contract_is_reported_in_readiness(tree: Tree) -> No
     tree.until(lambda: "refuses this replica" in replica.readiness, "the refusal")
     assert replica.readiness.startswith("not ready: no weights yet; the parent ")
     assert "start all processes with the same env, network, " in replica.readiness
-    assert replica.metric(UPSTREAM_ANSWERS % "refused") >= 1
 
 
 def test_a_replica_of_a_replica_says_that_it_needs_the_root(tree: Tree) -> None:

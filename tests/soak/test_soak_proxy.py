@@ -179,24 +179,3 @@ def test_unread_data_blocks_the_sender(proxy: Proxy) -> None:
             except BlockingIOError:
                 time.sleep(0.01)
         assert sent < 1 << 26  # sending stopped: on loopback the kernel buffers less than ten megabytes
-
-
-def test_a_moved_link_connects_to_the_other_backend(proxy: Proxy) -> None:
-    with closing(Echo(b"b")) as other, connected(proxy) as client:
-        proxy.move(other.port)
-        assert is_broken(client)
-        connected(proxy, b"b").close()
-
-
-def test_a_backend_that_does_not_listen_closes_the_connection(proxy: Proxy, echo: Echo) -> None:
-    with socket.create_server((HOST, 0)) as unused:
-        free = unused.getsockname()[1]
-    proxy.move(free)
-    try:
-        with socket.create_connection((HOST, proxy.port), WAIT_SECONDS) as client:
-            client.settimeout(WAIT_SECONDS)
-            assert is_broken(client)
-    except ConnectionResetError:
-        pass  # the connection was closed before connecting had finished
-    proxy.move(echo.port)
-    connected(proxy).close()

@@ -104,15 +104,6 @@ def test_invalid_requests_for_metrics_are_errors(learner):
         learner.counter(unroll_metrics.QUEUE_DEPTH)
 
 
-def test_a_metric_is_read_from_a_function_or_set_but_not_both(learner):
-    learner.read(unroll_metrics.QUEUE_DEPTH, lambda: 1.0)
-    with pytest.raises(ValueError, match="read from a function"):
-        learner.gauge(unroll_metrics.QUEUE_DEPTH)
-    learner.counter(unroll_metrics.UNROLLS_REPLAYED)
-    with pytest.raises(ValueError, match="set directly"):
-        learner.read(unroll_metrics.UNROLLS_REPLAYED, lambda: 1.0)
-
-
 def test_functions_of_metrics_are_called_at_each_scrape(learner):
     received = {"unrolls": 10, "weights": 1}
     learner.read(metrics.BYTES_IN, lambda: received["unrolls"], stream="unrolls")

@@ -104,14 +104,6 @@ def test_an_oversized_frame_closes_only_its_connection(context: Context) -> None
         assert received == {b"small", b"good"}
 
 
-def test_a_dealer_can_reconnect_to_another_endpoint(context: Context) -> None:
-    with bind(context) as first, bind(context) as second, dial(context, first.endpoint) as dealer:
-        assert exchange(first, dealer, [b"one"]) == [b"one"]
-        dealer.restart_connection(second.endpoint)
-        assert exchange(second, dealer, [b"two"]) == [b"two"]
-        assert dealer.bytes_out == len(b"onetwo")
-
-
 def test_a_closed_socket_neither_sends_nor_receives(context: Context) -> None:
     router = bind(context)
     dealer = dial(context, router.endpoint)

@@ -168,7 +168,7 @@ def test_unrolls_arrive_with_their_reports_and_are_acknowledged(learner: Learner
     assert learner.ledger.totals().generated == client.generated_frames == FRAMES
     learner.consume()
     assert learner.accepted == [7]
-    assert client.bytes_out == learner.router.bytes_in
+    until(lambda: client.socket.bytes_out == learner.router.bytes_in, learner)  # on a slow machine a keep-alive may be on its way
     client.close()
 
 
@@ -186,18 +186,6 @@ def test_unrolls_in_flight_are_bounded_by_credit(learner: Learner, context: Cont
     learner.consume()
     assert client.wait_for_credit(E, DEADLINE_SECONDS)
     client.close()
-
-
-def test_a_learner_at_another_address_gets_unacknowledged_messages(learner: Learner, context: Context) -> None:
-    client = connect(context, learner.endpoint)
-    send(5, client, learner)
-    successor = Learner()
-    client.restart_connection(successor.endpoint)
-    until(lambda: client.num_unacked == 0, successor, client)
-    successor.consume()
-    assert successor.accepted == [5]
-    client.close()
-    successor.stop()
 
 
 def greet(client: UnrollClient, learner: Learner, now: list[float]) -> None:

@@ -81,6 +81,8 @@ class BanditClient(RetryingClient):
         """Reports dropped because too many were waiting."""
         self.waited_seconds = 0.0
         """Total time spent waiting in ``begin``."""
+        self.is_silent = False
+        """Whether a game began without an answer, and the service has not answered since."""
         self._task_ids = [int(task_id) for task_id in task_ids]
         self._first_slot = first_slot
         self._purpose = purpose
@@ -98,7 +100,6 @@ class BanditClient(RetryingClient):
         self._answered: dict[int, float] = {}  # environment -> 1/tau of its next game
         self._under_way: list[Frame] = []
         self._num_under_way = 0
-        self._is_silent = False
 
     @property
     def num_waiting(self) -> int:
@@ -114,11 +115,6 @@ class BanditClient(RetryingClient):
     def is_idle(self) -> bool:
         """Whether everything sent so far has been answered."""
         return not self._request.is_pending and not self.num_waiting
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether a game began without an answer, and the service has not answered since."""
-        return self._is_silent
 
     def ask(self, environment: int, episode_id: int) -> None:
         """Request the temperature of a game that begins soon; the next ``poll`` or ``begin`` sends the request."""
@@ -156,7 +152,7 @@ class BanditClient(RetryingClient):
             if isinstance(message, Temperatures) and self._request.is_answer(message):
                 self._request.answered()
                 self._num_under_way = 0
-                self._is_silent = False
+                self.is_silent = False
                 self._take(message)
         if not self._request.is_pending and self.num_waiting:
             self._request.begin()
@@ -190,14 +186,14 @@ class BanditClient(RetryingClient):
         return self.is_idle
 
     def _wait(self, environments: Sequence[int]) -> None:
-        if self._is_silent:
+        if self.is_silent:
             return
         began = self._clock()
         deadline = began + self._timeout_seconds
         while any(environment in self._awaited for environment in environments):
             left = deadline - self._clock()
             if left <= 0 or self.refused is not None:
-                self._is_silent = True
+                self.is_silent = True
                 break
             self.socket.wait(min(left, WAIT_SECONDS))
             self.poll()

@@ -44,9 +44,6 @@ INFERENCE_COMPUTE = _inference.counter(
 INFERENCE_PENDING = _inference.gauge(
     "herd_inference_pending_requests", "messages", "Requests accepted and not answered yet. Each client has at most one."
 )
-INFERENCE_ENVIRONMENTS = _inference.gauge(
-    "herd_inference_environments", "environments", "Environments whose stacks and recurrent states are kept."
-)
 INFERENCE_EVICTED = _inference.counter(
     "herd_inference_evicted_environments_total",
     "environments",

@@ -328,7 +328,6 @@ class _Replica:
         self._record_bytes = 0
         self._num_sent = 0  # number of kept messages that have been sent
         self._next_sequence = 1
-        self._num_asked_again = 0
         self._timer = RetryTimer(clock, random or Random())
 
     @property
@@ -374,10 +373,8 @@ class _Replica:
             self._timer.start()
         if self.parts and not self.requests.is_pending:
             self.requests.begin()
+        self.is_silent |= self.requests.is_overdue
         self.requests.advance()
-        if self.requests.num_resent > self._num_asked_again:
-            self._num_asked_again = self.requests.num_resent
-            self.is_silent = True
 
     def withdraw(self) -> Iterable[_Part]:
         """Cancel the pending draw; a late answer is ignored."""

@@ -62,11 +62,6 @@ REPLAY_EVICTED = _replay.counter(
     values=EVICTED_EPISODES_BY,
 )
 
-SAMPLE_KINDS = ("unroll", "episode")
-"""Kinds of samples."""
-REPLAY_SAMPLED = _replay.counter(
-    "herd_replay_samples_total", "samples", "Samples drawn and sent, by kind.", labels=("kind",), values=SAMPLE_KINDS
-)
 REPLAY_SAMPLED_STEPS = _replay.counter("herd_replay_sampled_agent_steps_total", "agent_steps", "Agent steps of the samples drawn.")
 REPLAY_SAMPLE_AGE = _replay.histogram(
     "herd_replay_sample_age_agent_steps",

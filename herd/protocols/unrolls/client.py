@@ -142,16 +142,6 @@ class UnrollClient(RetryingClient):
         """Number of unrolls sent again after a reconnection."""
         return self._outbox.num_unrolls_resent
 
-    @property
-    def bytes_in(self) -> int:
-        """Bytes received."""
-        return self.socket.bytes_in
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent, including repeated messages."""
-        return self.socket.bytes_out
-
     def connect(self, timeout_seconds: float = 0.0) -> bool:
         """Wait at most ``timeout_seconds`` for a session, or until the learner refuses; return whether there is one."""
         return self._poll_until(lambda: self.connected or self.refused is not None, timeout_seconds) and self.connected
@@ -220,13 +210,6 @@ class UnrollClient(RetryingClient):
     def drain(self, timeout_seconds: float) -> bool:
         """Wait at most ``timeout_seconds`` until everything is acknowledged; return whether it is."""
         return self._poll_until(lambda: self.num_unacked == 0, timeout_seconds)
-
-    def restart_connection(self, endpoint: str | None = None) -> None:
-        """Reconnect, to another endpoint if given. Unacknowledged messages will be sent again."""
-        self.socket.restart_connection(endpoint)
-        self._request.answered()
-        self._request.begin()
-        self._request.advance()
 
     def close(self) -> None:
         """Send a goodbye and close at once; call ``drain`` first to lose nothing."""

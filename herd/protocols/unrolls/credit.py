@@ -51,7 +51,8 @@ class CreditPool:
             max_sessions: peers that may be known at once, see ``place_for``.
 
         """
-        self._capacity = capacity
+        self.capacity = capacity
+        """Maximum number of unrolls that are granted, queued or in flight."""
         self._expires_seconds = expires_seconds
         self._max_sessions = max_sessions
         # Ordered by last_heard, oldest first, so that expiry checks only those that are due.
@@ -61,23 +62,10 @@ class CreditPool:
         self._newcomers: OrderedDict[Peer, None] = OrderedDict()
         # Peers with unused credit, and when ``expire`` first saw it; at most one per unroll of the capacity.
         self._unused_since: dict[Peer, float | None] = {}
-        self._granted_unused = 0
-        self._held = 0
-
-    @property
-    def capacity(self) -> int:
-        """Maximum number of unrolls that are granted, queued or in flight."""
-        return self._capacity
-
-    @property
-    def granted_unused(self) -> int:
+        self.granted_unused = 0
         """Unrolls that peers may still send."""
-        return self._granted_unused
-
-    @property
-    def held(self) -> int:
+        self.held = 0
         """Unrolls received and not consumed."""
-        return self._held
 
     @property
     def num_peers(self) -> int:
@@ -132,8 +120,8 @@ class CreditPool:
             ValueError: ``max_unrolls`` exceeds the capacity, so the peer could never send; refuse it.
 
         """
-        if max_unrolls > self._capacity:
-            raise ValueError(f"messages of {max_unrolls} unrolls do not fit into the learner's queue of {self._capacity}")
+        if max_unrolls > self.capacity:
+            raise ValueError(f"messages of {max_unrolls} unrolls do not fit into the learner's queue of {self.capacity}")
         self._forget(peer)
         self._peers[peer] = _Peer(max_unrolls, now)
         self._newcomers[peer] = None
@@ -168,8 +156,8 @@ class CreditPool:
         if not known.unused:
             self._unused_since.pop(peer, None)
         self._newcomers.pop(peer, None)
-        self._granted_unused -= num_unrolls
-        self._held += num_unrolls
+        self.granted_unused -= num_unrolls
+        self.held += num_unrolls
         return True
 
     def on_consumed(self, num_unrolls: int) -> list[Grant]:
@@ -179,9 +167,9 @@ class CreditPool:
             ValueError: more than are held.
 
         """
-        if not 0 <= num_unrolls <= self._held:
-            raise ValueError(f"{num_unrolls} unrolls consumed, {self._held} held")
-        self._held -= num_unrolls
+        if not 0 <= num_unrolls <= self.held:
+            raise ValueError(f"{num_unrolls} unrolls consumed, {self.held} held")
+        self.held -= num_unrolls
         return self._grant()
 
     def on_goodbye(self, peer: Peer) -> list[Grant]:
@@ -213,7 +201,7 @@ class CreditPool:
     def _forget(self, peer: Peer) -> None:
         known = self._peers.pop(peer, None)
         if known is not None:
-            self._granted_unused -= known.unused
+            self.granted_unused -= known.unused
             self._unused_since.pop(peer, None)
             self._waiting.pop(peer, None)
             self._newcomers.pop(peer, None)
@@ -225,11 +213,11 @@ class CreditPool:
             peer = next(iter(self._waiting))
             known = self._peers[peer]
             missing = known.wanted - known.granted
-            if missing > self._capacity - self._granted_unused - self._held:
+            if missing > self.capacity - self.granted_unused - self.held:
                 break
             del self._waiting[peer]
             known.granted += missing
-            self._granted_unused += missing
+            self.granted_unused += missing
             self._unused_since.setdefault(peer, None)
             grants.append(Grant(peer, known.granted))
         return grants

@@ -101,12 +101,12 @@ class UnrollLinks:
     @property
     def bytes_in(self) -> int:
         """Bytes received."""
-        return sum(client.bytes_in for client in self._clients)
+        return sum(client.socket.bytes_in for client in self._clients)
 
     @property
     def bytes_out(self) -> int:
         """Bytes sent, including repeated messages."""
-        return sum(client.bytes_out for client in self._clients)
+        return sum(client.socket.bytes_out for client in self._clients)
 
     def is_acked(self, sent: Sent) -> bool:
         """Return whether the buffers of this message are free."""

@@ -37,17 +37,13 @@ class UnrollOutbox(Generic[P]):
         self._num_sent = 0  # number of kept messages sent in this session
         self._next_sequence = 1
         self._request_id: int | None = None
-        self._welcomed = False
+        self.welcomed = False
+        """Whether a session is open."""
         self._used = 0
         self._granted = 0
         self._newest_sent = 0
         self.num_unrolls_resent = 0
         """Unrolls sent again in a later session."""
-
-    @property
-    def welcomed(self) -> bool:
-        """Whether a session is open."""
-        return self._welcomed
 
     @property
     def num_unacked(self) -> int:
@@ -87,7 +83,7 @@ class UnrollOutbox(Generic[P]):
 
     def can_send(self, num_unrolls: int) -> bool:
         """Return whether a new message of ``num_unrolls`` can be sent now: welcomed, all earlier messages sent, and enough credit."""
-        return self._welcomed and self.num_unsent == 0 and self._used + num_unrolls <= self._granted
+        return self.welcomed and self.num_unsent == 0 and self._used + num_unrolls <= self._granted
 
     def put(self, num_unrolls: int, payload: P) -> OutboxMessage[P]:
         """Keep a new message and assign it the next sequence number."""
@@ -98,7 +94,7 @@ class UnrollOutbox(Generic[P]):
 
     def next_to_send(self) -> OutboxMessage[P] | None:
         """Return the oldest message not yet sent in this session, if session and credit allow it."""
-        if not self._welcomed or self.num_unsent == 0:
+        if not self.welcomed or self.num_unsent == 0:
             return None
         message = self._kept[self._num_sent]
         return message if self._used + message.num_unrolls <= self._granted else None
@@ -115,7 +111,7 @@ class UnrollOutbox(Generic[P]):
     def begin_hello(self, request_id: int) -> None:
         """Close the session; only the welcome with ``request_id`` opens the next session."""
         self._request_id = request_id
-        self._welcomed = False
+        self.welcomed = False
         self._used = self._num_sent = 0
 
     def on_welcome(self, welcome: Welcome) -> bool:
@@ -125,10 +121,10 @@ class UnrollOutbox(Generic[P]):
             False, without any change, if it answers an older hello.
 
         """
-        if self._welcomed or welcome.id != self._request_id:
+        if self.welcomed or welcome.id != self._request_id:
             return False
         self._forget(welcome.accepted_sequence)
-        self._welcomed = True
+        self.welcomed = True
         self._granted = welcome.granted_unrolls
         return True
 

@@ -7,7 +7,7 @@ from herd.telemetry.metrics import Exporters
 _paramserver = Exporters("paramserver")
 
 
-ANSWERS = ("weights", "not_modified", "refused")
+ANSWERS = ("weights", "not_modified")
 """Answers of the parameter server to requests for weights."""
 PARAMSERVER_ANSWERS = _paramserver.counter(
     "herd_paramserver_answers_total",
@@ -27,13 +27,9 @@ PARAMSERVER_REQUESTS = _paramserver.counter(
     labels=("kind",),
     values=REQUEST_KINDS,
 )
-PARAMSERVER_VERSIONS = _paramserver.counter(
-    "herd_paramserver_versions_total", "versions", "Complete versions accepted, from learners (root) or from the parent (replica)."
-)
 PARAMSERVER_STALE_PUBLISHES = _paramserver.counter(
     "herd_paramserver_stale_publishes_total", "messages", "Publications refused because the server holds or is receiving a newer version."
 )
-PARAMSERVER_WEIGHTS_SIZE = _paramserver.gauge("herd_paramserver_weights_bytes", "bytes", "Size of all weights in memory, over all agents.")
 PARAMSERVER_AGENT_LEASES = _paramserver.gauge(
     "herd_paramserver_agent_leased_indices",
     "indices",
@@ -48,13 +44,6 @@ PARAMSERVER_AGENT_LINEAGE = _paramserver.gauge(
 )
 PARAMSERVER_AGENT_UPDATES = _paramserver.gauge(
     "herd_paramserver_agent_updates", "updates", "Learner updates of the weights served, by agent.", labels=("agent",)
-)
-PARAMSERVER_UPSTREAM_ANSWERS = _paramserver.counter(
-    "herd_paramserver_upstream_answers_total",
-    "messages",
-    "The parent's answers to this replica's requests for newer weights, by kind (replica).",
-    labels=("answer",),
-    values=ANSWERS,
 )
 PARAMSERVER_UPSTREAM_SILENCE = _paramserver.gauge(
     "herd_paramserver_upstream_silence_seconds",

@@ -50,19 +50,6 @@ class BanditsVote:
     counts: IntArray
     """N, [K]: number of samples by tile; read-only. Every bandit is updated with every sample, so all M share one row."""
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BanditsVote):
-            return NotImplemented
-        same_design = (self.tiling, self.modes, self.learning_rates, self.widths) == (
-            other.tiling,
-            other.modes,
-            other.learning_rates,
-            other.widths,
-        )
-        return same_design and np.array_equal(self.weights, other.weights) and np.array_equal(self.counts, other.counts)
-
-    __hash__ = None  # type: ignore[assignment]  # arrays
-
 
 class Vote(NamedTuple):
     """One draw."""
@@ -174,25 +161,21 @@ def draw(ensemble: BanditsVote, *, num_candidates: int, ucb_scale: float, genera
     tiles = candidate_tiles(ensemble, num_candidates=num_candidates, ucb_scale=ucb_scale, generator=generator)
     # Only the chosen candidate needs a position within its tile.
     chosen = tiles.flat[generator.integers(tiles.size)]
-    return Vote(_within(ensemble.tiling, int(chosen), generator), tiles)
+    return Vote(draw_within(ensemble.tiling, int(chosen), generator), tiles)
 
 
-def best_tiles(ensemble: BanditsVote) -> IntArray:
-    """Return the best tiles among those tried, or all tiles before the first return.
+def best_tiles(values: FloatArray, counts: IntArray) -> IntArray:
+    """Return the best tiles among those tried, or all tiles before the first return; ``values`` and ``counts`` [K] by tile.
 
     A tile that was never tried has the value 0, apart from its neighbours' share. With negative returns that exceeds all known values.
     """
-    tried = ensemble.counts > 0
-    values = np.where(tried, evaluation(ensemble), -np.inf) if tried.any() else np.zeros(ensemble.tiling.num_tiles)
+    tried = counts > 0
+    values = np.where(tried, values, -np.inf) if tried.any() else np.zeros(len(values))
     return np.flatnonzero(values == values.max())
 
 
-def draw_best(ensemble: BanditsVote, generator: np.random.Generator) -> float:
-    """Sample x for an evaluation: uniformly from the best tile, with ties broken at random."""
-    return _within(ensemble.tiling, int(generator.choice(best_tiles(ensemble))), generator)
-
-
-def _within(tiling: Tiling, tile: int, generator: np.random.Generator) -> float:
+def draw_within(tiling: Tiling, tile: int, generator: np.random.Generator) -> float:
+    """Sample x uniformly within a tile."""
     edges = tiling.edges()
     return float(generator.uniform(edges[tile], edges[tile + 1]))
 

@@ -28,14 +28,13 @@ class Meters(ServerMeters):
         self._file_failures = {file: telemetry.counter(names.BANDIT_FILE_FAILURES, file=file) for file in ("state.json", "history.jsonl")}
 
     def watch_state(self, bandits: Iterable[TaskBandit], snapshot_age_seconds: Callable[[], float]) -> None:
-        """Export value and count of every tile, and how old the state on disk is."""
+        """Export the value of every tile, and how old the state on disk is."""
         self._telemetry.read(names.BANDIT_SNAPSHOT_AGE, snapshot_age_seconds)
         for bandit in bandits:
             self._telemetry.histogram(names.BANDIT_TEMPERATURE, agent=str(bandit.agent), task=bandit.task)
             for tile in range(bandit.ensemble.tiling.num_tiles):
                 labels = {"agent": str(bandit.agent), "task": bandit.task, "tile": str(tile)}
                 self._telemetry.read(names.BANDIT_TILE_VALUE, partial(_value, bandit, tile), **labels)
-                self._telemetry.read(names.BANDIT_TILE_REPORTS, partial(_reports, bandit, tile), **labels)
 
     def restored(self, episodes: int) -> None:
         """Set the number of games in the restored state."""
@@ -62,7 +61,3 @@ class Meters(ServerMeters):
 
 def _value(bandit: TaskBandit, tile: int) -> float:
     return float(bandit.evaluation[tile])
-
-
-def _reports(bandit: TaskBandit, tile: int) -> float:
-    return float(bandit.tally.reports[tile])

@@ -112,21 +112,15 @@ class TaskBandit:
         return inverse_temperature
 
     def hand_out_best(self, generator: np.random.Generator) -> float:
-        """Draw 1/tau for an evaluation from the best tile; nothing is counted."""
-        if not self.others:
-            return _rounded(inverse_temperature_of(bandits_vote.draw_best(self.ensemble, generator)))
-        edges = self.ensemble.tiling.edges()
+        """Draw 1/tau for an evaluation from the best tile, with ties broken at random; nothing is counted."""
         tile = int(generator.choice(self.best_tiles))
-        return _rounded(inverse_temperature_of(float(generator.uniform(edges[tile], edges[tile + 1]))))
+        return _rounded(inverse_temperature_of(bandits_vote.draw_within(self.ensemble.tiling, tile, generator)))
 
     @property
     def best_tiles(self) -> IntArray:
         """Return the best tiles among those that any ensemble tried, or all tiles before the first return."""
-        if not self.others:
-            return bandits_vote.best_tiles(self.ensemble)
-        tried = sum(ensemble.counts for ensemble in self.ensembles) > 0
-        values = np.where(tried, self.evaluation, -np.inf) if np.any(tried) else np.zeros(self.ensemble.tiling.num_tiles)
-        return np.flatnonzero(values == values.max())
+        counts = np.sum([ensemble.counts for ensemble in self.ensembles], axis=0)
+        return bandits_vote.best_tiles(self.evaluation, counts)
 
     def fault(self, inverse_temperature: float, episode_return: float) -> Fault | None:
         """Return why a report cannot be counted, or None if it can."""

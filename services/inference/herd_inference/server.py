@@ -65,8 +65,7 @@ class Meters(ServerMeters):
         self.watch_bytes("weights", *weights)
 
     def watch_sessions(self, sessions: Sessions) -> None:
-        """Export the number of known environments and of evicted ones."""
-        self._telemetry.read(names.INFERENCE_ENVIRONMENTS, lambda: float(sessions.num_environments))
+        """Export the number of evicted environments."""
         self._telemetry.read(names.INFERENCE_EVICTED, lambda: float(sessions.num_evicted))
 
     def decided(self, decision: Decision) -> None:

@@ -28,9 +28,7 @@ class Meters(ServerMeters):
         counter = telemetry.counter
         self._requests = {kind: counter(names.PARAMSERVER_REQUESTS, kind=kind) for kind in names.REQUEST_KINDS}
         self._answers = {answer: counter(names.PARAMSERVER_ANSWERS, answer=answer) for answer in names.ANSWERS}
-        self._versions = counter(names.PARAMSERVER_VERSIONS)
         self._stale = counter(names.PARAMSERVER_STALE_PUBLISHES)
-        self._weights_bytes = telemetry.gauge(names.PARAMSERVER_WEIGHTS_SIZE)
 
     def watch_leases(self, leases: PlaceLeases, num_agents: int) -> None:
         """Export the number of leased indices of the root."""
@@ -43,8 +41,6 @@ class Meters(ServerMeters):
         self._telemetry.read(
             names.PARAMSERVER_UPSTREAM_SILENCE, lambda: min(following.silent_seconds(time.monotonic()) for following in followings)
         )
-        # All answers start at 0, so that the first one is seen as an increase.
-        self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer="weights")
 
     def requested(self, request: Message) -> None:
         """Count a valid request."""
@@ -57,14 +53,8 @@ class Meters(ServerMeters):
         elif isinstance(request, GetWeights) and isinstance(answer, Weights | NotModified):
             self._answers[answer.type].inc()
 
-    def parent_answered(self, answer: str) -> None:
-        """Count an answer of the parent: one of ``names.ANSWERS``."""
-        self._telemetry.counter(names.PARAMSERVER_UPSTREAM_ANSWERS, answer=answer).inc()
-
-    def visible(self, agent: int, version: Version, num_bytes: int) -> None:
-        """Count a new version of this agent that is served from now on. ``num_bytes`` is the size of all stored weights."""
-        self._versions.inc()
+    def visible(self, agent: int, version: Version) -> None:
+        """Export a new version of this agent that is served from now on."""
         self._telemetry.set_weights_version(*version)
         self._telemetry.gauge(names.PARAMSERVER_AGENT_LINEAGE, agent=str(agent)).set(version.lineage)
         self._telemetry.gauge(names.PARAMSERVER_AGENT_UPDATES, agent=str(agent)).set(version.updates)
-        self._weights_bytes.set(num_bytes)

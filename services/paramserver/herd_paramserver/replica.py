@@ -6,7 +6,7 @@ from collections import OrderedDict
 from itertools import count
 from typing import TYPE_CHECKING
 
-from herd.protocols.weights.messages import IndexLeased
+from herd.protocols.weights.messages import IndexLeased, LeaseIndex, ReleaseIndex
 from herd.rpc.envelope import Refused
 from herd.rpc.serving import RequestRefused
 from herd_paramserver.requests import Answer, RequestHandler
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from herd.protocols.weights.client import WeightsFrame
-    from herd.protocols.weights.messages import AgentEnded, LeaseIndex, PublishHeartbeat, PublishSlice, ReleaseIndex
     from herd.rpc.envelope import Message
     from herd.rpc.serving import Received
     from herd.transport import Peer
@@ -57,31 +56,22 @@ class ReplicaHandler(RequestHandler):
         peer, request_id = waiting
         return peer, message.model_copy(update={"id": request_id})
 
-    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Answer:  # noqa: ARG002  refused unread
-        raise self._no_learners(request)
-
-    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Answer:  # noqa: ARG002  as above
-        raise self._no_learners(request)
-
-    def _agent_ended(self, request: AgentEnded, now: float) -> Answer:  # noqa: ARG002  as above
-        raise self._no_learners(request)
-
-    def _no_learners(self, request: Message) -> RequestRefused:
+    def _decide(self, received: Received, now: float) -> Answer:  # noqa: ARG002  the root has the time
+        request = received.message
+        match request:
+            case LeaseIndex():
+                relay_id = next(self._relay_ids)
+                self._relayed[relay_id] = received.peer, request.id
+                if len(self._relayed) > self._max_relayed:
+                    self._relayed.popitem(last=False)
+                return Answer(to_parent=request.model_copy(update={"id": relay_id}))
+            case ReleaseIndex():
+                return Answer(to_parent=request)
         reason = (
             f"this parameter server is a replica and accepts weights only from its parent {self._upstream}: "
             "give it the address of the root, which was started without --paramserver"
         )
-        return RequestRefused("other", reason, request.id)
-
-    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Answer:  # noqa: ARG002  the root's leases have the time
-        relay_id = next(self._relay_ids)
-        self._relayed[relay_id] = peer, request.id
-        if len(self._relayed) > self._max_relayed:
-            self._relayed.popitem(last=False)
-        return Answer(to_parent=request.model_copy(update={"id": relay_id}))
-
-    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> Answer:  # noqa: ARG002  it has no answer
-        return Answer(to_parent=request)
+        raise RequestRefused("other", reason, request.id)
 
 
 class Following:

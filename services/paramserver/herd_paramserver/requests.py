@@ -33,7 +33,6 @@ from herd_paramserver.store import InvalidSliceError, Outcome, Version
 if TYPE_CHECKING:
     from herd.rpc.envelope import Message
     from herd.rpc.serving import Received
-    from herd.transport import Peer
     from herd_paramserver.leases import Liveness, PlaceLeases
     from herd_paramserver.store import WeightsStore
 
@@ -65,42 +64,16 @@ class RequestHandler(ABC):
             RequestRefused: the server does not do what it asks.
 
         """
-        message = received.message
-        match message:
-            case GetWeights():
-                return self._get_weights(message)
-            case PublishSlice():
-                if len(received.payloads) != 1:
-                    raise MalformedMessage(f"{message.type} with {len(received.payloads)} payload frames", "array")
-                return self._publish(message, received.payloads[0], now)
-            case PublishHeartbeat():
-                return self._publish_heartbeat(message, now)
-            case AgentEnded():
-                return self._agent_ended(message, now)
-            case LeaseIndex():
-                return self._lease(message, received.peer, now)
-            case ReleaseIndex():
-                return self._release(message, received.peer, now)
-            case _:
-                raise AssertionError(f"{message.type} is no request")
+        if isinstance(received.message, GetWeights):
+            return self._get_weights(received.message)
+        return self._decide(received, now)
 
     def tick(self, now: float) -> None:  # noqa: B027  a replica has none
         """Remove expired state. Call it a few times per second."""
 
     @abstractmethod
-    def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Answer: ...
-
-    @abstractmethod
-    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Answer: ...
-
-    @abstractmethod
-    def _agent_ended(self, request: AgentEnded, now: float) -> Answer: ...
-
-    @abstractmethod
-    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Answer: ...
-
-    @abstractmethod
-    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> Answer: ...
+    def _decide(self, received: Received, now: float) -> Answer:
+        """Answer a request that only the root decides; see `answer`."""
 
     def _get_weights(self, request: GetWeights) -> Answer:
         store = self._stores[request.agent]
@@ -125,6 +98,27 @@ class RootHandler(RequestHandler):
         """Return the indices of silent holders to the pool."""
         self._leases.expire(now)
 
+    def _decide(self, received: Received, now: float) -> Answer:
+        message = received.message
+        match message:
+            case PublishSlice():
+                if len(received.payloads) != 1:
+                    raise MalformedMessage(f"{message.type} with {len(received.payloads)} payload frames", "array")
+                return self._publish(message, received.payloads[0], now)
+            case PublishHeartbeat():
+                version = Version(message.lineage, message.updates)
+                outcome = self._stores[message.agent].status(version, index=message.index, count=message.count)
+                return self._answer_publisher(message, outcome, now)
+            case AgentEnded():
+                return self._agent_ended(message, now)
+            case LeaseIndex():
+                return self._lease(message, now)
+            case ReleaseIndex():
+                self._leases.release(message.client or "")
+                return Answer()
+            case _:
+                raise AssertionError(f"{message.type} is no request")
+
     def _publish(self, request: PublishSlice, payload: memoryview, now: float) -> Answer:
         version = Version(request.lineage, request.updates)
         store = self._stores[request.agent]
@@ -135,11 +129,6 @@ class RootHandler(RequestHandler):
                 # The slice is intact, so the publisher would repeat it forever. Tell it that this version exists already.
                 return Answer(StalePublish(lineage=version.lineage, updates=version.updates))
             raise MalformedMessage(str(error), error.reason) from error
-        return self._answer_publisher(request, outcome, now)
-
-    def _publish_heartbeat(self, request: PublishHeartbeat, now: float) -> Answer:
-        version = Version(request.lineage, request.updates)
-        outcome = self._stores[request.agent].status(version, index=request.index, count=request.count)
         return self._answer_publisher(request, outcome, now)
 
     def _answer_publisher(self, request: PublishSlice | PublishHeartbeat, outcome: Outcome, now: float) -> Answer:
@@ -165,13 +154,9 @@ class RootHandler(RequestHandler):
         self._liveness.ended(request.agent, request.lineage, now)
         return Answer(AgentEndNoted(id=request.id))
 
-    def _lease(self, request: LeaseIndex, peer: Peer, now: float) -> Answer:  # noqa: ARG002  only the holder matters, not the relaying peer
+    def _lease(self, request: LeaseIndex, now: float) -> Answer:
         try:
             place = self._leases.lease(request.client or "", now=now, wanted=request.place)
         except NoIndexFreeError as error:
             raise RequestRefused("full", str(error), request.id) from error
         return Answer(IndexLeased(id=request.id, place=place, lease_seconds=self._leases.lease_seconds))
-
-    def _release(self, request: ReleaseIndex, peer: Peer, now: float) -> Answer:  # noqa: ARG002  as above
-        self._leases.release(request.client or "")
-        return Answer()

@@ -122,8 +122,7 @@ class ParameterServer:
 
     def _serves(self, agent: int, version: Version) -> None:
         """Announce in metrics, log and readiness that this version of this agent is served. Clients learn it when they ask."""
-        num_bytes = sum(store.num_bytes for store in self._stores)
-        self._meters.visible(agent, version, num_bytes)
+        self._meters.visible(agent, version)
         if version.lineage != self._lineages[agent]:
             self._lineages[agent] = version.lineage
             self._log.info("serving a lineage", agent=agent, lineage=version.lineage, updates=version.updates)

@@ -91,13 +91,9 @@ class WeightsStore:
 
     def __init__(self, *, max_version_bytes: int = MAX_VERSION_BYTES) -> None:
         self._max_version_bytes = max_version_bytes
-        self._visible: Weights | None = None
-        self._assembly: _Assembly | None = None
-
-    @property
-    def visible(self) -> Weights | None:
+        self.visible: Weights | None = None
         """The weights that are served; None until a first version is complete."""
-        return self._visible
+        self._assembly: _Assembly | None = None
 
     @property
     def assembling(self) -> Version | None:
@@ -107,12 +103,12 @@ class WeightsStore:
     @property
     def newest(self) -> Version | None:
         """The greatest stored version, complete or not, which a stale publisher is told."""
-        return self.assembling or (self._visible.version if self._visible is not None else None)
+        return self.assembling or (self.visible.version if self.visible is not None else None)
 
     @property
     def num_bytes(self) -> int:
         """Size of all stored slices."""
-        visible = self._visible.num_bytes if self._visible is not None else 0
+        visible = self.visible.num_bytes if self.visible is not None else 0
         return visible + (self._assembly.num_bytes if self._assembly is not None else 0)
 
     def newer_than(self, have: Version | None) -> Weights | None:
@@ -120,9 +116,9 @@ class WeightsStore:
 
         The result is also None for a client that is *ahead*: this server restarted, and its publisher has not published again yet.
         """
-        if self._visible is None or (have is not None and have >= self._visible.version):
+        if self.visible is None or (have is not None and have >= self.visible.version):
             return None
-        return self._visible
+        return self.visible
 
     def publish(self, version: Version, *, index: int, count: int, digest: str, payload: Frame) -> Outcome:
         """Store one slice. A repeated slice has no effect, so a publisher may always send again.
@@ -136,8 +132,8 @@ class WeightsStore:
             raise InvalidSliceError("array", f"slice {index} of {count} of version {tuple(version)} is out of range")
         if self.is_ahead(version):
             return Outcome.AHEAD
-        if self._visible is not None and version <= self._visible.version:
-            return self._repeat(self._visible, version, index=index, count=count, digest=digest)
+        if self.visible is not None and version <= self.visible.version:
+            return self._repeat(self.visible, version, index=index, count=count, digest=digest)
         assembly = self._assembly
         if assembly is not None and version < assembly.version:
             if count > 1:
@@ -165,18 +161,18 @@ class WeightsStore:
             InvalidSliceError: the version is larger than allowed.
 
         """
-        if self._visible is not None and weights.version <= self._visible.version:
+        if self.visible is not None and weights.version <= self.visible.version:
             return False
         if weights.num_bytes > self._max_version_bytes:
             raise InvalidSliceError("size", f"version {tuple(weights.version)} exceeds {self._max_version_bytes} bytes")
-        self._visible = weights
+        self.visible = weights
         if self._assembly is not None and self._assembly.version <= weights.version:
             self._assembly = None
         return True
 
     def status(self, version: Version, *, index: int, count: int) -> Outcome:
         """Return the result that publishing this slice again would have; reads no contents and changes nothing."""
-        visible, assembly = self._visible, self._assembly
+        visible, assembly = self.visible, self._assembly
         if self.is_ahead(version):
             return Outcome.AHEAD
         if visible is not None and version <= visible.version:
@@ -189,9 +185,9 @@ class WeightsStore:
 
     def is_ahead(self, version: Version) -> bool:
         """Return whether a version is so far ahead that no learner of this run would publish it."""
-        if self._visible is None:
+        if self.visible is None:
             return version.lineage > MAX_FIRST_LINEAGE or version.updates > UPDATES_LEAD
-        held = self._visible.version
+        held = self.visible.version
         if version.lineage == held.lineage:
             return version.updates > held.updates + UPDATES_LEAD
         return version.lineage > max(COUNTED_LINEAGES, held.lineage + LINEAGE_LEAD) or version.updates > UPDATES_LEAD
@@ -203,7 +199,7 @@ class WeightsStore:
             self._assembly = assembly  # the newest wins; an older incomplete version is dropped here
             return Outcome.HELD
         ordered = [assembly.slices[i] for i in range(assembly.count)]
-        self._visible = Weights(assembly.version, tuple(digest for digest, _ in ordered), tuple(payload for _, payload in ordered))
+        self.visible = Weights(assembly.version, tuple(digest for digest, _ in ordered), tuple(payload for _, payload in ordered))
         if self._assembly is not None and self._assembly.version <= assembly.version:
             self._assembly = None
         return Outcome.VISIBLE

@@ -48,23 +48,18 @@ class Follower:
             self._meters.malformed("other", client.num_malformed - num_malformed)
             warn_limited("malformed weights", "dropped damaged weights from the parent")
         if client.num_refused > num_refused:
-            self._refused(client.refused or "")
+            reason = client.refused or ""
+            following.refused(reason, now=self._clock())
+            warn_limited("refused by parent", "the parent refuses this replica", reason=reason)
         if frame is not None:
-            self._meters.parent_answered("weights")
             try:
                 return following.take(frame, now=self._clock())
             except InvalidSliceError as error:
                 self._meters.malformed(error.reason)
                 warn_limited("unfit weights", "dropped invalid weights from the parent", reason=str(error))
         elif not client.pending:
-            self._meters.parent_answered("not_modified")
             following.not_modified(client.held, now=self._clock())
         return None
-
-    def _refused(self, reason: str) -> None:
-        self._meters.parent_answered("refused")
-        self.following.refused(reason, now=self._clock())
-        warn_limited("refused by parent", "the parent refuses this replica", reason=reason)
 
 
 class Upstream:

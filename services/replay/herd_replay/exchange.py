@@ -43,8 +43,6 @@ class Answer(Reply):
     """For each sampled unroll or episode: number of agent steps inserted since its episode."""
     sampled_steps: int = 0
     """Agent steps of the sampled parts."""
-    is_episode: bool = False
-    """Whether an episode is sampled in parts."""
 
 
 class _Part(NamedTuple):
@@ -157,7 +155,7 @@ class ReplayHandler:
         return self._answer(message.id, answer, parts)
 
     def _sample_episode(self, message: SampleEpisode | SamplePart) -> Answer:
-        answer = Answer(is_episode=True)
+        answer = Answer()
         first_step = 0
         if isinstance(message, SamplePart):
             stored, first_step = self._store.find(EpisodeKey(*message.episode)), message.first_step

@@ -24,7 +24,6 @@ class Meters(ServerMeters):
     def __init__(self, telemetry: Telemetry) -> None:
         super().__init__(telemetry)
         self._requests = {outcome: telemetry.counter(names.REPLAY_REQUESTS, outcome=outcome) for outcome in names.REPLAY_OUTCOMES}
-        self._samples = {kind: telemetry.counter(names.REPLAY_SAMPLED, kind=kind) for kind in names.SAMPLE_KINDS}
         self._sampled_steps = telemetry.counter(names.REPLAY_SAMPLED_STEPS)
         self._age = telemetry.histogram(names.REPLAY_SAMPLE_AGE)
         self._snapshots = telemetry.counter(names.REPLAY_SNAPSHOTS)
@@ -62,7 +61,6 @@ class Meters(ServerMeters):
         """Count a request and its result."""
         self._requests[answer.outcome].inc()
         if answer.ages:
-            self._samples["episode" if answer.is_episode else "unroll"].inc(len(answer.ages))
             self._sampled_steps.inc(answer.sampled_steps)
             for age in answer.ages:
                 self._age.observe(age)
