@@ -31,7 +31,8 @@ WORDS = (
     *("--population.burn_in_env_frames", "2000", "--population.threshold", "0.01", "--population.report_interval_seconds", "0.2"),
     *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "2000"),
     *("--replay_service.snapshot_interval_seconds", "1"),
-    *("--evaluation.interval_seconds", "1", "--evaluation.episodes", "2", "--bandit.snapshot_interval_seconds", "1"),
+    *("--evaluation.interval_seconds", "1", "--evaluation.episodes", "2", "--evaluation.final", "true"),
+    *("--bandit.snapshot_interval_seconds", "1"),
     *("--actor.environments", "8", "--learner.batch_size", "8", "--learner.queue_batches", "4", "--learner.threads", "1"),
     *("--learner.checkpoint_interval_seconds", "1", "--learner.log_interval_seconds", "1"),
 )

@@ -30,7 +30,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "lstm": {"env": ATARI, "network": {"core": {"kind": "lstm", "size": 16}, "last_action_and_reward": True}},
     "deep": {
         "env": ATARI | {"frame_stack": 1},
-        "network": {"torso": "deep", "layer_norm": True, "input_centering": "half"},
+        "network": {"torso": "deep", "layer_norm": True, "input_centering": "filters"},
         "loss": {"kind": "dice", "ablation": "baseline"},
     },
     "centred": {"env": ATARI, "network": {"input_centering": "mean"}},

@@ -63,8 +63,8 @@ def test_actors_of_a_finished_agent_move_to_the_other(tmp_path: Path, capsys: py
 
     assert main(["evaluate", str(agents[1]), "--episodes", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tasks"]
-    assert main(["plot", str(run_dir), "--data", str(tmp_path / "curves.csv")]) == 0
-    drawn = (tmp_path / "curves.csv").read_text()
+    assert main(["plot", str(run_dir), "--group", "none", "--output", str(tmp_path / "curves.svg")]) == 0
+    drawn = (tmp_path / "curves.svg").read_text()
     assert "agents/0" in drawn
     assert "agents/1" in drawn
 

@@ -33,11 +33,10 @@ def test_breakout_is_trained_and_all_commands_read_its_files(tmp_path: Path) -> 
     spoken = herd("evaluate", run_dir, "--episodes", "1", "--env.max_episode_frames", "400", "--output", tmp_path / "short")
     assert spoken.stdout.split()[-2:] == [str(tmp_path / "short.json"), str(tmp_path / "short.csv")]
 
-    curve, data = tmp_path / "curve.svg", tmp_path / "curve.csv"
-    plotted = herd("plot", run_dir, "--output", curve, "--data", data)
+    curve = tmp_path / "curve.svg"
+    plotted = herd("plot", run_dir, "--output", curve)
     assert plotted.returncode == 0, plotted.stderr
     assert "<svg" in curve.read_text()
-    assert len(data.read_text().splitlines()) > 1
 
     watched = herd("watch", run_dir, "--max_seconds", "3")
     assert watched.returncode == 0, watched.stderr
@@ -61,6 +60,6 @@ def test_one_agent_trains_on_three_games_evenly(tmp_path: Path) -> None:
     assert max(frames) - min(frames) <= 2 * 20 * 4 + 0.02 * max(frames)
     assert report["task_frames_spread"] == (max(frames) - min(frames)) * 3 / sum(frames)
     assert all("human_normalised" in task for task in report["tasks"].values())
-    plotted = herd("plot", run_dir, "--data", tmp_path / "curve.csv", "--output", tmp_path / "curve.png")
+    plotted = herd("plot", run_dir, "--output", tmp_path / "curve.svg")
     assert plotted.returncode == 0, plotted.stderr
-    assert "frames_per_second" in (tmp_path / "curve.csv").read_text()
+    assert all(game in (tmp_path / "curve.svg").read_text() for game in ("krull", "kung fu master", "up n down"))

@@ -64,8 +64,11 @@ class RequestHandler(ABC):
             RequestRefused: the server does not do what it asks.
 
         """
-        if isinstance(received.message, GetWeights):
-            return self._get_weights(received.message)
+        message = received.message
+        if isinstance(message, GetWeights):
+            return self._get_weights(message)
+        if isinstance(message, PublishSlice) and len(received.payloads) != 1:
+            raise MalformedMessage(f"{message.type} with {len(received.payloads)} payload frames", "array")
         return self._decide(received, now)
 
     def tick(self, now: float) -> None:  # noqa: B027  a replica has none
@@ -102,8 +105,6 @@ class RootHandler(RequestHandler):
         message = received.message
         match message:
             case PublishSlice():
-                if len(received.payloads) != 1:
-                    raise MalformedMessage(f"{message.type} with {len(received.payloads)} payload frames", "array")
                 return self._publish(message, received.payloads[0], now)
             case PublishHeartbeat():
                 version = Version(message.lineage, message.updates)
