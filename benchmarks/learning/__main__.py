@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from benchmarks.learning.picture import draw
-from benchmarks.learning.results import RunResult, as_json, markdown, normalised, run_result, run_result_from_json, tried
+from benchmarks.learning.results import RunResult, as_json, markdown, run_result, run_result_from_json, tried
 from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
 from herd.components.suites.atari import atari_scores
@@ -171,9 +171,8 @@ def _write(
 def show(report: Mapping[str, Any], folder: Path) -> None:
     """Write the tables and the picture of a report beside its data."""
     stem = folder / f"{report['suite']}-{report['label']}"
+    stem.with_suffix(".md").write_text(markdown(report))
     runs = [run_result_from_json(run) for run in report["runs"]]
-    # From the runs, so that a statistic added later is also shown of older reports.
-    stem.with_suffix(".md").write_text(markdown({**report, "human_normalised": normalised(runs, atari_scores())}))
     draw(runs, stem.with_suffix(".png"), title=f"{report['suite']}: {report['label']}")
 
 

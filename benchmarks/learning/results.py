@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
-from herd.components.suites.scores import human_normalised, interquartile_mean
+from herd.components.suites.atari import atari_scores
+from herd.components.suites.scores import aggregates, human_normalised, interquartile_mean
 from herd.evaluation.intervals import percentiles, resampled_run_scores
 from herd.sweeps.summary import final_return
 
@@ -142,9 +143,9 @@ def normalised(results: Sequence[RunResult], references: Mapping[str, ReferenceS
         "interquartile_mean": float(interquartile_mean(np.concatenate(list(scores.values()), axis=None))),
     }
     if len({len(own) for own in scores.values()}) == 1 and len(known) >= MIN_SEEDS * len(games):
-        drawn = resampled_run_scores([[score[None] for score in own] for own in scores.values()])
-        pooled = interquartile_mean(drawn.reshape(len(drawn), -1))
-        found["intervals"] = {"median": percentiles(np.median(drawn.mean(axis=1), axis=1)), "interquartile_mean": percentiles(pooled)}
+        returns = [[np.array([run.last_return]) for run in known if run.game == game] for game in games]
+        resampled = aggregates(resampled_run_scores(returns), [references[game] for game in games])
+        found["intervals"] = {statistic: percentiles(resampled[statistic]) for statistic in found}
     return found
 
 
@@ -185,7 +186,6 @@ def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceS
     return {
         **about,
         "games": summaries,
-        "human_normalised": normalised(results, references),
         "others_human_normalised": others_normalised(games, frames, references) if len(games) > 1 else {},
         "runs": [asdict(result) for result in results],
     }
@@ -213,8 +213,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         anchors = [f"{each.name} {each.level:g} at {each.env_frames / 1e6:g} M" for each in others_levels(game)]
         if others or anchors:
             lines += ["", f"Others on {game} at equal frames, dopamine protocol: {', '.join([*others, *anchors])}."]
-    if report["human_normalised"]:
-        ours = report["human_normalised"]
+    if ours := normalised([run_result_from_json(run) for run in report["runs"]], atari_scores()):
         lines += ["", row(["human-normalised", "median", "interquartile mean"]), row(["---"] * 3)]
         published = {f"{name}, dopamine protocol": one for name, one in report["others_human_normalised"].items()}
         named = {f"**Herd**, {protocol_of(report)}": ours, **published}
