@@ -97,6 +97,8 @@ def test_normalised_scores_are_aggregated_over_games_and_runs() -> None:
     assert 0.35 < found["median"][0] < 0.42 < 0.5 < 0.58 < found["median"][1] < 0.65
     assert 0.2 <= found["interquartile_mean"][0] < 0.5 < found["interquartile_mean"][1] <= 0.7
     assert "intervals" not in normalised(third[:-1], references)
+    # Four seeds of one game and two of the other cannot be resampled together.
+    assert "intervals" not in normalised([*third[:-1], result("pong", 4, 6.0, 2.0)], references)
     others = others_normalised(SUITES["atari5"].games, 10e6, atari_scores())
     scores = []
     for game in SUITES["atari5"].games:
