@@ -9,6 +9,8 @@ import pytest
 
 from herd.run.checkpoints import newest_checkpoint
 from herd.run.tensors import load_checkpoint
+from herd.view.plots.curves import evaluation_curves
+from herd.view.plots.history import read_run
 from tests.system.whole_runs import CATCH, Run, herd, read_points, read_report, train
 
 REPLAY = ("--replay.kind", "local", "--replay.minimum_fill_unrolls", "16")
@@ -98,3 +100,6 @@ def test_a_run_is_evaluated_during_training_and_at_the_end(tmp_path: Path) -> No
     assert "Traceback" not in (run_dir / "logs" / "evaluator-0.log").read_text()
     assert herd("plot", run_dir, "--output", tmp_path / "curve.svg").returncode == 0
     assert "evaluation of frozen weights" in (tmp_path / "curve.svg").read_text()
+    drawn = evaluation_curves(read_run(run_dir), "env_frames")["catch"]
+    assert drawn.x[-1] == report["env_frames"]
+    assert len(drawn.x) == len(points)
