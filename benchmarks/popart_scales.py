@@ -30,6 +30,7 @@ from herd.components.suites import make_environments
 from herd.components.suites.api import Observation, Transition
 from herd.config.run import RunSettings
 from herd.service.host import describe_hardware
+from herd.view.plots.figure import drawn_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,13 +230,7 @@ def _text(one: Estimate) -> str:
 
 def _draw(results: Mapping[str, Sequence[Run]], path: Path, *, env_frames: int) -> None:
     """Draw, for each of the two tasks, the learning curves of the variants with their 95% intervals."""
-    import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
-        figure = Figure(figsize=(11.0, 4.4), layout="constrained", dpi=110)
-        FigureCanvasAgg(figure)
+    with drawn_to(path, (11.0, 4.4)) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for task, (axes, factor) in enumerate(zip(panels, (1.0, SCALE), strict=True)):
             axes.set_title(f"the task with returns of {factor:g}", loc="left", fontweight="bold")
@@ -253,7 +248,6 @@ def _draw(results: Mapping[str, Sequence[Run]], path: Path, *, env_frames: int) 
         seeds = {len(runs) for runs in results.values()}
         title = f"mean and 95% interval of {max(seeds)} seeds"
         panels[1].legend(loc="center right", frameon=False, title=title, alignment="left")
-        figure.savefig(path)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from benchmarks.learning.__main__ import RESULTS
 from benchmarks.learning.results import MIN_SEEDS, RunResult, protocol_of, row, run_result_from_json
 from benchmarks.learning.suites import SUITES, others_curves
 from benchmarks.pictures import plain
+from herd.view.plots.figure import drawn_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,14 +76,8 @@ def table(runs: Mapping[str, Sequence[RunResult]]) -> str:
 
 def draw(runs: Mapping[str, Sequence[RunResult]], path: Path) -> None:
     """Draw one panel per game, with the mean curve of each label over the frames that all its runs have."""
-    import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     games = games_of(runs)
-    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
-        figure = Figure(figsize=(1.0 + 4.2 * len(games), 3.8), layout="constrained", dpi=130)
-        FigureCanvasAgg(figure)
+    with drawn_to(path, (1.0 + 4.2 * len(games), 3.8)) as figure:
         for axes, game in zip(figure.subplots(1, len(games), squeeze=False)[0], games, strict=True):
             longest = 0.0
             for (label, results), colour in zip(runs.items(), _COLOURS, strict=False):
@@ -105,7 +100,6 @@ def draw(runs: Mapping[str, Sequence[RunResult]], path: Path) -> None:
             axes.set_ylabel("return, last 100 games")
             axes.set_xlim(left=0.0)
             axes.legend(loc="best", frameon=False, fontsize=8, title="label (seeds)")
-        figure.savefig(path)
 
 
 def _windows(run: RunResult, total: float) -> np.ndarray:

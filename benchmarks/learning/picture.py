@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.learning.suites import others_curves, others_levels
 from benchmarks.pictures import plain
+from herd.view.plots.figure import drawn_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +23,8 @@ _NETWORKS_SHOWN = ("DQN (nature)", "Rainbow (nature)", "DQN (cnn)", "Rainbow (cn
 
 
 def draw(results: Sequence[RunResult], path: Path, *, title: str) -> None:
-    import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     games = list(dict.fromkeys(result.game for result in results))
-    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
-        figure = Figure(figsize=(11.0, 1.0 + 3.2 * len(games)), layout="constrained", dpi=130)
-        FigureCanvasAgg(figure)
+    with drawn_to(path, (11.0, 1.0 + 3.2 * len(games))) as figure:
         figure.suptitle(title, fontweight="bold")
         rows = figure.subplots(len(games), 2, squeeze=False)
         for (over_frames, over_minutes), game in zip(rows, games, strict=True):
@@ -46,7 +41,6 @@ def draw(results: Sequence[RunResult], path: Path, *, title: str) -> None:
                 axes.set_xlim(left=0.0)
             over_frames.set_ylabel(f"{game}: return, last 100 games")
             over_frames.legend(loc="best", frameon=False, fontsize=8)
-        figure.savefig(path)
 
 
 def _draw_others(axes: Axes, game: str, most_millions: float) -> None:

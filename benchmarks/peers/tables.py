@@ -10,6 +10,7 @@ from benchmarks.intervals import curve_estimates, estimate, windowed
 from benchmarks.peers.programs import PROGRAMS
 from benchmarks.peers.tasks import TASKS
 from benchmarks.pictures import plain
+from herd.view.plots.figure import drawn_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +38,13 @@ def table(runs: Sequence[Run]) -> str:
             if not own:
                 continue
             final = estimate([run.returns[-1] for run in own])
+            interval = f" ({_figure(final.low)} to {_figure(final.high)})" if len(own) > 1 else ""
             reached = [(run, index) for run in own if (index := run.reached(goal.score)) is not None]
             alone = [run for run in own if run.alone]
             cells = [
                 f"{task}, {goal.frames // 1000:,}k, {goal.score:g}",
                 program.title,
-                f"{_figure(final.mean)} ({_figure(final.low)} to {_figure(final.high)}), {len(own)}",
+                f"{_figure(final.mean)}{interval}, {len(own)}",
                 f"{len(reached)} of {len(own)}",
                 _range([run.frames[index] / 1000 for run, index in reached], ".0f"),
                 _range([run.seconds[index] / 60 for run, index in reached if run.alone], ".1f"),
@@ -75,14 +77,8 @@ def _range(values: Sequence[float], form: str) -> str:
 
 def draw(runs: Sequence[Run], path: Path) -> None:
     """Draw a row of two pictures for each task: returns over frames (means with intervals) and over minutes (runs that were alone)."""
-    import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     names = [task for task in TASKS if any(run.task == task for run in runs)]
-    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
-        figure = Figure(figsize=(11.0, 0.6 + 2.7 * len(names)), layout="constrained", dpi=110)
-        FigureCanvasAgg(figure)
+    with drawn_to(path, (11.0, 0.6 + 2.7 * len(names))) as figure:
         for (over_frames, over_minutes), task in zip(figure.subplots(len(names), 2, squeeze=False), names, strict=True):
             for name, program in PROGRAMS.items():
                 own = [run for run in runs if (run.task, run.program) == (task, name)]
@@ -104,7 +100,6 @@ def draw(runs: Sequence[Run], path: Path) -> None:
                 axes.set_xlim(left=0.0)
             over_frames.set_ylabel(f"{task}: return, last games")
             over_frames.legend(loc="best", frameon=False, fontsize=8)
-        figure.savefig(path)
 
 
 def _draw_mean(axes: Axes, runs: Sequence[Run], *, total: int, colour: str, label: str) -> None:
