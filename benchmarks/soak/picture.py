@@ -7,32 +7,25 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.soak.faults import CATALOGUE, KindName
+from herd.view.plots.figure import COLOURS, drawn_to
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5E548E", "#7F5539", "#56B4E9")
 _MEGABYTE = 1 << 20
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
     """Draw the report's three series."""
-    import matplotlib as mpl  # noqa: PLC0415  a second to load, wanted once
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415  after the backend is chosen
-
-    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11}):
-        figure = plt.figure(figsize=(10, 10.5), layout="constrained")
+    with drawn_to(path, (10.0, 10.5)) as figure:
         # Each has its own margins, because the first has long labels.
         parts: Any = figure.subfigures(3, 1, height_ratios=(1.5, 1, 1.3))
         for part, draw_part in zip(parts, (_draw_recoveries, _draw_curve, _draw_memory), strict=True):
-            draw_part(part.subplots(), report)
-        figure.savefig(path, dpi=110)
-        plt.close(figure)
+            axes = part.subplots()
+            axes.spines[["top", "right"]].set_visible(False)
+            draw_part(axes, report)
 
 
 def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
@@ -47,10 +40,10 @@ def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
         seconds = by_kind[kind]
         # Equal values are drawn next to each other, on five tracks in turn.
         axes.scatter(
-            seconds, [row + 0.12 * (number % 5 - 2) for number in range(len(seconds))], s=16, color=_COLOURS[0], alpha=0.55, linewidth=0
+            seconds, [row + 0.12 * (number % 5 - 2) for number in range(len(seconds))], s=16, color=COLOURS[0], alpha=0.55, linewidth=0
         )
         axes.vlines(
-            statistics.median(seconds), row - 0.36, row + 0.36, color=_COLOURS[1], linewidth=2.2, label="median" if row == 0 else "_other"
+            statistics.median(seconds), row - 0.36, row + 0.36, color=COLOURS[1], linewidth=2.2, label="median" if row == 0 else "_other"
         )
     axes.set_yticks(range(len(kinds)), [f"{CATALOGUE[kind].name} ({len(by_kind[kind])})" for kind in kinds])
     axes.tick_params(axis="y", length=0)
@@ -65,7 +58,7 @@ def _draw_recoveries(axes: Axes, report: dict[str, Any]) -> None:
 
 def _draw_curve(axes: Axes, report: dict[str, Any]) -> None:
     points = [point for point in report["curve"] if point["mean_return"] is not None]
-    axes.plot([point["at"] / 60 for point in points], [point["mean_return"] for point in points], color=_COLOURS[0], linewidth=1.4)
+    axes.plot([point["at"] / 60 for point in points], [point["mean_return"] for point in points], color=COLOURS[0], linewidth=1.4)
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.12 * (high - low), high)
     faults = [event["at"] / 60 for event in report["events"]]
@@ -77,7 +70,7 @@ def _draw_curve(axes: Axes, report: dict[str, Any]) -> None:
 
 def _draw_memory(axes: Axes, report: dict[str, Any]) -> None:
     for number, (name, samples) in enumerate(report["resident"].items()):
-        colour, style = _COLOURS[number % len(_COLOURS)], "-" if number < len(_COLOURS) else ":"
+        colour, style = COLOURS[number % len(COLOURS)], "-" if number < len(COLOURS) else ":"
         # One line per incarnation, with gaps between them. An ending process has no memory.
         by_pid: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for at, pid, size in samples:

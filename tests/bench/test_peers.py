@@ -181,6 +181,7 @@ def test_minutes_come_from_runs_that_were_alone(tmp_path: Path) -> None:
     herd, sb3 = text.splitlines()[2:]
     assert "| 2 of 2 | 50 (50 to 50) | 0.3 | 1.0 | 2,500 | 1,000 | 1.0 |" in herd
     assert "| 0 of 1 | - | - |" in sb3
+    assert "| 40.0, 1 |" in sb3  # one seed has no interval
     game = replace(RUN, task="pong")
     tables.draw([RUN, slow, failed, game, replace(game, seed=2)], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
