@@ -94,8 +94,8 @@ class NetworkSettings(Section):
     default, 1 / sqrt(fan-in), which IMPALA's authors used (docs/decisions/0014)."""
     input_centering: Literal["none", "filters", "mean"] = "none"
     """Keeps a constant background from silencing filters of the first layer. ``none``: pixels are used as they are, from 0 to 1. ``mean``
-    subtracts the running average of the observations from every pixel. ``filters`` subtracts from each filter the mean of its weights.
-    Both need a torso with convolutions."""
+    subtracts from each pixel its running mean, divides by its running standard deviation, and limits the result to 5. ``filters``
+    subtracts from each filter the mean of its weights. Both need a torso with convolutions."""
     vector_normalization: Literal["auto", "running", "none"] = "auto"
     """Normalise the numbers of the observations' vector by their mean and deviation over the learner's batches. ``auto``: ``running`` if
     an environment declares wide or infinite bounds and the torso is Herd's own, otherwise ``none``."""

@@ -74,8 +74,8 @@ class PixelConvolution(Convolution):
     - ``filters``: each filter w is used as w - mean(w), so a constant background of any value has no effect (centred weights, Huang et al.,
       ICCV 2017, section 3.1; weight standardisation, arXiv:1903.10520, without its division). The gradient goes through the mean, so a
       filter stays centred.
-    - ``mean``: pixels relative to the run's average image, in units of their standard deviation (`AverageImage`). Static parts of the
-      picture have no effect.
+    - ``mean``: each pixel relative to its mean over the run, in units of its own standard deviation (`AverageImage`). Static parts of
+      the picture have no effect.
     """
 
     centering: InputCentering = "none"
@@ -93,8 +93,7 @@ class PixelConvolution(Convolution):
         weight, bias = self.weight, self.bias
         assert bias is not None
         if self.centering == "mean":
-            images = self.average.centred(pixels_last(frames), dtype)
-            return self._convolve(images, (weight / self.average.deviation).to(dtype), bias.to(dtype))
+            return self._convolve(self.average.normalised(pixels_last(frames), dtype), weight.to(dtype), bias.to(dtype))
         if self.centering == "filters":
             weight = weight - weight.mean(dim=(1, 2, 3), keepdim=True)
         return self._convolve(pixels_last(frames).to(dtype), (weight * PIXEL_SCALE).to(dtype), bias.to(dtype))

@@ -14,7 +14,7 @@ from torch import nn
 
 from herd.config.run import NetworkSettings
 from herd.contract.spaces import NO_FRAMES, EnvSpec, discrete
-from herd.networks.centering import LARGEST_NORMALIZED, ROW_STRIDE, SLOWEST_RATE, AverageImage, RunningMoments
+from herd.networks.centering import LARGEST_NORMALIZED, LARGEST_PIXEL, ROW_STRIDE, SLOWEST_RATE, AverageImage, RunningMoments
 from herd.networks.layers import PixelConvolution
 from herd.run.tensors import decode_weights, encode_weights
 from herd.training.parallel import OneShard
@@ -32,7 +32,7 @@ def _planes(seed: int, low: int = 0, high: int = 256) -> NDArray[np.uint8]:
 
 def test_the_average_is_a_mean_at_first_and_exponential_later() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
-    mean, variance = np.zeros((CHANNELS, HEIGHT, WIDTH)), 0.0
+    mean, variance = np.zeros((CHANNELS, HEIGHT, WIDTH)), np.zeros((CHANNELS, HEIGHT, WIDTH))
     for number, start in enumerate([0, 1, 2, 20_000], 1):
         average.num_batches.fill_(start)
         planes = _planes(number, 40 * number, 60 * number)
@@ -40,16 +40,25 @@ def test_the_average_is_a_mean_at_first_and_exponential_later() -> None:
         seen = planes[::ROW_STRIDE].reshape(-1, HEIGHT, WIDTH, CHANNELS).transpose(0, 3, 1, 2).astype(np.float64)
         rate = SLOWEST_RATE if start == 20_000 else 1.0 / number
         mean += rate * (seen.mean(axis=0) - mean)
-        variance += rate * (((seen - mean) ** 2).mean() - variance)
+        variance += rate * (((seen - mean) ** 2).mean(axis=0) - variance)
         np.testing.assert_allclose(average.mean.double(), mean, rtol=1e-5)
-        assert float(average.deviation) == pytest.approx(variance**0.5, rel=1e-5)
+        np.testing.assert_allclose(average.deviation.double(), variance**0.5, rtol=1e-5)
     assert int(average.num_batches) == 20_001
 
 
-def test_a_constant_image_is_not_magnified() -> None:
+def test_a_pixel_that_never_changed_is_limited_when_it_does() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
-    average.update(torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8), OneShard().all_reduce_sum)
-    assert float(average.deviation) == 1.0
+    planes = torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8)
+    planes[:, 0, 1, 2, 0] = 187
+    average.update(planes, OneShard().all_reduce_sum)
+    images = torch.full((5, CHANNELS, HEIGHT, WIDTH), 87, dtype=torch.uint8)
+    images[1:4, 1, 0, 0] = torch.tensor([89, 93, 0])
+    images[4, 0, 1, 2] = 187
+    seen = average.normalised(images, torch.float32)
+    # A deviation is at least one unit, and a value at most five of them.
+    assert seen[:4, 1, 0, 0].tolist() == [0.0, 2.0, LARGEST_PIXEL, -LARGEST_PIXEL]
+    assert float(seen[4, 0, 1, 2]) == pytest.approx((187 - round(87 + 100 / 3)) / (100 * 2**0.5 / 3), rel=1e-5)
+    assert not seen[0, 1].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -60,12 +69,11 @@ def test_the_first_layer_gets_standardised_pixels(dtype: torch.dtype) -> None:
     planes = torch.from_numpy(_planes(0))
     layer.average.update(planes, OneShard().all_reduce_sum)
     frames = torch.from_numpy(_planes(1)).permute(0, 1, 4, 2, 3).reshape(-1, 3, CHANNELS, HEIGHT, WIDTH).flatten(1, 2)
-    whole = layer.average.mean.double().round()
-    seen = (frames.double() - torch.cat([whole, whole, whole])) / layer.average.deviation.double()
+    whole, deviation = layer.average.mean.double().round(), layer.average.deviation.double()
+    seen = (frames.double() - whole.repeat(3, 1, 1)) / deviation.repeat(3, 1, 1)
     expected = F.conv2d(seen, layer.weight.double(), layer.bias.double(), padding=1)
-    exact = layer.average.centred(frames, dtype).double() / layer.average.deviation.double()
-    assert torch.equal(exact, seen)
     tolerance = 1e-5 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(layer.average.normalised(frames, dtype).double(), seen, rtol=tolerance / 3, atol=0)
     torch.testing.assert_close(layer.convolve_pixels(frames, dtype).double(), expected, rtol=tolerance, atol=tolerance)
 
 
@@ -99,25 +107,26 @@ def test_planes_before_the_first_frame_of_a_game_count_as_the_average_image(chan
     frames[4, :channels] = 0
     frames[4, channels - 1, -1, -2] = 1  # a dark frame is one
     frames[5, -channels:] = 0  # and so is the newest plane, even if black
-    expected = frames.float() - layer.average.mean.repeat(stack, 1, 1)
+    layer.average.deviation.fill_(100.0)
+    expected = (frames.float() - layer.average.mean.repeat(stack, 1, 1)) / 100
     for row in (0, 1, 2):
         expected[row] = 0
     with torch.no_grad():
         if compiles:
-            exported = torch.export.export(_Centred(layer.average), (frames,))
-            centred = exported.module()(frames)
+            exported = torch.export.export(_Normalised(layer.average), (frames,))
+            seen = exported.module()(frames)
         else:
-            centred = layer.average.centred(frames, torch.float32)
-    torch.testing.assert_close(centred, expected, rtol=0, atol=0)
+            seen = layer.average.normalised(frames, torch.float32)
+    torch.testing.assert_close(seen, expected, rtol=1e-6, atol=0)
 
 
-class _Centred(nn.Module):
+class _Normalised(nn.Module):
     def __init__(self, average: AverageImage) -> None:
         super().__init__()
         self.average = average
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.average.centred(pixels, torch.float32)
+        return self.average.normalised(pixels, torch.float32)
 
 
 def test_each_batch_updates_the_average_once_and_weights_include_it() -> None:
