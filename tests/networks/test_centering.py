@@ -55,6 +55,7 @@ def test_a_pixel_that_never_changed_is_limited_when_it_does() -> None:
     images[1:4, 1, 0, 0] = torch.tensor([89, 93, 0])
     images[4, 0, 1, 2] = 187
     seen = average.normalised(images, torch.float32)
+    assert float(average.deviation[1].max()) == float(average.deviation.min()) == 1.0
     # A deviation is at least one unit, and a value at most five of them.
     assert seen[:4, 1, 0, 0].tolist() == [0.0, 2.0, LARGEST_PIXEL, -LARGEST_PIXEL]
     assert float(seen[4, 0, 1, 2]) == pytest.approx((187 - round(87 + 100 / 3)) / (100 * 2**0.5 / 3), rel=1e-5)
@@ -75,6 +76,8 @@ def test_the_first_layer_gets_standardised_pixels(dtype: torch.dtype) -> None:
     tolerance = 1e-5 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(layer.average.normalised(frames, dtype).double(), seen, rtol=tolerance / 3, atol=0)
     torch.testing.assert_close(layer.convolve_pixels(frames, dtype).double(), expected, rtol=tolerance, atol=tolerance)
+    layer.average.deviation.fill_(64.0)  # a power of two: only the difference could be rounded
+    assert torch.equal(layer.average.normalised(frames, dtype).double(), (frames.double() - whole.repeat(3, 1, 1)) / 64)
 
 
 def test_only_changes_from_the_average_image_activate_filters() -> None:
@@ -107,8 +110,8 @@ def test_planes_before_the_first_frame_of_a_game_count_as_the_average_image(chan
     frames[4, :channels] = 0
     frames[4, channels - 1, -1, -2] = 1  # a dark frame is one
     frames[5, -channels:] = 0  # and so is the newest plane, even if black
-    layer.average.deviation.fill_(100.0)
-    expected = (frames.float() - layer.average.mean.repeat(stack, 1, 1)) / 100
+    layer.average.deviation.fill_(128.0)
+    expected = (frames.float() - layer.average.mean.repeat(stack, 1, 1)) / 128
     for row in (0, 1, 2):
         expected[row] = 0
     with torch.no_grad():
@@ -117,7 +120,7 @@ def test_planes_before_the_first_frame_of_a_game_count_as_the_average_image(chan
             seen = exported.module()(frames)
         else:
             seen = layer.average.normalised(frames, torch.float32)
-    torch.testing.assert_close(seen, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(seen, expected, rtol=0, atol=0)
 
 
 class _Normalised(nn.Module):
