@@ -80,6 +80,27 @@ def test_the_first_layer_gets_standardised_pixels(dtype: torch.dtype) -> None:
     assert torch.equal(layer.average.normalised(frames, dtype).double(), (frames.double() - whole.repeat(3, 1, 1)) / 64)
 
 
+@pytest.mark.parametrize("change", ["mean", "deviation"])
+def test_inference_uses_the_buffers_of_the_newest_weights(change: str) -> None:
+    average = AverageImage(CHANNELS, HEIGHT, WIDTH)
+    average.update(torch.from_numpy(_planes(0)), OneShard().all_reduce_sum)
+    frames = torch.from_numpy(_planes(1)[0]).permute(0, 3, 1, 2).repeat(1, 3, 1, 1)
+
+    def check() -> None:
+        for stack, dtype in ((3, torch.float32), (3, torch.bfloat16), (2, torch.bfloat16), (3, torch.float32)):
+            pixels = frames[:, : stack * CHANNELS]
+            expected = average.normalised(pixels, dtype)  # with gradients enabled nothing is kept
+            with torch.no_grad():
+                for _ in range(2):
+                    assert torch.equal(average.normalised(pixels, dtype), expected)
+
+    check()
+    before = average.normalised(frames, torch.float32)
+    average.get_buffer(change)[1, 2, 3] += 1  # as newer weights are loaded: in place
+    assert not torch.equal(average.normalised(frames, torch.float32), before)
+    check()
+
+
 def test_only_changes_from_the_average_image_activate_filters() -> None:
     layer = PixelConvolution(4, 16, 8, stride=4)
     layer.centre("mean", (1, 84, 84))
