@@ -194,9 +194,12 @@ def test_a_healthy_run_fires_no_alert(prometheus: Server) -> None:
 
 def test_dashboard_variables_list_runs_and_tasks(prometheus: Server) -> None:
     queries = {one["name"]: one["query"]["query"] for one in dashboard()["templating"]["list"] if one["type"] == "query"}
-    found = {}
+    expected = {"namespace": {NAMESPACE}, "release": {POPULATION, BANDIT}, "agent": {"0"}, "task": {"catch"}}
+    assert queries.keys() == expected.keys()
     for name, query in queries.items():
         selector, _, label = query.removeprefix("label_values(").removesuffix(")").rpartition(", ")
-        until_all_have_data(prometheus, {shown(selector, BANDIT)})
-        found[name] = {labels[label] for labels, _ in prometheus.query(shown(selector, BANDIT))}
-    assert found == {"namespace": {NAMESPACE}, "release": {POPULATION, BANDIT}, "agent": {"0"}, "task": {"catch"}}
+
+        def is_listed(expression: str = shown(selector, BANDIT), label: str = label, values: set[str] = expected[name]) -> bool:
+            return {labels[label] for labels, _ in prometheus.query(expression)} == values
+
+        until(is_listed, f"{name} lists {expected[name]}", seconds=DATA_SECONDS)  # one release may be scraped before the other
