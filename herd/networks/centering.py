@@ -85,7 +85,7 @@ class AverageImage(nn.Module):
     def _kept_planes(self, stack: int, dtype: torch.dtype) -> _Planes:
         """Return those of the last call while the buffers are equal to that call's.
 
-        An actor plays many rows with the same weights, and the planes of a row of 16 games take as long to prepare as to use.
+        An actor plays many rows with the same weights, and the planes of a row of 16 games take half as long to prepare as to use.
         """
         if self._kept is not None:
             mean, deviation, planes = self._kept
