@@ -26,7 +26,6 @@ from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, run_result, run_result_from_json, tried
 from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
-from herd.components.suites.atari import atari_scores
 from herd.config.loading import load_settings
 from herd.service.host import describe_hardware
 from herd.view.plots.history import read_run
@@ -150,7 +149,6 @@ def _write(
 ) -> None:
     report = as_json(
         results,
-        references=atari_scores(),
         suite=options.suite,
         label=options.label,
         experiment=SUITES[options.suite].experiment,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which remain distinguishable with all common colour blindness.
 _OWN = "#D55E00"
 _OTHERS = ("#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_NETWORKS_SHOWN = ("DQN (nature)", "Rainbow (nature)", "DQN (cnn)", "Rainbow (cnn)")
+_NETWORKS_SHOWN = ("DQN (nature)", "Rainbow (nature)", "IQN (impala)", "PPO (impala)")
 
 
 def draw(results: Sequence[RunResult], path: Path, *, title: str) -> None:

@@ -164,14 +164,13 @@ def others_normalised(games: Sequence[str], env_frames: float, references: Mappi
     }
 
 
-def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceScores], **about: Any) -> dict[str, Any]:
+def as_json(results: Sequence[RunResult], **about: Any) -> dict[str, Any]:
     """Return the report: ``about`` (suite, label, overrides, command, hardware, ...), summaries by game, and every run."""
     levels = SUITES[about["suite"]].levels
     games = list(dict.fromkeys(result.game for result in results))
     summaries: dict[str, Any] = {}
     for game in games:
         own = [result for result in results if result.game == game]
-        frames = min(result.env_frames for result in own)
         summaries[game] = {
             "seeds": len(own),
             "median_last_return": statistics.median(result.last_return for result in own),
@@ -180,19 +179,13 @@ def as_json(results: Sequence[RunResult], *, references: Mapping[str, ReferenceS
             "median_minutes": statistics.median(result.minutes for result in own),
             "median_frames_per_second": statistics.median(result.frames_per_second for result in own),
             "reached": {f"{level:g}": median_reached(own, level) for level in levels},
-            "others_at_equal_frames": {curve.name: value for curve in others_curves(game) if (value := curve.at(frames)) is not None},
         }
-    frames = min(result.env_frames for result in results)
-    return {
-        **about,
-        "games": summaries,
-        "others_human_normalised": others_normalised(games, frames, references) if len(games) > 1 else {},
-        "runs": [asdict(result) for result in results],
-    }
+    return {**about, "games": summaries, "runs": [asdict(result) for result in results]}
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """Return the report's tables."""
+    """Return the report's tables, with what others have published beside them."""
+    runs = [run_result_from_json(run) for run in report["runs"]]
     lines = [f"# {report['suite']}, {report['label']}, {protocol_of(report)}", ""]
     lines += [f"{'; '.join(_machines(report['runs']))}. `{report['command']}`. Changed settings: {_changes(report)}.", ""]
     levels = [f"{level:g}" for level in SUITES[report["suite"]].levels]
@@ -208,15 +201,17 @@ def markdown(report: Mapping[str, Any]) -> str:
         cells = [last, f"{statistics.median(played):,.1f}" if played else "-"]
         cells += [f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
         lines.append(row([game, str(one["seeds"]), *cells, *reached]))
-    for game, one in report["games"].items():
-        others = [f"{name} {value:,.1f}" for name, value in one["others_at_equal_frames"].items()]
+    for game in report["games"]:
+        frames = min(run.env_frames for run in runs if run.game == game)
+        others = [f"{curve.name} {value:,.1f}" for curve in others_curves(game) if (value := curve.at(frames)) is not None]
         anchors = [f"{each.name} {each.level:g} at {each.env_frames / 1e6:g} M" for each in others_levels(game)]
         if others or anchors:
             lines += ["", f"Others on {game} at equal frames, dopamine protocol: {', '.join([*others, *anchors])}."]
-    if ours := normalised([run_result_from_json(run) for run in report["runs"]], atari_scores()):
+    if ours := normalised(runs, atari_scores()):
         lines += ["", row(["human-normalised", "median", "interquartile mean"]), row(["---"] * 3)]
-        published = {f"{name}, dopamine protocol": one for name, one in report["others_human_normalised"].items()}
-        named = {f"**Herd**, {protocol_of(report)}": ours, **published}
+        frames = min(run.env_frames for run in runs)
+        published = others_normalised(list(report["games"]), frames, atari_scores()) if len(report["games"]) > 1 else {}
+        named = {f"**Herd**, {protocol_of(report)}": ours, **{f"{name}, dopamine protocol": one for name, one in published.items()}}
         best_first = sorted(named.items(), key=lambda each: each[1]["interquartile_mean"], reverse=True)
         lines += [row([name, *(_percent(one, statistic) for statistic in ("median", "interquartile_mean"))]) for name, one in best_first]
     return "\n".join(lines) + "\n"

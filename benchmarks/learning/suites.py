@@ -69,7 +69,7 @@ class OthersLevel:
     env_frames: float
 
 
-def others_curves(game: str, path: Path = DATA / "dopamine_training_returns.csv") -> list[OthersCurve]:
+def others_curves(game: str, path: Path = DATA / "training_returns.csv") -> list[OthersCurve]:
     """Return the curves of one game, from the columns ``at_<N>M_frames`` that have a number."""
     curves = []
     with path.open(encoding="utf-8") as lines:
