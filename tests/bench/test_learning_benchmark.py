@@ -131,6 +131,11 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     assert "`network.width_multiplier=2`" in text
     assert "3.0 M, 6.0 min (2 of 3)" in text
     assert "PPO 18 at 3.4 M" in text
+    # Others have as many frames as the shortest run: halfway between 3 and 5 million.
+    longer = report_of("wide", [], runs[0], replace(runs[1], env_frames=10e6))
+    assert "Rainbow (nature) -15.6," in markdown(longer)
+    assert "| PPO (impala), dopamine protocol |" not in text
+    assert "| PPO (impala), dopamine protocol |" in markdown(report_of("two", [], result(), result("qbert")))
     (tmp_path / "pong-wide.json").write_text(json.dumps(report))
     unplayed = report_of("a", [], result(reach=9))
     assert "| pong | 1 | 5.0 | - | 8.0 |" in markdown(unplayed)
