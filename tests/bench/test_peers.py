@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 
+from benchmarks.peers import __main__ as command
 from benchmarks.peers import envpool_ppo, herd_atari, programs, runs, tables, tasks
 from herd.components.suites.api import Slots
 
@@ -241,3 +242,20 @@ def test_herd_finds_the_suite_that_writes_games_down(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", code], env=programs.surroundings(tmp_path), capture_output=True, text=True, timeout=60, check=True
     )
     assert "recorded_atari" in done.stdout.split()
+
+
+def test_bad_words_are_refused_before_anything_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, line in (
+        (["--tasks", "pong,herd"], "herd: not among cartpole"),
+        (["--programs", "pong"], "pong: not among herd"),
+        (["--seeds", "x"], "should be a seed or two as in 1-5, not x"),
+        (["--seeds", "3-1"], "should be a seed or two as in 1-5, not 3-1"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["peers", *words, "--environments", str(tmp_path / "e"), "--output", str(tmp_path / "o")])
+        with pytest.raises(SystemExit):
+            command.main()
+        assert line in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert [*command.seed_range("2"), *command.seed_range("1-3")] == [2, 1, 2, 3]
