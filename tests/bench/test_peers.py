@@ -251,6 +251,7 @@ def test_bad_words_are_refused_before_anything_is_installed(
         (["--tasks", "pong,herd"], "herd: not among cartpole"),
         (["--programs", "pong"], "pong: not among herd"),
         (["--seeds", "x"], "should be a seed or two as in 1-5, not x"),
+        (["--seeds", "3-y"], "should be a seed or two as in 1-5, not 3-y"),
         (["--seeds", "3-1"], "should be a seed or two as in 1-5, not 3-1"),
     ):
         monkeypatch.setattr(sys, "argv", ["peers", *words, "--environments", str(tmp_path / "e"), "--output", str(tmp_path / "o")])
