@@ -22,18 +22,6 @@ from herd.files import replace_file
 from herd.service.host import describe_hardware
 
 
-def seed_range(text: str) -> range:
-    """Return the seeds of ``text``, for example "2", or "1-5" with both ends.
-
-    Raises:
-        ArgumentTypeError: there are none.
-    """
-    first, _, last = text.partition("-")
-    if first.isdecimal() and (last or first).isdecimal() and (seeds := range(int(first), int(last or first) + 1)):
-        return seeds
-    raise argparse.ArgumentTypeError(f"should be a seed or two as in 1-5, not {text}")
-
-
 def main() -> None:
     """Parse the command line, train what is missing, write the table and the picture."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
@@ -43,7 +31,8 @@ def main() -> None:
         help=f"tasks, with commas (default: the small ones; Atari's: {','.join(sorted(TASKS.keys() - SMALL))})",
     )
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs, with commas (default: all)")
-    parser.add_argument("--seeds", type=seed_range, default="1-5", help="seeds, for example 1-5 or 2-3 (default: 1-5)")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="how many (5)")
+    parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="the first of them (1)")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time; with more than one, minutes are not compared")
     parser.add_argument("--minutes", type=float, default=60.0, help="longest time of a run; one of Atari then ends without its score")
     parser.add_argument("--environments", type=Path, required=True, metavar="DIR", help="folder of the virtual environments")
@@ -53,6 +42,9 @@ def main() -> None:
     for names, known in ((tasks, TASKS), (programs, PROGRAMS)):
         if unknown := [name for name in names if name not in known]:
             parser.error(f"{', '.join(unknown)}: not among {', '.join(known)}")
+    if options.seeds < 1 or options.first_seed < 0:
+        parser.error(f"--seeds {options.seeds} --first_seed {options.first_seed}: should be at least 1 and at least 0")
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     options.output.mkdir(parents=True, exist_ok=True)
     pythons = {name: python_of(name, options.environments) for name in programs}
     hardware = describe_hardware()
@@ -67,7 +59,7 @@ def main() -> None:
 
     # Programs alternate, so that a slow minute of the machine meets all of them.
     with ThreadPoolExecutor(options.parallel) as pool:
-        list(pool.map(lambda each: train_missing(*each), itertools.product(tasks, options.seeds, programs)))
+        list(pool.map(lambda each: train_missing(*each), itertools.product(tasks, seeds, programs)))
     runs = [Run(**json.loads(path.read_text())) for path in sorted(options.output.glob("*-*.json"))]
     if not runs:
         raise SystemExit(f"{options.output} has no results")
