@@ -49,15 +49,18 @@ class Applied(Protocol):
 
 
 class AppliedCategorical:
-    """One of A actions: ``softmax(logits)`` over those that the mask allows."""
+    """One of A actions: ``softmax(logits)`` over those that the mask allows, or a mixture of that and the uniform policy."""
 
-    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+    def __init__(self, logits: Tensor, mask: Tensor | None = None, *, uniform_share: float = 0.0) -> None:
         """``logits`` [..., A], finite, of any float dtype; ``mask`` bool [..., A], the allowed actions.
 
-        A row that allows nothing belongs to no game, such as one before a run's first: everything is allowed there.
+        A row that allows nothing belongs to no game, such as one before a run's first: everything is allowed there. ``uniform_share`` is
+        the weight, below 1, of the uniform policy over the allowed actions.
         """
         self._mask = None if mask is None else mask | ~mask.any(dim=-1, keepdim=True)
         self._logits = logits if self._mask is None else logits.masked_fill(~self._mask, FORBIDDEN)
+        if uniform_share:
+            self._logits = _mixed_with_uniform(self._logits, self._mask, uniform_share)
         self._log_policy: Tensor | None = None
 
     @property
@@ -211,6 +214,16 @@ class AppliedProduct:
             numbers |= zip(places, each.unbind(dim=-1) if isinstance(part, AppliedNormal) else [each], strict=True)
         is_integer = not any(isinstance(part, AppliedNormal) for part in self._parts)
         return torch.stack([numbers[place] if is_integer else numbers[place].float() for place in range(len(numbers))], dim=-1)
+
+
+def _mixed_with_uniform(logits: Tensor, mask: Tensor | None, share: float) -> Tensor:
+    """``log((1 - share) softmax(logits) + share / n)`` of n allowed actions, [..., A] in float32 at least; `FORBIDDEN` where masked."""
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    log_policy = logits.to(dtype).log_softmax(dim=-1) + math.log1p(-share)
+    if mask is None:
+        return torch.logaddexp(log_policy, log_policy.new_full((), math.log(share / logits.shape[-1])))
+    uniform = (share / mask.sum(dim=-1, keepdim=True).to(dtype)).log()
+    return torch.logaddexp(log_policy, uniform).masked_fill(~mask, FORBIDDEN)
 
 
 @lru_cache(maxsize=8)

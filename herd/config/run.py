@@ -381,6 +381,8 @@ class RunSettings(Section):
             raise ValueError("algorithm.burn_in needs network.core lstm: without a recurrent core there is no state to update")
         if self.loss.needs_whole_batch and self.learner.micro_batch_size is not None:
             raise ValueError("loss.advantage_normalization batch needs learner.micro_batch_size null: it normalises over the whole batch")
+        if self.action.mixes_with_uniform and self.loss.head == "dueling":
+            raise ValueError(f"action.uniform_share does not go with loss.kind {self.loss.kind}, whose policy is softmax(A / tau)")
         if self.actor.inference == "remote" and self.inference.max_environments < self.actor.environments:
             raise ValueError(
                 f"inference.max_environments {self.inference.max_environments} must be at least actor.environments, which is "

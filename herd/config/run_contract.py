@@ -66,10 +66,11 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
 
 def contract_digest(settings: RunSettings, spec: EnvSpec) -> str:
     """Hex SHA-256 of the contract part of ``settings``; equal in all processes of a run."""
+    without = set() if settings.action.mixes_with_uniform else {"uniform_share"}  # or older runs could not be continued
     contract = {
         "spec": asdict(spec),
         "network": settings.network.model_dump(mode="json"),
-        "action": settings.action.model_dump(mode="json"),
+        "action": settings.action.model_dump(mode="json", exclude=without),
         "head": settings.loss.head,
         "unroll_length": settings.algorithm.unroll_length,
         "reward_shaping": settings.algorithm.reward_shaping,

@@ -100,6 +100,9 @@ def test_scalars_can_be_given_on_the_command_line(tmp_path: Path) -> None:
         ("loss: {kind: dice, q_cost: many}", ["loss.q_cost: should be number >= 0, not 'many'", "run.yaml"]),
         ("env: {suite: catch, noop_max: 3}", ["env.noop_max: does not apply to env.suite catch", "env.suite: ", "run.yaml"]),
         ("replay_service: {port: 1}", ["replay_service.port: no such setting", "run.yaml", "did you mean placement.ports?"]),
+        ("{action: {kind: categorical, uniform_share: 0.01}, loss: {kind: dice}}", ["action.uniform_share", "loss.kind", "run.yaml"]),
+        ("action: {kind: categorical, uniform_share: 1}", ["action.uniform_share: should be number >= 0 and < 1", "run.yaml"]),
+        ("action: {uniform_share: 0.01}", ["action.uniform_share: does not apply to action.kind auto", "run.yaml"]),
         ("actor: {environments: 999}", ["actor.environments: ", "run.yaml", "learner.queue_batches: default"]),
     ],
 )

@@ -21,6 +21,11 @@ class ActionSettings(PartSettings):
         """Return P, the number of parameters that the network gives for each row."""
         raise NotImplementedError
 
+    @property
+    def mixes_with_uniform(self) -> bool:
+        """Whether policies are mixtures, and not the softmax of their logits."""
+        return False
+
     def objection(self, spec: EnvSpec) -> str | None:
         """See `PartSettings`."""
         fits = self.fits(spec.actions)

@@ -21,15 +21,16 @@ class Categorical:
 
     parameters_name = "logits"
 
-    def __init__(self, settings: CategoricalSettings, space: ActionSpace) -> None:  # noqa: ARG002
+    def __init__(self, settings: CategoricalSettings, space: ActionSpace) -> None:
         """``space``: of one discrete action; ValueError otherwise."""
         self.space = space
+        self._uniform_share = settings.uniform_share
         self.num_parameters = self.num_features = space.num_actions
 
     def at(self, parameters: Tensor, *, inverse_temperature: Tensor | None = None, mask: Tensor | None = None) -> AppliedCategorical:
         """See `ActionDistribution`; a mask has an entry for each action."""
         logits = parameters if inverse_temperature is None else tempered(parameters, inverse_temperature)
-        return AppliedCategorical(logits, mask)
+        return AppliedCategorical(logits, mask, uniform_share=self._uniform_share)
 
     def encode(self, actions: Tensor, has_previous: Tensor) -> Tensor:
         """See `ActionDistribution`: one-hot."""
