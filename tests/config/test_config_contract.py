@@ -25,6 +25,11 @@ def test_settings_of_the_contract_change_the_digest(words: list[str]) -> None:
     assert contract_digest(load_settings([], words, {}), SPEC) != contract_digest(load_settings([], [], {}), SPEC)
 
 
+def test_a_share_of_the_uniform_policy_changes_the_digest() -> None:
+    without, given = ["--action.kind", "categorical"], ["--action.kind", "categorical", "--action.uniform_share", "0.01"]
+    assert contract_digest(load_settings([], without, {}), SPEC) != contract_digest(load_settings([], given, {}), SPEC)
+
+
 @pytest.mark.parametrize("words", [["--learner.batch_size", "64"], ["--optimizer.learning_rate", "0.1"], ["--seed", "5"]])
 def test_learner_only_settings_do_not_change_the_digest(words: list[str]) -> None:
     assert contract_digest(load_settings([], words, {}), SPEC) == contract_digest(load_settings([], [], {}), SPEC)
