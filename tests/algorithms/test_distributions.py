@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herd.algorithms.distributions import AppliedCategorical, tempered
+from herd.components.actions.categorical import CategoricalSettings
+from herd.components.actions.categorical.categorical import Categorical
+from herd.contract.spaces import discrete
 from tests.oracles.actor_critic import softmax
 
 torch.set_num_threads(1)
@@ -169,6 +172,12 @@ def test_a_share_of_the_uniform_policy_is_drawn_and_has_no_gradient(mask: torch.
     drawn = AppliedCategorical(rows, mask, uniform_share=0.1).sample(torch.Generator().manual_seed(5))
     # With at most 3 degrees of freedom, 16.3 is exceeded by one seed in a thousand.
     assert _chi_square(drawn, np.where(mixed == 0.0, 1e-9, mixed)) < 16.3
+
+
+def test_the_setting_reaches_the_policy() -> None:
+    logits = torch.tensor([30.0, 0.0, -30.0])
+    probabilities = Categorical(CategoricalSettings(uniform_share=0.3), discrete(3)).at(logits).probabilities()
+    np.testing.assert_allclose(probabilities.numpy(), [0.8, 0.1, 0.1], rtol=1e-5)
 
 
 def test_a_masked_action_is_never_drawn_at_any_temperature() -> None:
