@@ -259,9 +259,9 @@ def _hung_up(held: list[socket.socket]) -> int:
     return len(poller.poll(0))
 
 
-def besiege_metrics(port: int, random: Random, number: int) -> tuple[int, int]:
-    """Send half-open connections and garbage to an HTTP port; return (successful scrapes, attempted scrapes) meanwhile."""
-    held, through, tried = [], 0, 0
+def besiege_metrics(port: int, random: Random, number: int) -> tuple[int, list[str]]:
+    """Send half-open connections and garbage to an HTTP port; return how many scrapes were tried meanwhile, and why which failed."""
+    held, tried, failures = [], 0, list[str]()
     for turn in range(number):
         peer = connect(port)
         if peer is None:
@@ -271,12 +271,13 @@ def besiege_metrics(port: int, random: Random, number: int) -> tuple[int, int]:
             peer.sendall(random.choice([b"", b"GET /metrics HTTP/1.1\r\nX-Slow: ", random.randbytes(300), b"GET " + b"/" * 70_000]))
         if turn % 100 == 99:
             tried += 1
-            with contextlib.suppress(ScrapeError):
+            try:
                 scrape(f"http://127.0.0.1:{port}/metrics", timeout=10.0)
-                through += 1
+            except ScrapeError as error:
+                failures.append(str(error))
     for peer in held:
         peer.close()
-    return through, tried
+    return tried, failures
 
 
 def question(name: str) -> bytes:

@@ -27,6 +27,7 @@ from benchmarks.learning.results import RunResult, as_json, markdown, run_result
 from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
 from herd.config.loading import load_settings
+from herd.evaluation.protocols import EvaluationError, TrainingScore, protocol_named, training_scores
 from herd.service.host import describe_hardware
 from herd.view.plots.history import read_run
 
@@ -81,7 +82,7 @@ def main() -> None:
                 directory, experiment, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND, resume=options.resume
             )
             print(f"{place} took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
-        results[game, seed] = _result(directory, game, seed, suite, options.games)
+        results[game, seed] = _result(directory, game, seed, suite, options)
         _write(_ordered(results, suite), stem, made_of, options, overrides)
     print(stem.with_suffix(".md").read_text(encoding="utf-8"))
     print(f"results: {stem}.json, .png and .md, and {options.output / 'README.md'}")
@@ -115,7 +116,7 @@ def _ordered(results: Mapping[tuple[str, int], RunResult], suite: Suite) -> list
     return sorted(results.values(), key=lambda result: (result.seed, suite.games.index(result.game)))
 
 
-def _result(directory: Path, game: str, seed: int, suite: Suite, games: int) -> RunResult:
+def _result(directory: Path, game: str, seed: int, suite: Suite, options: argparse.Namespace) -> RunResult:
     history = read_run(directory)
     report = json.loads((directory / "report.json").read_text(encoding="utf-8"))
     first, *_ = (directory / "starts.jsonl").read_text(encoding="utf-8").splitlines()
@@ -126,10 +127,23 @@ def _result(directory: Path, game: str, seed: int, suite: Suite, games: int) -> 
         wall_seconds=history.wall_seconds,
         returns=history.episode_returns[game],
         levels=suite.levels,
-        evaluation=_evaluated(directory, games, seed) if games else None,
+        evaluation=_evaluated(directory, options.games, seed) if options.games else None,
         processor=report["machine"]["processor"],
         date=json.loads(first)["started"][:10],
+        counted=_counted(directory, game, options.protocol),
     )
+
+
+def _counted(directory: Path, game: str, protocol: str | None) -> TrainingScore | None:
+    """Return the mean of the games of training that the protocol counts; None if it counts none, or none has ended."""
+    window = None if protocol is None else protocol_named(protocol).training
+    if window is None:
+        return None
+    try:
+        return training_scores(directory, [game], window, None)[game]
+    except EvaluationError as error:
+        print(f"{error}; its return at the end is the curve's", flush=True)
+        return None
 
 
 def _evaluated(directory: Path, games: int, seed: int) -> float:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from herd.components.suites.scores import ReferenceScores
+    from herd.evaluation.protocols import TrainingScore
 
     FloatArray = NDArray[np.float64]
 
@@ -50,7 +51,8 @@ class RunResult:
     frames_per_second: float
     """Mean over the whole run."""
     last_return: float
-    """Mean of the last million frames (of the last quarter, in runs shorter than four millions) of the curve."""
+    """As the protocol counts games of training. If it counts none: mean of the last million frames (of the last quarter, in runs shorter
+    than four millions) of the curve."""
     highest: float
     reached: tuple[Reached, ...]
     """The levels that were reached."""
@@ -62,6 +64,8 @@ class RunResult:
     """Of the machine that trained it."""
     date: str
     """On which it began, as 2026-11-24."""
+    games: int | None = None
+    """Number of games in ``last_return``; None if it is the curve's."""
 
 
 def run_result(
@@ -75,9 +79,11 @@ def run_result(
     evaluation: float | None,
     processor: str,
     date: str,
+    counted: TrainingScore | None = None,
     points: int = 200,
 ) -> RunResult:
-    """Compute a result from the points of a curve, [P] each; returns are NaN before the first game ended.
+    """Compute a result from the points of a curve, [P] each; returns are NaN before the first game ended. ``counted``: as the protocol
+    counts games of training.
 
     Raises:
         ValueError: no game ended.
@@ -99,13 +105,14 @@ def run_result(
         env_frames=total,
         minutes=float(wall_seconds[-1]) / 60.0,
         frames_per_second=total / float(wall_seconds[-1]),
-        last_return=final_return(env_frames, returns),
+        last_return=final_return(env_frames, returns) if counted is None else counted.mean,
         highest=float(scores.max()),
         reached=tuple(reached),
         evaluation=evaluation,
         curve=tuple((float(frames[i]), float(minutes[i]), float(scores[i])) for i in kept),
         processor=processor,
         date=date,
+        games=None if counted is None else counted.episodes,
     )
 
 
@@ -198,9 +205,14 @@ def markdown(report: Mapping[str, Any]) -> str:
         last = f"{one['median_last_return']:,.1f}"
         if one["seeds"] > 1:
             last += f" ({one['lowest_last_return']:,.1f} to {one['highest_last_return']:,.1f})"
+        if any(counted := [run.games for run in runs if run.game == game]):
+            last += f"; {', '.join('-' if number is None else f'{number:,}' for number in counted)} games"
         cells = [last, f"{statistics.median(played):,.1f}" if played else "-"]
         cells += [f"{one['median_minutes']:.1f}", f"{one['median_frames_per_second']:,.0f}"]
         lines.append(row([game, str(one["seeds"]), *cells, *reached]))
+    if any(run.games for run in runs):
+        what = "The return at the end of a seed is the mean of the games that the protocol counts, as many as stated"
+        lines += ["", f"{what}; where a seed has -, it is the mean of the last million frames of the curve."]
     for game in report["games"]:
         frames = min(run.env_frames for run in runs if run.game == game)
         others = [f"{curve.name} {value:,.1f}" for curve in others_curves(game) if (value := curve.at(frames)) is not None]

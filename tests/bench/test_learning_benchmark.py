@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,22 @@ from benchmarks.intervals import estimate
 from benchmarks.learning import __main__ as command
 from benchmarks.learning import compare, redraw
 from benchmarks.learning.picture import draw
-from benchmarks.learning.results import RunResult, as_json, markdown, median_reached, normalised, others_normalised, run_result, tried
+from benchmarks.learning.results import (
+    RunResult,
+    as_json,
+    markdown,
+    median_reached,
+    normalised,
+    others_normalised,
+    run_result,
+    run_result_from_json,
+    tried,
+)
 from benchmarks.learning.suites import SUITES, others_curves, others_levels
 from herd.components.suites.atari import atari_scores
 from herd.components.suites.scores import ReferenceScores
 from herd.config.loading import load_settings
+from herd.evaluation.protocols import TrainingScore
 
 ROOT = Path(__file__).parents[2]
 NAN = float("nan")
@@ -66,6 +77,18 @@ def test_a_result_has_the_last_return_and_when_levels_were_reached() -> None:
         run_result(
             "pong", 1, env_frames=frames, wall_seconds=frames, returns=frames * NAN, levels=(), evaluation=None, processor="p", date="d"
         )
+
+
+def test_a_protocol_that_counts_games_of_training_decides_the_last_return() -> None:
+    by_curve = result(score=5.0, reach=9)
+    frames, returns = np.array([0.0, 4e6]), np.array([5.0, 5.0])
+    counted = run_result(
+        "pong", 2, env_frames=frames, wall_seconds=frames, returns=returns, levels=(), evaluation=None, processor="p", date="d",
+        counted=TrainingScore(7.0, 31, 4_000_000, 9),
+    )  # fmt: skip
+    assert [(one.last_return, one.games) for one in (by_curve, counted)] == [(5.0, None), (7.0, 31)]
+    assert "| 6.0 (5.0 to 7.0); -, 31 games |" in markdown(report_of("a", [], by_curve, counted))
+    assert run_result_from_json(json.loads(json.dumps(asdict(counted)))) == counted
 
 
 def test_the_median_counts_seeds_that_never_reached_the_level() -> None:
@@ -218,6 +241,8 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
     trained: list[str] = []
     real = subprocess.Popen
     points = [{"env_frames": 1_000_000 * n, "wall_seconds": 150.0 * n, "episode_return_mean_100": 4.0 * n - 20.0} for n in (1, 2)]
+    for point, (episodes, total) in zip(points, ((10, -150.0), (12, -152.0)), strict=True):
+        point |= {"episodes": episodes, "episode_return_sum": total}
 
     def popen(words: list[str], **options: Any) -> subprocess.Popen[bytes]:
         directory = Path(words[words.index("--run_dir") + 1])
@@ -252,6 +277,11 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
     continued = json.loads((tmp_path / "out" / "pong-recipe.json").read_text())["runs"]
     assert [run["seed"] for run in continued] == [1, 2, 3]
     assert continued[:2] == report["runs"]
+    # The ten games before the last million frames do not count.
+    run("--seeds", "1", "--frames", "2e6", "--protocol", "dopamine", "--label", "sticky")
+    (sticky,) = json.loads((tmp_path / "out" / "pong-sticky.json").read_text())["runs"]
+    assert (sticky["last_return"], sticky["games"]) == (-1.0, 2)
+    assert (report["runs"][0]["last_return"], report["runs"][0]["games"]) == (-12.0, None)
     with pytest.raises(SystemExit, match="runs of other settings: choose another --label"):
         run("--seeds", "1", "--frames", "2e6")
     shutil.rmtree(tmp_path / "runs")
@@ -266,4 +296,4 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
     with pytest.raises(SystemExit):
         run("--label", "rate-2.5e-4")  # a dot would end the name of the report's files
     assert "--label: small letters, digits and dashes" in capsys.readouterr().err
-    assert len(trained) == 3
+    assert len(trained) == 4
