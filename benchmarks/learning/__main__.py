@@ -135,7 +135,7 @@ def _result(directory: Path, game: str, seed: int, suite: Suite, options: argpar
 
 
 def _counted(directory: Path, game: str, protocol: str | None) -> TrainingScore | None:
-    """Return the mean of the games of training that the protocol counts; None if it counts none, or none has ended."""
+    """Return the mean of the games of training that the protocol counts; None if it counts none, or the run has none."""
     window = None if protocol is None else protocol_named(protocol).training
     if window is None:
         return None
