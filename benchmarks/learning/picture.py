@@ -40,7 +40,9 @@ def draw(results: Sequence[RunResult], path: Path, *, title: str) -> None:
                 axes.set_axisbelow(True)
                 axes.set_xlim(left=0.0)
             over_frames.set_ylabel(f"{game}: return, last 100 games")
-            over_frames.legend(loc="best", frameon=False, fontsize=8)
+            # Beside the panels: within them it would lie over curves in some game.
+            handles, labels = over_frames.get_legend_handles_labels()
+            over_minutes.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
 
 
 def _draw_others(axes: Axes, game: str, most_millions: float) -> None:
