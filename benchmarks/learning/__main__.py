@@ -26,6 +26,7 @@ from benchmarks.learning.picture import draw
 from benchmarks.learning.results import RunResult, as_json, markdown, run_result, run_result_from_json, tried
 from benchmarks.learning.suites import SUITES, Suite
 from benchmarks.whole_runs import train_whole
+from herd.config.experiments import suite_presets
 from herd.config.loading import load_settings
 from herd.evaluation.protocols import EvaluationError, TrainingScore, protocol_named, training_scores
 from herd.service.host import describe_hardware
@@ -48,7 +49,8 @@ def main() -> None:
     suite = SUITES[options.suite]
     if not _LABEL.fullmatch(options.label):
         parser.error("--label: small letters, digits and dashes")
-    if options.only not in (None, *suite.games):
+    games = options.only or suite.games
+    if not set(games) <= set(suite.games):
         parser.error(f"--only: {options.suite} has {', '.join(suite.games)}")
     # So that SIGTERM also ends the current run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -57,8 +59,8 @@ def main() -> None:
     stop = ["--stop.env_frames", str(frames), *(["--stop.wall_seconds", str(options.seconds)] if options.seconds else [])]
     protocol = [] if options.protocol is None else ["--evaluation.protocol", options.protocol]
     words = [*protocol, *suite.words, *overrides, *stop]
-    experiment = ROOT / f"experiments/{suite.experiment}.yaml"
-    load_settings([experiment], words, {})  # invalid settings are refused before anything runs
+    experiment, *presets = run_files(suite, options.protocol)
+    load_settings([experiment, *presets], words, {})  # invalid settings are refused before anything runs
     made_of = {"experiment": yaml.safe_load(experiment.read_text(encoding="utf-8")), "words": words}
     runs = options.runs / options.suite / options.label
     stem = options.output / f"{options.suite}-{options.label}"
@@ -66,7 +68,7 @@ def main() -> None:
     results = _earlier(stem.with_suffix(".json"), made_of)
     # All games of a seed come before the next seed, so that existing runs can always be compared.
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    wanted = [(game, seed) for seed in seeds for game in suite.games if options.only in (None, game)]
+    wanted = [(game, seed) for seed in seeds for game in suite.games if game in games]
     for number, (game, seed) in enumerate(wanted, start=1):
         directory = runs / f"{game}-seed{seed}"
         place = f"{number} of {len(wanted)}: {directory.name}"
@@ -79,13 +81,22 @@ def main() -> None:
             started = time.monotonic()
             own = ["--env.tasks", game, "--name", directory.name, "--seed", str(seed)]
             train_whole(
-                directory, experiment, [*own, *words], limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND, resume=options.resume
+                directory,
+                experiment,
+                [*map(str, presets), *own, *words],
+                limit_seconds=600.0 + frames / SLOWEST_FRAMES_PER_SECOND,
+                resume=options.resume,
             )
             print(f"{place} took {(time.monotonic() - started) / 60:.1f} minutes", flush=True)
         results[game, seed] = _result(directory, game, seed, suite, options)
         _write(_ordered(results, suite), stem, made_of, options, overrides)
     print(stem.with_suffix(".md").read_text(encoding="utf-8"))
     print(f"results: {stem}.json, .png and .md, and {options.output / 'README.md'}")
+
+
+def run_files(suite: Suite, protocol: str | None) -> list[Path]:
+    """Return the experiment, and after it the preset of the protocol, which also sets what a paper's experiment sets otherwise."""
+    return [ROOT / f"experiments/{suite.experiment}.yaml", *([] if protocol is None else [suite_presets()[f"atari-{protocol}"]])]
 
 
 def _check_label(runs: Path, made_of: Mapping[str, Any]) -> None:
@@ -210,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--suite", choices=list(SUITES), required=True)
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (3)")
     parser.add_argument("--first_seed", type=int, default=1, metavar="N", help="the first of them (1)")
-    parser.add_argument("--only", metavar="GAME", help="train this game of the suite (all)")
+    parser.add_argument("--only", action="append", metavar="GAME", help="train this game of the suite; may be repeated (all)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting that differs from the experiment's")
     parser.add_argument(
         "--protocol", choices=["dopamine", "machado", "saber"], help="that sets how games are played (the recipe's settings)"

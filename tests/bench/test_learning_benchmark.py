@@ -33,7 +33,7 @@ from benchmarks.learning.suites import SUITES, others_curves, others_levels
 from herd.components.suites.atari import atari_scores
 from herd.components.suites.scores import ReferenceScores
 from herd.config.loading import load_settings
-from herd.evaluation.protocols import TrainingScore
+from herd.evaluation.protocols import TrainingScore, protocol_named
 
 ROOT = Path(__file__).parents[2]
 NAN = float("nan")
@@ -234,6 +234,16 @@ def test_suites_train_shipped_experiments_for_their_stated_frames() -> None:
             assert suite.frames == settings.stop.env_frames
 
 
+@pytest.mark.parametrize("suite", [name for name in sorted(SUITES) if SUITES[name].experiment.startswith("atari-")])
+@pytest.mark.parametrize("protocol", ["dopamine", "machado", "saber"])
+def test_a_protocol_trains_the_experiments_of_papers_too(suite: str, protocol: str) -> None:
+    words = ["--evaluation.protocol", protocol, *SUITES[suite].words]
+    env = load_settings(command.run_files(SUITES[suite], protocol), words, {}).env
+    assert protocol_named(protocol).objection(env) is None
+    assert env.sticky_action_probability == 0.25
+    assert not env.life_loss_ends_episode
+
+
 @pytest.mark.processes
 def test_finished_seeds_are_skipped_and_labels_are_unique(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -291,7 +301,7 @@ def test_finished_seeds_are_skipped_and_labels_are_unique(
         run("--seeds", "1", "--set", "learning_rate")
     assert "give key=value" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        run("--only", "qbert")
+        run("--only", "qbert", "--only", "pong")
     assert "--only: pong has pong" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run("--label", "rate-2.5e-4")  # a dot would end the name of the report's files
