@@ -23,8 +23,9 @@ FIRST_VALUES_UPDATES = 2000
 """Number of updates before which values may be worse than a constant, because they are hardly trained."""
 MAX_UPDATE_KL = 0.1
 """KL divergence of an update in nats. PPO's targets are 0.003 to 0.03 for a whole round of updates (arXiv:1707.06347)."""
-MIN_ENTROPY = 0.01
-"""Entropy in nats. Below it, a policy of discrete actions tries nothing new. A solved task may end at a few times this."""
+MIN_ENTROPY = 0.1
+"""Entropy in nats. Below it, a policy of discrete actions hardly tries anything new. Experiments with Catch, CartPole, MiniGrid and Atari
+end at 0.18 or more."""
 MAX_MINUTES_WITHOUT_GAME = 10.0
 """Minutes in which no game ended. An agent that has learned to make the game wait shows nothing else."""
 
@@ -38,7 +39,7 @@ def health_warnings(point: Mapping[str, Any], *, minutes_without_game: float = 0
         found.append(f"no game has ended for {minutes_without_game:.0f} minutes")
     entropy = number_in(point, "entropy")
     if entropy is not None and 0.0 <= entropy < MIN_ENTROPY:  # that of a continuous policy may be negative
-        found.append(f"the policy explores no more (entropy {entropy:.4f} nats)")
+        found.append(f"the policy hardly explores any more (entropy {entropy:.3f} nats)")
     skipped = number_in(point, "updates_skipped")
     if skipped:
         found.append(f"{skipped:,.0f} updates were skipped: their gradients were not finite" if skipped > 1 else _ONE_SKIPPED)

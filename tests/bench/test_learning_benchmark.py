@@ -105,7 +105,7 @@ def test_published_results_are_read_from_the_tables() -> None:
     assert (rainbow.at(0.5e6), rainbow.at(150e6)) == (None, None)
     assert {(each.name, each.level, each.env_frames) for each in others_levels("pong")} == {("PPO", 18.0, 3.4e6), ("PQN", 18.0, 6.4e6)}
     for suite in SUITES.values():
-        assert all(len(others_curves(game)) == 18 for game in suite.games)
+        assert all(len(others_curves(game)) == 20 for game in suite.games)
 
 
 def test_normalised_scores_are_aggregated_over_games_and_runs() -> None:
