@@ -77,6 +77,13 @@ def test_facts_of_a_running_run_leave_unknown_values_out(tmp_path: Path) -> None
         read_facts(tmp_path)
 
 
+def test_a_game_that_never_ends_is_a_warning(tmp_path: Path) -> None:
+    points = [point(number, double_dunk=task(-3.0, 60)) | {"episodes": 60} for number in (1, 2, 3)]
+    points[-1] |= {"wall_seconds": points[0]["wall_seconds"] + 700.0, "entropy": 0.05}
+    facts = read_facts(make(tmp_path, points, {}, RunSettings()))
+    assert sorted(facts.warnings) == ["no game has ended for 12 minutes", "the policy hardly explores any more (entropy 0.050 nats)"]
+
+
 def test_agents_are_summed_and_sorted_by_their_returns(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(RunSettings(agents=3)))
     for agent, mean in enumerate((-3.0, 8.0, 1.0)):

@@ -90,12 +90,14 @@ def read_facts(run_dir: Path) -> RunFacts:
     reports = [_report(agent, problems) for agent in agents]
     labels = [agent.name if len(agents) > 1 else "" for agent in agents]
     messages = [status.message] if status.message else []
+    # The status knows only the newest point, which does not tell for how long no game has ended.
+    learning = [f"agent {label}: {line}" if label else line for label, own in zip(labels, now, strict=True) for line in own.warnings]
     return RunFacts(
         name=str(config.get("name", run_dir.name)),
         state=status.state,
         learns_from=next((str(report["learns_from"]) for report in reports if "learns_from" in report), ""),
         figures=_figures(now, reports),
-        warnings=[*messages, *status.warnings, *problems],
+        warnings=[*messages, *dict.fromkeys([*status.warnings, *learning]), *problems],
         tasks=[row for label, own, report in zip(labels, now, reports, strict=True) for row in _task_rows(label, own, report)],
         changed=changed_settings(config),
         config=text,
