@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from herd.run.journals import number_in
@@ -27,16 +28,23 @@ MIN_ENTROPY = 0.1
 """Entropy in nats. Below it, a policy of discrete actions hardly tries anything new. Experiments with Catch, CartPole, MiniGrid and Atari
 end at 0.18 or more."""
 MAX_MINUTES_WITHOUT_GAME = 10.0
-"""Minutes in which no game ended. An agent that has learned to make the game wait shows nothing else."""
+"""Minutes in which no game ended."""
+MAX_TIMES_LONGER = 8.0
+"""How many times as long as before games may last that score almost nothing. In Double Dunk, agents that make the game wait reach 100."""
 
 _ONE_SKIPPED = "1 update was skipped: its gradient was not finite"
 
 
-def health_warnings(point: Mapping[str, Any], *, minutes_without_game: float = 0.0) -> tuple[str, ...]:
-    """Return the warnings for a point of metrics.jsonl; empty if nothing is wrong or known."""
+def health_warnings(
+    point: Mapping[str, Any], *, minutes_without_game: float = 0.0, times_longer: Mapping[str, float] = MappingProxyType({})
+) -> tuple[str, ...]:
+    """Return the warnings for a point of metrics.jsonl; empty if nothing is wrong or known. ``times_longer``: by task."""
     found = []
     if minutes_without_game > MAX_MINUTES_WITHOUT_GAME:
         found.append(f"no game has ended for {minutes_without_game:.0f} minutes")
+    for task, times in times_longer.items():
+        if times > MAX_TIMES_LONGER:
+            found.append(f"{task}: the agent makes the game wait (games last {times:.0f} times as long as before, with few points)")
     entropy = number_in(point, "entropy")
     if entropy is not None and 0.0 <= entropy < MIN_ENTROPY:  # that of a continuous policy may be negative
         found.append(f"the policy hardly explores any more (entropy {entropy:.3f} nats)")

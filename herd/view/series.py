@@ -1,4 +1,4 @@
-"""What a view remembers between readings: the rate of a counter, and the first and best return of a task. No I/O."""
+"""What a view remembers between readings: rates of counters, and of tasks the first and best return and the length of games. No I/O."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 RATE_WINDOW_SECONDS = 10.0
 """Window in seconds, long enough to smooth over single updates of the deep network (about one per second on two cores)."""
+_NEWEST_SHARE = 0.1
+"""Share of a task's frames over which games are compared with earlier ones."""
+_FEW_GAMES = 10
+"""Windows with fewer games do not say how long games last."""
+_MANY_TIMES_RARER = 10.0
+"""Points per frame must have become so many times rarer for a long game to be one that waits."""
 _FULL_WINDOW = 100
 """Number of games in a mean return. A mean of fewer games may be high by chance, so it is never the best value."""
 
@@ -58,3 +64,38 @@ class ReturnHistory:
             return
         self.first = value if self.first is None else self.first
         self.best = value if self.best is None else max(self.best, value)
+
+
+class GameLength:
+    """How long a task's games last, to notice an agent that makes the game wait instead of losing points.
+
+    Longer games alone are usual, because agents learn to survive. An agent that waits also scores almost nothing per frame.
+    """
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, float, float]] = deque()
+        self._shortest: float | None = None
+        self._highest_rate = 0.0
+        self.times_longer = 1.0
+        """How many times as long as the shortest ones the newest games last; 1 unless they score almost nothing."""
+
+    def add(self, task: Mapping[str, Any]) -> None:
+        """Add the task of a point of metrics.jsonl; its first hundred games say nothing yet."""
+        frames, games, points = (number_in(task, name) for name in ("env_frames", "episodes", "episode_return_sum"))
+        if frames is None or games is None or points is None or (self._points and frames <= self._points[-1][0]):
+            return
+        self._points.append((frames, games, points))
+        while len(self._points) > 2 and self._points[1][0] <= (1.0 - _NEWEST_SHARE) * frames:
+            self._points.popleft()
+        self.times_longer = 1.0
+        frames_before, games_before, points_before = self._points[0]
+        if games < _FULL_WINDOW or frames == frames_before:
+            return
+        ended = games - games_before
+        length = (frames - frames_before) / max(ended, 1.0)
+        rate = abs(points - points_before) / (frames - frames_before)
+        if ended >= _FEW_GAMES:
+            self._shortest = length if self._shortest is None else min(self._shortest, length)
+            self._highest_rate = max(self._highest_rate, rate)
+        if self._shortest is not None and _MANY_TIMES_RARER * rate < self._highest_rate:
+            self.times_longer = length / self._shortest

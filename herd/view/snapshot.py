@@ -14,7 +14,7 @@ from herd.telemetry import metrics
 from herd.telemetry import training as training_metrics
 from herd.telemetry.scrape import Samples, total
 from herd.view.health import health_warnings
-from herd.view.series import Rate, ReturnHistory
+from herd.view.series import GameLength, Rate, ReturnHistory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -136,7 +136,8 @@ class SnapshotMaker:
     _point_frames: float = 0.0
     _counter_at_point: float = 0.0
     _returns: dict[str, ReturnHistory] = field(default_factory=dict)
-    """By task."""
+    """By task, as the next."""
+    _lengths: dict[str, GameLength] = field(default_factory=dict)
     _newest: Mapping[str, Any] = field(default_factory=dict)
     """The last point in ``_returns``."""
     _last_game: Mapping[str, Any] = field(default_factory=dict)
@@ -200,7 +201,11 @@ class SnapshotMaker:
             children=tuple(self._row(readings, child) for child in children),
             human_normalised=_gauge(readings, learner, training_metrics.HUMAN_NORMALISED.name),
             troubles=self._troubles(readings, children, learner),
-            warnings=health_warnings(point, minutes_without_game=self._minutes_without_game()),
+            warnings=health_warnings(
+                point,
+                minutes_without_game=self._minutes_without_game(),
+                times_longer={name: length.times_longer for name, length in self._lengths.items()},
+            ),
             entropy=number_in(point, "entropy"),
             phase=self._phase(readings, children, learner),
         )
@@ -214,6 +219,7 @@ class SnapshotMaker:
         tasks = mapping_in(point, "tasks")
         for name in tasks:
             self._returns.setdefault(name, ReturnHistory()).add(mapping_in(tasks, name))
+            self._lengths.setdefault(name, GameLength()).add(mapping_in(tasks, name))
 
     def _minutes_without_game(self) -> float:
         """Return the minutes of training between the newest point and the first one with as many games; 0 before there are points."""

@@ -78,10 +78,18 @@ def test_facts_of_a_running_run_leave_unknown_values_out(tmp_path: Path) -> None
 
 
 def test_a_game_that_never_ends_is_a_warning(tmp_path: Path) -> None:
-    points = [point(number, double_dunk=task(-3.0, 60)) | {"episodes": 60} for number in (1, 2, 3)]
-    points[-1] |= {"wall_seconds": points[0]["wall_seconds"] + 700.0, "entropy": 0.05}
+    def double_dunk(frames: int, games: int, points: float) -> dict[str, Any]:
+        one = task(-3.0, games) | {"env_frames": frames, "episode_return_sum": points}
+        return point(1, double_dunk=one) | {"wall_seconds": frames / 1000.0, "episodes": games}
+
+    points = [double_dunk(frames, frames // 10_000, frames / -500) for frames in range(0, 3_600_001, 100_000)]
+    points += [double_dunk(3_700_000, 360, -7200.0), double_dunk(4_300_000, 360, -7200.0) | {"entropy": 0.05}]
     facts = read_facts(make(tmp_path, points, {}, RunSettings()))
-    assert sorted(facts.warnings) == ["no game has ended for 12 minutes", "the policy hardly explores any more (entropy 0.050 nats)"]
+    assert facts.warnings == [
+        "the policy hardly explores any more (entropy 0.050 nats)",
+        "no game has ended for 12 minutes",
+        "double_dunk: the agent makes the game wait (games last 60 times as long as before, with few points)",
+    ]
 
 
 def test_agents_are_summed_and_sorted_by_their_returns(tmp_path: Path) -> None:
