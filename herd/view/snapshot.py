@@ -367,9 +367,8 @@ def stop_phase(children: Sequence[ChildState]) -> str | None:
     return f"stopping: waiting for {', '.join(alive[:_MAX_NAMES])}" if alive else "stopped"
 
 
-def snapshot_of(points: Sequence[Mapping[str, Any]]) -> RunSnapshot:
-    """Return the state of an agent at the newest of ``points``, which are in order, without its processes."""
-    newest = points[-1]
+def snapshot_of(newest: Mapping[str, Any], points: Iterable[Mapping[str, Any]]) -> RunSnapshot:
+    """Return the state of an agent at its newest point, without its processes. ``points``: its curve, with which some warnings compare."""
     made = SnapshotMaker(StopSettings(), points).make(Readings(point=newest), (), number_in(newest, "wall_seconds") or 0.0)
     return replace(
         made,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,13 +10,14 @@ from herd.config.errors import SettingsError
 from herd.config.loading.sources import read_yaml_file
 from herd.files import FileError
 from herd.run.checkpoints import CheckpointError, verified_contents
-from herd.run.journals import newest_point
+from herd.run.journals import newest_point, stream_points
 from herd.run.paths import PROCESSES, agent_directories, checkpoint_folders, config_file
 from herd.run.processes import SESSION, lives, read_announcement, run_state
 from herd.telemetry.scrape import ScrapeError, answer
 from herd.view.snapshot import snapshot_of, together
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from herd.view.snapshot import RunSnapshot
@@ -130,7 +132,7 @@ def _agent(
         point = newest_point(directory)
     except FileError as error:
         point, warnings = {}, (*warnings, str(error))
-    now = snapshot_of([point]) if point else None
+    now = snapshot_of(point, _curve(directory)) if point else None
     checkpoint, problem = _newest_checkpoint(directory)
     return RunStatus(
         directory,
@@ -143,6 +145,12 @@ def _agent(
         problem,
         member=member if isinstance(member := point.get("population"), dict) else None,
     )
+
+
+def _curve(directory: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the points of a learning curve; none if one of them is damaged, so that the status still shows the newest."""
+    with suppress(FileError):
+        yield from stream_points(directory)
 
 
 def _newest_checkpoint(directory: Path) -> tuple[str | None, str | None]:

@@ -44,7 +44,7 @@ def test_sections_of_another_type_count_as_missing(tmp_path: Path, odd: object) 
     record = point(40, 2, 1.0, tasks=odd, health=odd)
     run = read_run(run_directory(tmp_path, [record], env={"tasks": ["pong", "qbert"]}))
     assert all(np.isnan(returns).all() for returns in run.episode_returns.values())
-    assert snapshot_of([json.loads(record)]).env_frames == 40
+    assert snapshot_of(json.loads(record), ()).env_frames == 40
 
 
 def test_repeats_are_known_by_the_settings_on_which_learning_depends(tmp_path: Path) -> None:

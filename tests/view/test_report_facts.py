@@ -11,6 +11,7 @@ from herd.config.loading import dump_settings
 from herd.config.run import RunSettings
 from herd.files import FileError
 from herd.view.report.facts import changed_settings, read_facts
+from herd.view.status import read_status
 
 
 def point(step: int, **tasks: dict[str, Any]) -> dict[str, Any]:
@@ -85,11 +86,17 @@ def test_a_game_that_never_ends_is_a_warning(tmp_path: Path) -> None:
     points = [double_dunk(frames, frames // 10_000, frames / -500) for frames in range(0, 3_600_001, 100_000)]
     points += [double_dunk(3_700_000, 360, -7200.0), double_dunk(4_300_000, 360, -7200.0) | {"entropy": 0.05}]
     facts = read_facts(make(tmp_path, points, {}, RunSettings()))
+    entropy = "the policy hardly explores any more (entropy 0.050 nats)"
     assert facts.warnings == [
-        "the policy hardly explores any more (entropy 0.050 nats)",
         "no game has ended for 12 minutes",
         "double_dunk: the agent makes the game wait (games last 60 times as long as before, with few points)",
+        entropy,
     ]
+    with (tmp_path / "metrics.jsonl").open("r+") as curve:
+        curve.write("[")  # the first line is no point any more: the status still has the newest, but nothing to compare it with
+    status = read_status(tmp_path)
+    assert status.now is not None
+    assert (status.now.env_frames, status.warnings) == (points[-1]["env_frames"], (entropy,))
 
 
 def test_agents_are_summed_and_sorted_by_their_returns(tmp_path: Path) -> None:

@@ -85,19 +85,17 @@ def read_facts(run_dir: Path) -> RunFacts:
     status = read_status(whole_run(run_dir))
     agents = agent_directories(run_dir)
     curves = [read_points(agent) for agent in agents]
-    now = [snapshot_of(points) for points in curves]
+    now = [snapshot_of(points[-1], points) for points in curves]
     problems = [problem for each in (status, *status.agents) if (problem := each.checkpoint_problem) is not None]
     reports = [_report(agent, problems) for agent in agents]
     labels = [agent.name if len(agents) > 1 else "" for agent in agents]
     messages = [status.message] if status.message else []
-    # The status knows only the newest point, which does not tell for how long no game has ended.
-    learning = [f"agent {label}: {line}" if label else line for label, own in zip(labels, now, strict=True) for line in own.warnings]
     return RunFacts(
         name=str(config.get("name", run_dir.name)),
         state=status.state,
         learns_from=next((str(report["learns_from"]) for report in reports if "learns_from" in report), ""),
         figures=_figures(now, reports),
-        warnings=[*messages, *dict.fromkeys([*status.warnings, *learning]), *problems],
+        warnings=[*messages, *status.warnings, *problems],
         tasks=[row for label, own, report in zip(labels, now, reports, strict=True) for row in _task_rows(label, own, report)],
         changed=changed_settings(config),
         config=text,
