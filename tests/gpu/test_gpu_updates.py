@@ -119,7 +119,7 @@ def test_an_update_never_waits_for_the_device(run: str) -> None:
     assert [update.is_finite for update in trainer.arrived(wait=True)] == [True] * len(buffers)
 
 
-@pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw"])
+@pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw", "muon"])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
 def test_an_update_with_a_gradient_that_is_not_finite_changes_nothing(device: str, kind: str) -> None:
     settings = settings_of("popart, pixel control, replay")
@@ -144,7 +144,7 @@ def test_an_update_with_a_gradient_that_is_not_finite_changes_nothing(device: st
     assert trainer(buffer_of(settings, 2, pinned=device == "cuda"), STEP).is_finite
 
 
-@pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw"])
+@pytest.mark.parametrize("kind", ["rmsprop", "adam", "adamw", "muon"])
 @pytest.mark.parametrize(
     ("first", "then"), [("cpu", "cpu"), *(pytest.param(*pair, marks=gpu) for pair in (("cuda", "cpu"), ("cpu", "cuda")))]
 )

@@ -49,6 +49,7 @@ CATCH_OPTIONS = (
     "--seed 2",
 )
 DICE, ADAM, ADAMW = "--loss.kind dice", "--optimizer.kind adam", "--optimizer.kind adamw"
+MUON = "--optimizer.kind muon --optimizer.schedule_env_frames 2000"
 PIXELS = "--auxiliary.kind pixel_control --auxiliary.cell_size 1 --env.frame_height 16 --env.frame_width 16"
 OPTIONS = {
     "": CATCH_OPTIONS,
@@ -67,6 +68,7 @@ OPTIONS = {
         "--optimizer.epsilon 0.1",
         "--optimizer.schedule_env_frames 2000",
     ),
+    MUON: ("--optimizer.momentum 0.5", "--optimizer.beta1 0.5", "--optimizer.beta2 0.9", "--optimizer.epsilon 0.1"),
     PIXELS: ("--auxiliary.cost 0.1", "--auxiliary.discount 0.5", "--auxiliary.cell_size 2"),
     ADAMW: (
         "--optimizer.weight_decay 10",

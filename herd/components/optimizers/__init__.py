@@ -44,4 +44,4 @@ class OptimizerSettings(PartSettings):
         return 1.0 if self.schedule == "constant" else max(0.0, 1.0 - done / length)
 
 
-OPTIMIZERS = Registry("optimizer", __name__, OptimizerSettings, first=("rmsprop", "adam", "adamw"))
+OPTIMIZERS = Registry("optimizer", __name__, OptimizerSettings, first=("rmsprop", "adam", "adamw", "muon"))
