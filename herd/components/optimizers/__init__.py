@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, NamedTuple
 
 from herd.components.registry import PartSettings, Registry
-from herd.components.settings import NonNegativeFloat, PositiveFloat
+from herd.components.settings import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class Rates(NamedTuple):
@@ -42,6 +42,17 @@ class OptimizerSettings(PartSettings):
     def remaining(self, done: int, length: int) -> float:
         """Return the factor of the schedule: ``linear`` falls from 1 at 0 to 0 at ``length``, and stays there; ``constant`` is 1."""
         return 1.0 if self.schedule == "constant" else max(0.0, 1.0 - done / length)
+
+
+class FrameScheduleSettings(OptimizerSettings):
+    """A schedule that runs on env frames."""
+
+    schedule_env_frames: PositiveInt = 200_000_000
+    """Length of the linear schedule, in env frames."""
+
+    def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002
+        """See `OptimizerSettings`."""
+        return Rates(self.learning_rate * self.remaining(env_frames, self.schedule_env_frames))
 
 
 OPTIMIZERS = Registry("optimizer", __name__, OptimizerSettings, first=("rmsprop", "adam", "adamw", "muon"))

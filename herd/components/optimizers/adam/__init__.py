@@ -6,20 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from herd.components.optimizers import OptimizerSettings, Rates
+from herd.components.optimizers import FrameScheduleSettings
 from herd.components.registry import Part
-from herd.components.settings import NonNegativeFloat, PositiveFloat, PositiveInt
+from herd.components.settings import NonNegativeFloat, PositiveFloat
 
 
-class AdamSettings(OptimizerSettings):
+class AdamSettings(FrameScheduleSettings):
     """Adam; its schedule runs on env frames. Defaults as in PPO's Atari code (arXiv:1707.06347)."""
 
     kind: Literal["adam"] = "adam"
     """Adam, without weight decay or warm-up."""
     learning_rate: NonNegativeFloat = 2.5e-4
     """Learning rate at the first update."""
-    schedule_env_frames: PositiveInt = 200_000_000
-    """Length of the linear schedule, in env frames."""
     epsilon: PositiveFloat = 1e-5
     """Added to the root of the second moment."""
     beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
@@ -29,10 +27,6 @@ class AdamSettings(OptimizerSettings):
 
     slots = frozenset({"step", "exp_avg", "exp_avg_sq"})
     clipping_shortens = False  # Adam divides by the size of the gradients
-
-    def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002
-        """See `OptimizerSettings`."""
-        return Rates(self.learning_rate * self.remaining(env_frames, self.schedule_env_frames))
 
 
 PART = Part("adam", AdamSettings, f"{__name__}.adam:adam")

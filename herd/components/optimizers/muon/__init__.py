@@ -6,20 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from herd.components.optimizers import OptimizerSettings, Rates
+from herd.components.optimizers import FrameScheduleSettings
 from herd.components.registry import Part
-from herd.components.settings import NonNegativeFloat, PositiveFloat, PositiveInt
+from herd.components.settings import NonNegativeFloat, PositiveFloat
 
 
-class MuonSettings(OptimizerSettings):
+class MuonSettings(FrameScheduleSettings):
     """Muon for convolutions and large dense layers, Adam for the rest; its schedule runs on env frames."""
 
     kind: Literal["muon"] = "muon"
     """Muon: a step turns all directions of a layer equally far."""
     learning_rate: NonNegativeFloat = 5e-4
     """Learning rate at the first update. Muon's steps have 0.2 of it as the root mean square of their elements, about as Adam's."""
-    schedule_env_frames: PositiveInt = 200_000_000
-    """Length of the linear schedule, in env frames."""
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.95
     """Decay of Muon's running mean of gradients."""
     epsilon: PositiveFloat = 1e-5
@@ -31,10 +29,6 @@ class MuonSettings(OptimizerSettings):
 
     slots = frozenset({"momentum", "step", "exp_avg", "exp_avg_sq"})
     clipping_shortens = False  # the size of a step does not depend on that of the gradients
-
-    def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002
-        """See `OptimizerSettings`."""
-        return Rates(self.learning_rate * self.remaining(env_frames, self.schedule_env_frames))
 
 
 PART = Part("muon", MuonSettings, f"{__name__}.muon:muon")

@@ -86,15 +86,21 @@ def orthogonal(matrix: Tensor) -> Tensor:
     wide = matrix.T if is_tall else matrix
     wide = wide / (wide.norm() + 1e-7)  # no singular value is above 1
     square = wide @ wide.T
-    a, b, c = COEFFICIENTS
-    factor = torch.eye(len(square), dtype=square.dtype, device=square.device)
-    for _ in range(NUM_STEPS):
-        polynomial = torch.addmm(square, square, square, beta=b, alpha=c)
-        polynomial.diagonal().add_(a)
-        factor = polynomial @ factor
+    polynomial = factor = _polynomial(square)
+    for _ in range(NUM_STEPS - 1):
         square = polynomial @ square @ polynomial
+        polynomial = _polynomial(square)
+        factor = polynomial @ factor
     step: Tensor = factor @ wide
     return step.T if is_tall else step
+
+
+def _polynomial(square: Tensor) -> Tensor:
+    """``a I + b S + c S^2``."""
+    a, b, c = COEFFICIENTS
+    polynomial = torch.addmm(square, square, square, beta=b, alpha=c)
+    polynomial.diagonal().add_(a)
+    return polynomial
 
 
 def muon(settings: MuonSettings, parameters: Iterable[Parameter]) -> Muon:

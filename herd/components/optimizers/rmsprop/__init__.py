@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from herd.components.optimizers import OptimizerSettings, Rates
+from herd.components.optimizers import FrameScheduleSettings
 from herd.components.registry import Part
-from herd.components.settings import Fraction, PositiveFloat, PositiveInt
+from herd.components.settings import Fraction, PositiveFloat
 
 
-class RMSPropSettings(OptimizerSettings):
+class RMSPropSettings(FrameScheduleSettings):
     """RMSProp as TensorFlow defines it; its schedule runs on env frames (IMPALA, Table G.1)."""
 
     kind: Literal["rmsprop"] = "rmsprop"
     """RMSProp as TensorFlow defines it, epsilon inside the square root."""
-    schedule_env_frames: PositiveInt = 200_000_000
-    """Length of the linear schedule, in env frames."""
     decay: Fraction = 0.99
     """Decay of the running second moment."""
     epsilon: PositiveFloat = 0.01
@@ -24,10 +22,6 @@ class RMSPropSettings(OptimizerSettings):
     """Momentum of the rescaled gradient."""
 
     slots = frozenset({"second_moment", "velocity"})
-
-    def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002
-        """See `OptimizerSettings`."""
-        return Rates(self.learning_rate * self.remaining(env_frames, self.schedule_env_frames))
 
 
 PART = Part("rmsprop", RMSPropSettings, f"{__name__}.rmsprop:rmsprop")
