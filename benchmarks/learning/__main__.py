@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import signal
 import sys
 import time
@@ -182,7 +183,7 @@ def _write(
         overrides=[f"{key.removeprefix('--')}={value}" for key, value in zip(overrides[::2], overrides[1::2], strict=True)],
         games_per_evaluation=options.games,
         kept=options.kept,
-        command=" ".join(["python", "-m", "benchmarks.learning", *_without_folders(sys.argv[1:])]),
+        command=_command(sys.argv[1:]),
         hardware_of_the_last_run=describe_hardware(),
     )
     options.output.mkdir(parents=True, exist_ok=True)
@@ -199,12 +200,12 @@ def show(report: Mapping[str, Any], folder: Path) -> None:
     draw(runs, stem.with_suffix(".png"), title=f"{report['suite']}: {report['label']}")
 
 
-def _without_folders(words: Sequence[str]) -> list[str]:
-    """Leave out the folders of one machine, which say nothing about the results."""
+def _command(words: Sequence[str]) -> str:
+    """Return the command for a shell, without the folders of one machine, which say nothing about the results."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--runs")
     parser.add_argument("--output")
-    return parser.parse_known_args(words)[1]
+    return shlex.join(["python", "-m", "benchmarks.learning", *parser.parse_known_args(words)[1]])
 
 
 def _override(text: str, parser: argparse.ArgumentParser) -> tuple[str, str]:

@@ -168,6 +168,11 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     assert "18: 0 of 1" in rows[0]
 
 
+def test_the_command_of_a_report_can_be_pasted_into_a_shell() -> None:
+    words = ["--suite", "pong", "--runs", "folder", "--kept", "no; one seed", "--output=elsewhere"]
+    assert command._command(words) == "python -m benchmarks.learning --suite pong --kept 'no; one seed'"
+
+
 def test_labels_are_compared_by_means_with_intervals(tmp_path: Path) -> None:
     one = [result(seed=seed, score=score, reach=9) for seed, score in ((1, 1.0), (2, 3.0), (3, 5.0))]
     other = [result(seed=1, score=7.0, reach=9), result("qbert", score=100.0, reach=9)]
