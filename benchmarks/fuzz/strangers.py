@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 PATIENCE_SECONDS = 20.0
+SCRAPE_SECONDS = 60.0
+"""Time for a scrape. Actors have a low priority, so they may wait long for a core of a busy machine; only a hang is a failure."""
 MEBIBYTE = 1 << 20
 DEAF_SECONDS = 180.0
 """Time for a server to close a connection that does not read: 30 s after the buffers are full."""
@@ -272,7 +274,7 @@ def besiege_metrics(port: int, random: Random, number: int) -> tuple[int, list[s
         if turn % 100 == 99:
             tried += 1
             try:
-                scrape(f"http://127.0.0.1:{port}/metrics", timeout=10.0)
+                scrape(f"http://127.0.0.1:{port}/metrics", timeout=SCRAPE_SECONDS)
             except ScrapeError as error:
                 failures.append(str(error))
     for peer in held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -11,13 +12,21 @@ from typing import Any
 
 import pytest
 import torch
+from herd_learner.group.collectives import ShardGroup
+from herd_learner.group.rendezvous import Place
+from herd_learner.intake.ledger import Ledger
 from herd_learner.population.member import FitnessWindow
+from herd_learner.record.meters import Meters
+from herd_learner.record.records import Records, RunFiles
 
+from herd.components.suites import environment_spec
 from herd.components.suites.scores import ReferenceScores
 from herd.config.run import RunSettings
 from herd.protocols.population.journal import Copy
 from herd.protocols.population.messages import Copied, Order, OwnSetting
 from herd.run.checkpoints import CheckpointError
+from herd.telemetry.logs import get_logger
+from herd.telemetry.telemetry import Telemetry
 from tests.failing_disks import no_space_beyond
 from tests.learner.members import MemberLearner
 from tests.training.small_runs import batch_of, run_of
@@ -76,6 +85,25 @@ def _pair(directory: Path, run: dict[str, Any]) -> tuple[_Learner, _Learner]:
     assert donor.write()
     assert receiver.write()
     return donor, receiver
+
+
+def _records(learner: _Learner) -> Records:
+    """What writes the learner's curve."""
+    spec = environment_spec(learner.settings.env)
+    return Records(
+        learner.settings,
+        learner.directory,
+        origin=learner.origin,
+        group=ShardGroup(Place(0, 1)),
+        trainer=learner.trainer,
+        batches=None,  # type: ignore[arg-type] # only checkpoints and reports read them
+        statistics=learner.statistics,
+        ledger=Ledger(),
+        meters=Meters(Telemetry("learner", "run"), spec=spec, statistics=learner.statistics),
+        files=RunFiles(learner.directory, on_failure=pytest.fail),
+        member=learner.link.member,
+        log=get_logger(),
+    )
 
 
 def _scaled(settings: RunSettings, factor: float) -> dict[str, float]:
@@ -180,6 +208,22 @@ def test_a_copy_resets_fitness_and_takes_the_donors_ancestry(tmp_path: Path) -> 
         assert member.membership.ancestry == (first, second)
         assert member.fitness is None
         assert member.window.games == []
+
+
+def test_the_last_point_shows_an_order_carried_out_after_the_point_before(tmp_path: Path) -> None:
+    _, receiver = _pair(tmp_path, RMSPROP)
+    records = _records(receiver)
+
+    def logged_orders() -> list[int]:
+        records.log_point(1.0, learning_rate=1e-3, lineage=1, is_last=True)
+        points = (receiver.directory / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(point)["population"]["number"] for point in points]
+
+    receiver.statistics.record_consumed(0, 100, policy_lag=1)
+    assert logged_orders() == [0]
+    assert receiver.carry_out(_order(None, receiver.settings.own_values, number=9))  # no frame is consumed after it
+    assert logged_orders() == [0, 9]
+    assert logged_orders() == [0, 9]
 
 
 def _lose(directory: Path) -> None:

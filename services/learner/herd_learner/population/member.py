@@ -120,6 +120,8 @@ class Member:
         self.checkpoint: tuple[int, int] | None = None
         """(learner_updates, env_frames) of the newest checkpoint on disk."""
         self._fitness = fitness
+        self.has_unlogged_order = False
+        """Whether an order has been carried out since the last point of the learning curve."""
         self._declined: Declined | None = None
         self._point_fitness: float | None = None
 
@@ -148,6 +150,7 @@ class Member:
             self.window.begin()
             self._point_fitness = None
         self.membership = membership
+        self.has_unlogged_order = True
         self._declined = None
 
     def decline(self, order: Order, reason: str) -> None:
@@ -167,6 +170,7 @@ class Member:
 
     def logged(self, point: Mapping[str, Any]) -> None:
         """Note a point of the learning curve; the fitness may be one of its values."""
+        self.has_unlogged_order = False
         if self._fitness not in (*OF_GAMES, *point) and point["learner_updates"]:
             warn_limited("fitness", "metrics.jsonl has no number of this name: nothing is decided", **{"population.fitness": self._fitness})
         value = point.get(self._fitness)

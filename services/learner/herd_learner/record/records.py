@@ -153,7 +153,8 @@ class Records:
         self.merge_deltas()
         self._statistics.logged()
         rates = self._group.gather(self._meters.frames_per_second())
-        if not self._group.is_first or (is_last and not self._statistics.last_point_is_due):
+        is_due = not is_last or self._statistics.last_point_is_due or (self._member is not None and self._member.has_unlogged_order)
+        if not self._group.is_first or not is_due:
             return
         point = self._statistics.point(
             session_seconds=session_seconds,
