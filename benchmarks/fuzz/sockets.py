@@ -25,7 +25,6 @@ from herd.telemetry.scrape import total
 if TYPE_CHECKING:
     from pathlib import Path
 
-TURNS = 20
 MAX_RESIDENT_BYTES = 1 << 30
 """Maximum growth of a server's memory at any moment of a siege: 30 times the 16 MiB that may be unread, and as much again for what arrives
 between two checks."""
@@ -82,7 +81,7 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     with CatchRun(run_dir) as run:
         with ExitStack() as stack:
             floods = {name: stack.enter_context(Flood(run, name, arguments.seed)) for name in arguments.servers}
-            _flood(floods, arguments.messages, arguments.rest_seconds, deadline=time.monotonic() + 60.0 * arguments.minutes)
+            _flood(floods, arguments, deadline=time.monotonic() + 60.0 * arguments.minutes)
             for name, flood in floods.items():
                 result["floods"][name] = flood.finish(arguments.insider_share)
                 insiders |= flood.insiders_frames
@@ -102,16 +101,17 @@ def attack(arguments: argparse.Namespace, run_dir: Path) -> dict[str, Any]:
     return result
 
 
-def _flood(floods: dict[str, Flood], num_messages: int, rest_seconds: float, deadline: float) -> None:
+def _flood(floods: dict[str, Flood], arguments: argparse.Namespace, deadline: float) -> None:
     """Flood all servers in turn, so that all have received equally many at the deadline; after each turn, when free memory is returned,
     measure."""
-    for number in range(TURNS):
+    num_messages, turns = arguments.messages, arguments.turns
+    for number in range(turns):
         for flood in floods.values():
-            flood.send(num_messages * (number + 1) // TURNS - num_messages * number // TURNS, deadline)
-        time.sleep(rest_seconds)
+            flood.send(num_messages * (number + 1) // turns - num_messages * number // turns, deadline)
+        time.sleep(arguments.rest_seconds)
         for flood in floods.values():
             flood.sample_memory()
-        print(f"turn {number + 1} of {TURNS}", file=sys.stderr, flush=True)
+        print(f"turn {number + 1} of {turns}", file=sys.stderr, flush=True)
 
 
 def _print_flood(name: str, flood: dict[str, Any]) -> None:
@@ -141,8 +141,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "--rest-seconds",
         type=float,
         default=RETURN_SECONDS + 5.0,
-        help="after each of 20 turns, before memory is looked at: every server then gives back what it no longer holds (default: 35)",
+        help="after each turn, before memory is looked at: every server then gives back what it no longer holds (default: 35)",
     )
+    parser.add_argument("--turns", type=int, default=20, help="in which the servers get their messages, one after the other (20)")
     parser.add_argument("--insider-share", type=float, default=0.01, help="as many more from strangers whom the learner lets in")
     parser.add_argument("--servers", nargs="*", default=list(SERVERS), choices=SERVERS)
     parser.add_argument("--sieges", nargs="*", choices=SERVERS, help="servers to attack below the level of messages; default: the same")

@@ -30,6 +30,7 @@ def read(folder: Path) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.soak
 def test_a_run_survives_random_faults_at_every_service(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     # Seed 72 kills or moves replay, population and inference, stops an actor, and cuts, stalls and slows links of both learners, two at

@@ -13,7 +13,8 @@ NUM_EVALUATION_EPISODES = 200
 
 
 @pytest.mark.filterwarnings("ignore")  # TensorBoard's reader warns
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.learning) for seed in (2, 3))])
+@pytest.mark.learning
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_catch_is_learned_through_separate_processes(tmp_path: Path, seed: int) -> None:
     run_dir = tmp_path / "catch"
     trained = herd("train", CATCH, "--seed", str(seed), "--run_dir", run_dir, "--logging.tensorboard")

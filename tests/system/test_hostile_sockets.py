@@ -9,7 +9,9 @@ from pathlib import Path
 
 from benchmarks.fuzz.sockets import attack, parse
 
-ARGUMENTS = "--messages 2500 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 100 --deaf 0"
+ARGUMENTS = (
+    "--messages 2500 --turns 4 --rest-seconds 0 --sieges learner --nonsense 150 --half-open 400 --hold-seconds 12 --http 100 --deaf 0"
+)
 SHORT_OF_A_MILLION = {"memory flat"}
 """In so short a time memory still grows to its usual level."""
 

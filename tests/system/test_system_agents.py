@@ -12,7 +12,7 @@ import pytest
 
 from herd.cli.main import main
 from herd.telemetry.scrape import total
-from tests.system.whole_runs import RANDOM_CATCH, Run, herd, metrics, read_points, read_report
+from tests.system.whole_runs import Run, herd, metrics, read_points, read_report
 
 AGENTS = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--learner.log_interval_seconds", "0.5")
 LEASES = "herd_paramserver_agent_leased_indices"
@@ -22,7 +22,7 @@ STOP = 20_000
 
 def newest(directory: Path) -> dict[str, Any]:
     """The newest point of an agent's curve."""
-    return [{"env_frames": 0, "episode_return_mean_100": None}, *read_points(directory)][-1]
+    return [{"env_frames": 0}, *read_points(directory)][-1]
 
 
 def are_past(agents: list[Path], frames: int) -> bool:
@@ -37,7 +37,6 @@ def test_actors_of_a_finished_agent_move_to_the_other(tmp_path: Path, capsys: py
         root = metrics(run_dir, "paramserver-0")
         assert [total(root, LEASES, agent=number) for number in ("0", "1")] == [1, 1]
         run.until(lambda: are_past(agents, 2 * STOP), "more frames of each than the stop below")
-        run.until(lambda: all(newest(agent)["episode_return_mean_100"] > RANDOM_CATCH for agent in agents), "both agents to be good at it")
         assert run.stop(signal.SIGTERM) == 0, run.output
     reports = [read_report(agent) for agent in agents]
     assert not (run_dir / "report.json").exists()

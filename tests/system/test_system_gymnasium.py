@@ -1,19 +1,10 @@
-"""Environments of gymnasium and of other packages in real processes."""
+"""An environment of gymnasium with everything that an observation can have, in real processes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.system.whole_runs import herd, train
-
-
-def test_cartpole_trains_and_can_be_recorded(tmp_path: Path) -> None:
-    """tests/learner/test_learner_vectors.py tests that the agent learns from vectors."""
-    report = train(tmp_path / "run", "--stop.env_frames", "8000", file="cartpole")
-    assert list(report["tasks"]) == ["CartPole-v1"]
-    watched = herd("watch", tmp_path / "run", "--output", tmp_path / "game.gif", "--max_seconds", "2")
-    assert watched.returncode == 0, watched.stderr
-    assert (tmp_path / "game.gif").stat().st_size > 10_000
+from tests.system.whole_runs import train
 
 
 def test_images_vectors_and_instructions_train_a_recurrent_network(tmp_path: Path) -> None:

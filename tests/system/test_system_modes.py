@@ -89,7 +89,7 @@ def test_a_run_is_evaluated_during_training_and_at_the_end(tmp_path: Path) -> No
     run_dir = tmp_path / "catch"
     # The evaluator may start late on a busy machine: the last version is evaluated in any case.
     words = ("--evaluation.interval_seconds", "0.5", "--evaluation.episodes", "10", "--evaluation.final", "true")
-    report = train(run_dir, "--stop.env_frames", "60000", *words)
+    report = train(run_dir, "--stop.env_frames", "30000", *words)
     points = [json.loads(line) for line in (run_dir / "evaluation.jsonl").read_text().splitlines()]
     updates = [point["learner_updates"] for point in points]
     assert updates == sorted(set(updates))  # no version is evaluated twice
