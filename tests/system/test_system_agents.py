@@ -6,13 +6,12 @@ import json
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from herd.cli.main import main
 from herd.telemetry.scrape import total
-from tests.system.whole_runs import Run, herd, metrics, read_points, read_report
+from tests.system.whole_runs import Run, env_frames, herd, metrics, read_report
 
 AGENTS = ("--agents", "2", "--actor.count", "2", "--actor.environments", "16", "--learner.log_interval_seconds", "0.5")
 LEASES = "herd_paramserver_agent_leased_indices"
@@ -20,20 +19,15 @@ STOP = 20_000
 """Env frames of a run; learning would need more."""
 
 
-def newest(directory: Path) -> dict[str, Any]:
-    """The newest point of an agent's curve."""
-    return [{"env_frames": 0}, *read_points(directory)][-1]
-
-
 def are_past(agents: list[Path], frames: int) -> bool:
-    return all(newest(agent)["env_frames"] > frames for agent in agents)
+    return all(env_frames(agent) > frames for agent in agents)
 
 
 def test_actors_of_a_finished_agent_move_to_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     agents = [run_dir / "agents" / str(number) for number in range(2)]
     with Run(run_dir, *AGENTS) as run:
-        run.until(lambda: all(newest(agent)["env_frames"] > 0 for agent in agents), "both agents to learn")
+        run.until(lambda: all(env_frames(agent) > 0 for agent in agents), "both agents to learn")
         root = metrics(run_dir, "paramserver-0")
         assert [total(root, LEASES, agent=number) for number in ("0", "1")] == [1, 1]
         run.until(lambda: are_past(agents, 2 * STOP), "more frames of each than the stop below")

@@ -1,4 +1,4 @@
-"""A learner of two shards in real processes: it trains, and recovers when a shard is killed, starved or stopped."""
+"""A learner of two shards in real processes: it learns, and recovers when a shard is killed, starved or stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from herd.telemetry.scrape import total
-from tests.system.whole_runs import Run, metrics, pid_of, read_report, train
+from tests.system.whole_runs import RANDOM_CATCH, Run, metrics, pid_of, read_report, train
 
 SHARDS = ("--learner.shards", "2", "--learner.log_interval_seconds", "0.5", "--learner.checkpoint_interval_seconds", "1")
 LEARNERS = ("learner-0", "learner-1")
@@ -20,9 +20,10 @@ def pids(run_dir: Path) -> tuple[int | None, ...]:
     return tuple(pid_of(run_dir, name) for name in LEARNERS)
 
 
-def test_two_shards_train_and_their_checkpoint_resumes_with_another_number(tmp_path: Path) -> None:
+def test_two_shards_learn_and_their_checkpoint_resumes_with_another_number(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    report = train(run_dir, *SHARDS, "--stop.env_frames", "30000")
+    report = train(run_dir, *SHARDS, "--stop.env_frames", "120000")
+    assert report["episode_return"]["mean_last_100"] > RANDOM_CATCH
     # The global batch equals that of one learner: 32 unrolls of 20 rows, nine in ten of which are steps.
     assert report["env_frames"] / report["learner_updates"] == pytest.approx(32 * 20 * 0.9, rel=0.02)
     assert report["accounting"]["dropped"] == {}
