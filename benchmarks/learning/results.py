@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import shlex
 import statistics
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -194,7 +196,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     """Return the report's tables, with what others have published beside them."""
     runs = [run_result_from_json(run) for run in report["runs"]]
     lines = [f"# {report['suite']}, {report['label']}, {protocol_of(report)}", ""]
-    lines += [f"{'; '.join(_machines(report['runs']))}. `{report['command']}`. Changed settings: {_changes(report)}.", ""]
+    lines += [f"{'; '.join(_machines(report['runs']))}. `{_command(report)}`. Changed settings: {_changes(report)}.", ""]
     levels = [f"{level:g}" for level in SUITES[report["suite"]].levels]
     head = ["game", "seeds", "return at the end, median (lowest to highest)", "evaluation, median", "minutes", "frames/s"]
     head += [f"{level} reached" for level in levels]
@@ -287,6 +289,21 @@ def _reached(found: Sequence[Any], seeds: int) -> str:
     if frames is None or minutes is None:
         return f"{number} of {seeds}"
     return f"{frames / 1e6:.1f} M, {minutes:.1f} min ({number} of {seeds})"
+
+
+def _command(report: Mapping[str, Any]) -> str:
+    """Return one command that trains every run of a report, to which several commands may have added."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for word in ("--seeds", "--first_seed", "--only"):
+        parser.add_argument(word, action="append")
+    parser.add_argument("--kept", nargs="+")  # older reports have its words without quotes
+    parser.add_argument("--resume", action="store_true")
+    words = parser.parse_known_args(shlex.split(report["command"]))[1]
+    seeds = sorted({run["seed"] for run in report["runs"]})
+    words += ["--seeds", str(seeds[-1] - seeds[0] + 1), *(["--first_seed", str(seeds[0])] if seeds[0] > 1 else [])]
+    if missing := set(SUITES[report["suite"]].games) - set(report["games"]):
+        words += [word for game in report["games"] if game not in missing for word in ("--only", game)]
+    return shlex.join(words)
 
 
 def _changes(report: Mapping[str, Any]) -> str:

@@ -138,7 +138,7 @@ def report_of(label: str, overrides: list[str], *results: RunResult) -> dict[str
         "label": label,
         "protocol": "dopamine" if overrides else None,
         "overrides": overrides,
-        "command": "c",
+        "command": "python -m benchmarks.learning --suite pong --seeds 1 --first_seed 3 --only pong --set a=1 --kept 'no; one seed'",
         "kept": "no",
     }
     return as_json(results, **about)
@@ -153,6 +153,10 @@ def test_tables_and_plot_show_changes_and_results(tmp_path: Path) -> None:
     assert "pong, wide, dopamine protocol" in text
     assert "`network.width_multiplier=2`" in text
     assert "3.0 M, 6.0 min (2 of 3)" in text
+    # The last of the commands that made it trained one seed; this one trains all.
+    assert "`python -m benchmarks.learning --suite pong --set a=1 --seeds 3`" in text
+    some = {**report_of("some", [], result("qbert", seed=2), result("phoenix", seed=3)), "suite": "atari5"}
+    assert "--set a=1 --seeds 2 --first_seed 2 --only qbert --only phoenix`" in markdown(some)
     assert "PPO 18 at 3.4 M" in text
     # Others have as many frames as the shortest run: halfway between 3 and 5 million.
     longer = report_of("wide", [], runs[0], replace(runs[1], env_frames=10e6))
