@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from herd.components.suites import make_environments
@@ -202,3 +203,13 @@ def test_reward_scales_multiply_tasks_that_look_the_same() -> None:
     assert returns == {0: {-1.0, 1.0}, 1: {-1000.0, 1000.0}, 2: {0.2, 1.0}, 3: {200.0, 1000.0}}
     rewards = np.concatenate([after.rewards[after.terminated & (environments.task_ids == 1)] for _, after in left])
     assert set(np.abs(rewards).tolist()) == {1000.0}
+
+
+def test_a_slow_game_is_the_same_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("herd.components.suites.catch.environments.time.sleep", waited.append)
+    fast, slow = (play(make(step_seconds=seconds), 3 * ROWS, follow) for seconds in (0.0, 0.25))
+    assert waited == [0.25] * 3 * ROWS
+    for (_, one), (_, other) in zip(fast, slow, strict=True):
+        np.testing.assert_array_equal(one.observation.stack, other.observation.stack)
+        np.testing.assert_array_equal(one.rewards, other.rewards)

@@ -15,7 +15,7 @@ from benchmarks.soak.run import OWN_SETTINGS
 from benchmarks.soak.soak import Plan, Soak
 from herd.telemetry.scrape import total
 from tests.patience import patient
-from tests.system.whole_runs import CATCH, metrics, read_report, until
+from tests.system.whole_runs import CATCH, SLOW, metrics, read_report, until
 
 ENVIRONMENTS = 32
 RECOVERY_SECONDS = patient(180.0)
@@ -29,7 +29,7 @@ class FaultyRun:
     def __init__(self, folder: Path, *words: str) -> None:
         own = [word for pair in OWN_SETTINGS for word in pair]
         settings = ["--learner.threads", "1", "--learner.log_interval_seconds", "0.5", "--actor.environments", str(ENVIRONMENTS)]
-        self.run = ProxiedRun(folder, [CATCH, *own, *settings, *words])
+        self.run = ProxiedRun(folder, [CATCH, *own, *SLOW, *settings, *words])
         try:
             self.monitor = Monitor(self.run, memory_interval_seconds=0.5)
         except BaseException:

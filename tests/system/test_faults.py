@@ -129,11 +129,11 @@ def test_the_run_survives_every_fault_of_the_learner(tmp_path: Path) -> None:
 
 def test_all_processes_follow_a_learner_restored_from_an_old_state(tmp_path: Path) -> None:
     words = ("--learner.checkpoint_interval_seconds", "1", "--learner.keep_checkpoints", "100", "--paramserver.replicas", "1")
-    with FaultyRun(tmp_path, *words, "--actor.count", "3") as faulty:
+    with FaultyRun(tmp_path, *words) as faulty:
         checkpoints = faulty.run.run_dir / "checkpoints"
         oldest = min(checkpoints.glob("[0-9]" * 12))
         old = int(oldest.name)
-        faulty.until(lambda: faulty.reading("learner-0").version[1] > old + 500, "updates beyond the first checkpoint")
+        faulty.until(lambda: faulty.reading("learner-0").version[1] > old + 200, "updates beyond the first checkpoint")
         # A stopped learner writes no further checkpoint; then all checkpoints but the oldest are deleted.
         faulty.run.signal("learner-0", signal.SIGSTOP)
         before = {name: reading.pid for name, reading in faulty.monitor.last.items() if name != "learner-0"}

@@ -26,6 +26,8 @@ SECONDS = patient(300.0)
 """Deadline for things that take seconds on an idle machine."""
 SCRAPE_SECONDS = patient(10.0)
 """Time-out of a scrape: a busy process may take long to answer."""
+SLOW = ("--env.step_seconds", "0.003")
+"""Leaves the processor to tests beside this one: a run that waits for an event plays thousands of frames a second all the same."""
 RANDOM_CATCH = -0.2
 """Above random play's mean return over 100 games on a board of five columns, which is -0.6 with a standard error of 0.08."""
 
@@ -186,11 +188,11 @@ class Process:
 
 
 class Run(Process):
-    """``herd train`` in the background, without a stop of its own."""
+    """``herd train`` of a slow Catch in the background, without a stop of its own."""
 
     def __init__(self, run_dir: Path, *words: str, file: str = CATCH, environ: Mapping[str, str] | None = None) -> None:
         self.run_dir = run_dir
-        own = ("train", file, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null")
+        own = ("train", file, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null", *SLOW)
         super().__init__(run_dir.with_name(f"{run_dir.name}.out"), "herd.cli.main", *own, *words, environ=environ)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:

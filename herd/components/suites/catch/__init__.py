@@ -37,8 +37,11 @@ class CatchSettings(SuiteSettings):
     """Columns of the board."""
     max_episode_frames: PositiveInt = 108_000
     """A game is truncated after this many frames."""
+    step_seconds: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Seconds that each agent step waits, as with a slower game, so that a run leaves most of the processor free."""
 
     makes_spaces: ClassVar[tuple[str, ...]] = ("reward_scales", "frame_stack", "frame_height", "frame_width")
+    of_the_machine: ClassVar[tuple[str, ...]] = ("step_seconds",)
 
     @field_validator("reward_scales")
     @classmethod

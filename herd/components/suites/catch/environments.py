@@ -10,6 +10,7 @@ corner every further column that is learned takes one more deviating action in t
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,7 @@ class CatchEnvironments:
         self.num_environments = num_environments = slots.num_environments
         self.task_ids = slots.task_ids(spec)
         self._max_frames = settings.max_episode_frames
+        self._step_seconds = settings.step_seconds
         self._environments = np.arange(num_environments)
         tasks = scaled_tasks(settings)
         games = [tasks[task_id].game for task_id in self.task_ids]
@@ -72,6 +74,8 @@ class CatchEnvironments:
     def step(self, actions: NDArray[np.int32]) -> Transition:
         """Move every board by ``action_repeat`` env frames; boards whose game is over start the next one instead."""
         actions = checked_actions(actions, num_environments=self.num_environments, space=self.spec.actions)
+        if self._step_seconds:
+            time.sleep(self._step_seconds)
         starting = self._games.over
         valid = ~starting
         rewards = np.zeros(self.num_environments, np.float32)
