@@ -48,8 +48,7 @@ def test_credit_before_the_unroll_bounds_policy_lag(tmp_path: Path) -> None:
 def test_an_instruction_is_learned_with_zstd_and_bfloat16_weights(tmp_path: Path) -> None:
     words = ("--env.tasks", "catch_instructed", "--network.language", "true", "--actor.compression", "zstd")
     learning = ("--learner.weights_dtype", "bfloat16", "--learner.log_interval_seconds", "0.5", "--optimizer.schedule", "constant")
-    learning += ("--env.step_seconds", "0")
-    with Run(tmp_path / "run", *words, *learning) as run:
+    with Run(tmp_path / "run", *words, *learning, "--env.step_seconds", "0") as run:
         # The instruction flips the reward's sign in half of the games, so an agent that ignores it gets 0: five standard errors less.
         run.until(lambda: any((point["episode_return_mean_100"] or 0) > 0.5 for point in read_points(run.run_dir)), "it to be learned")
         assert run.stop() == 0, run.output
