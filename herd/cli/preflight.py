@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from herd.cli.options import CommandError
+from herd.components.optimizers import FrameScheduleSettings
 from herd.components.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
@@ -75,7 +76,7 @@ def check_before_start(settings: RunSettings, *, plays_tasks: bool = True, asked
         check_user_code(settings)
     uneven = check_dealing(settings)
     tried = check_tasks(settings, asked) if plays_tasks else ()
-    return [*tried, *(note for note in (uneven, crowded(settings), lonely(settings)) if note is not None)]
+    return [*tried, *(note for note in (uneven, crowded(settings), lonely(settings), outlasted(settings)) if note is not None)]
 
 
 def check_installed(settings: RunSettings) -> None:
@@ -280,6 +281,17 @@ def lonely(settings: RunSettings) -> str | None:
     if settings.actor.count >= settings.agents:
         return None
     return f"actor.count {settings.actor.count} is below agents {settings.agents}: agents without an actor wait until another agent ends"
+
+
+def outlasted(settings: RunSettings) -> str | None:
+    """Return a warning if the learning rate is 0 long before the run ends."""
+    optimizer, frames = settings.optimizer, settings.stop.env_frames
+    if not isinstance(optimizer, FrameScheduleSettings) or optimizer.schedule == "constant" or frames is None:
+        return None
+    if frames <= optimizer.schedule_env_frames:
+        return None
+    length = _shown(optimizer.schedule_env_frames)
+    return f"optimizer.schedule_env_frames {length}: from there to stop.env_frames {_shown(frames)} the learning rate is 0"
 
 
 def _shown(number: int) -> str:

@@ -50,10 +50,12 @@ def learner_inputs(settings: RunSettings, spec: EnvSpec) -> str:
     shaping = settings.algorithm.reward_shaping
     rewards = {"none": "as given", "clip": "clipped to [-1, 1]"}.get(shaping, f"shaped ({shaping})")
     height, width, _ = spec.frame_shape
-    divided = ", divided by 255" if settings.network.torso.follows_design else ""  # a user's own torso gets the bytes
-    normalized = ", less their running mean, divided by their deviation" if settings.network.normalizes_vector(spec) else ""
+    normalization = ", less their running mean, divided by their deviation"
+    divided = normalization if settings.network.input_centering == "mean" else ", divided by 255"
+    pixels = divided if settings.network.torso.follows_design else ""  # a user's own torso gets the bytes
+    normalized = normalization if settings.network.normalizes_vector(spec) else ""
     parts = [
-        *([f"picture {height}x{width}x{spec.observation_channels}, uint8{divided}"] if spec.has_frames else []),
+        *([f"picture {height}x{width}x{spec.observation_channels}, uint8{pixels}"] if spec.has_frames else []),
         *([f"vector of {spec.vector_size} numbers{normalized}"] if spec.vector_size else []),
         *(["instruction"] if settings.network.language else []),
         *(["last action", "last reward clipped to [-1, 1]"] if settings.network.last_action_and_reward else []),

@@ -42,29 +42,57 @@ class _Planes(NamedTuple):
     """1 / deviation."""
 
 
-class AverageImage(nn.Module):
+class _Running(nn.Module):
+    """A mean and a standard deviation over the learner's batches. The buffers belong to the weights: actors use the published ones."""
+
+    mean: Tensor
+    deviation: Tensor
+    num_batches: Tensor
+    """int64, a scalar."""
+
+    def __init__(self, mean: Tensor, deviation: Tensor, lowest_deviation: float) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("deviation", deviation)
+        self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
+        self._lowest_deviation = lowest_deviation
+
+    def _take(self, rows: Tensor, counts: Tensor, is_taken: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
+        """Update with this shard's part of a batch, of which the rows [N, *shape of the mean] count where ``counts``, bool [N], does.
+
+        ``all_reduce_sum`` returns the sum over the shards, so that all get the same numbers. Batch n has weight 1/n, and at least
+        ``SLOWEST_RATE``. Nothing changes unless ``is_taken``, bool [], and if no row counts.
+        """
+        weights = counts.to(rows.dtype).view(-1, *(1 for _ in self.mean.shape))
+        sums = [(rows * weights).sum(0, dtype=torch.float64).flatten(), counts.sum(dtype=torch.float64).view(1)]
+        total = all_reduce_sum(torch.cat(sums))
+        num_rows = total[-1]
+        rate = (1.0 / (self.num_batches.double() + 1)).clamp(min=SLOWEST_RATE).to(self.mean.dtype)
+        mean = self.mean.lerp((total[:-1] / num_rows).view_as(self.mean).to(self.mean.dtype), rate)
+        # Exact for a weighted mean: the old mass around the new mean is its variance plus the square of the shift.
+        around = all_reduce_sum((rows - mean).square_().mul_(weights).sum(0, dtype=torch.float64)) / num_rows
+        variance = (self.deviation.square() + (self.mean - mean).square()).lerp(around.to(mean.dtype), rate)
+        deviation = variance.sqrt().clamp(min=self._lowest_deviation)
+        is_taken = is_taken & (num_rows > 0)
+        for own, updated in ((self.mean, mean), (self.deviation, deviation), (self.num_batches, self.num_batches + 1)):
+            own.copy_(torch.where(is_taken, updated, own))
+
+
+class AverageImage(_Running):
     """The mean and the standard deviation of every pixel, over the learner's batches.
 
     The network sees (pixels - mean) / deviation, at most `LARGEST_PIXEL` in size, as in random network distillation (arXiv:1810.12894,
     section 2.4). Static parts of the picture (background, walls) become 0, so they do not move any filter or unit in the same direction at
     every update. A small thing that moves over a static background, such as a ball, is as large as one that covers half of the picture.
 
-    The buffers belong to the weights: actors use those that the learner published.
+    ``mean`` is float32 [C, H, W], 0 to 255, and ``deviation`` in the same unit, at least 1, so that a pixel that never changes is not
+    amplified.
     """
-
-    mean: Tensor
-    """float32 [C, H, W], 0 to 255."""
-    deviation: Tensor
-    """float32 [C, H, W], in the same unit, at least 1, so that a pixel that never changes is not amplified."""
-    num_batches: Tensor
-    """int64, a scalar."""
 
     def __init__(self, channels: int, height: int, width: int) -> None:
         """Start with mean 0 and deviation 255."""
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(channels, height, width))
-        self.register_buffer("deviation", torch.full((channels, height, width), 255.0))
-        self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
+        shape = (channels, height, width)
+        super().__init__(torch.zeros(shape), torch.full(shape, 255.0), _MIN_DEVIATION)
         self._kept: tuple[Tensor, Tensor, _Planes] | None = None
 
     def normalised(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
@@ -123,21 +151,10 @@ class AverageImage(nn.Module):
         return is_lit.expand(-1, -1, channels).flatten(1)[:, :, None, None]
 
     @torch.no_grad()
-    def update(self, planes: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
-        """Update with this shard's part of a batch: uint8 [R, B, H, W, C], one plane per row.
-
-        ``all_reduce_sum`` returns the sum over the shards, so that all get the same numbers. Batch n has weight 1/n, and at least
-        ``SLOWEST_RATE``.
-        """
+    def update(self, planes: Tensor, counts: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
+        """Update with the planes uint8 [R, B, H, W, C] of this shard's part of a batch, one per row, where ``counts``, bool [R, B]."""
         some = planes[::ROW_STRIDE].flatten(0, 1).permute(0, 3, 1, 2)
-        total = all_reduce_sum(torch.cat([some.sum(0, dtype=torch.float64).flatten(), some.new_full((1,), len(some), dtype=torch.float64)]))
-        rows = total[-1]
-        rate = (1.0 / (self.num_batches + 1)).clamp(min=SLOWEST_RATE)
-        self.mean.lerp_((total[:-1] / rows).view_as(self.mean).to(self.mean.dtype), rate)
-        squares = all_reduce_sum((some.float() - self.mean).square_().sum(0, dtype=torch.float64))
-        variance = (squares / rows).to(self.deviation.dtype)
-        self.deviation.copy_(self.deviation.square().lerp(variance, rate).sqrt().clamp(min=_MIN_DEVIATION))
-        self.num_batches.add_(1)
+        self._take(some, counts[::ROW_STRIDE].flatten(), torch.ones_like(counts[0, 0]), all_reduce_sum)
 
 
 def _reads_freely(pixels: Tensor) -> bool:
@@ -145,26 +162,16 @@ def _reads_freely(pixels: Tensor) -> bool:
     return pixels.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-class RunningMoments(nn.Module):
+class RunningMoments(_Running):
     """The mean and the standard deviation of each number of the observations' vector, over the learner's batches.
 
-    The network sees (x - mean) / deviation, at most `LARGEST_NORMALIZED` in size. The buffers belong to the weights, as in `AverageImage`.
-    They are float64, which is published as it is, because a mean that is rounded to bfloat16 may be wrong by many deviations.
+    The network sees (x - mean) / deviation, at most `LARGEST_NORMALIZED` in size. The buffers, [D], are float64, which is published as it
+    is, because a mean that is rounded to bfloat16 may be wrong by many deviations.
     """
-
-    mean: Tensor
-    """float64 [D]."""
-    deviation: Tensor
-    """float64 [D]."""
-    num_batches: Tensor
-    """int64, a scalar."""
 
     def __init__(self, size: int) -> None:
         """Start with mean 0 and deviation 1."""
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
-        self.register_buffer("deviation", torch.ones(size, dtype=torch.float64))
-        self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
+        super().__init__(torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64), _MIN_VECTOR_DEVIATION)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Normalise float32 [N, D]."""
@@ -172,19 +179,5 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, vectors: Tensor, counts: Tensor, is_taken: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
-        """Update with this shard's part of a batch, float32 [R, B, D]; weights of batches as in `AverageImage`.
-
-        Only rows where ``counts``, bool [R, B], are part of it. Nothing changes unless ``is_taken``, bool [], and if no row counts.
-        """
-        rows, weights = vectors.flatten(0, 1).double(), counts.flatten().double().unsqueeze(-1)
-        total = all_reduce_sum(torch.cat([(rows * weights).sum(0), weights.sum(0)]))
-        num_rows = total[-1]
-        rate = (1.0 / (self.num_batches.double() + 1)).clamp(min=SLOWEST_RATE)
-        mean = self.mean.lerp(total[:-1] / num_rows, rate)
-        # Exact for a weighted mean: the old mass around the new mean is its variance plus the square of the shift.
-        around = all_reduce_sum(((rows - mean).square() * weights).sum(0)) / num_rows
-        variance = (self.deviation.square() + (self.mean - mean).square()).lerp(around, rate)
-        deviation = variance.sqrt().clamp(min=_MIN_VECTOR_DEVIATION)
-        is_taken = is_taken & (num_rows > 0)
-        for own, updated in ((self.mean, mean), (self.deviation, deviation), (self.num_batches, self.num_batches + 1)):
-            own.copy_(torch.where(is_taken, updated, own))
+        """Update with the vectors float32 [R, B, D] of this shard's part of a batch where ``counts``, bool [R, B], if ``is_taken``."""
+        self._take(vectors.flatten(0, 1).double(), counts.flatten(), is_taken, all_reduce_sum)

@@ -78,10 +78,11 @@ class OptimizerState:
         for key, tensor in tensors.items():
             name, _, slot = key.rpartition("/")
             parameter = self._parameters.get(name)
-            if settings.slots is not None and slot not in settings.slots:
-                raise CheckpointError(f"optimizer state {key} does not belong to {settings.kind}: optimizer.kind has changed")
             if parameter is None or tensor.shape not in {torch.Size(), parameter.shape}:
                 raise CheckpointError(f"optimizer state {key} {list(tensor.shape)} does not fit any parameter of this network")
+            slots = settings.slots_of(parameter.shape)
+            if slots is not None and slot not in slots:
+                raise CheckpointError(f"optimizer state {key} does not belong to {settings.kind}: optimizer.kind has changed")
             if tensor.dim():
                 # Keep the parameter's memory order; otherwise the optimizer's fused operations fall back to slow ones.
                 memory = torch.empty_like(parameter, requires_grad=False).copy_(tensor)

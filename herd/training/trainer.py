@@ -165,7 +165,8 @@ class Trainer:
         if self._replayer is not None:
             self._replayer.begin(batch, num_replayed)
         if self._average is not None and batch.frames is not None:
-            self._average.update(batch.frames, self._shards.all_reduce_sum)
+            # Rows that belong to no game are black, and those of a burn-in repeat others.
+            self._average.update(batch.frames[batch.burn_in : -1], batch.trained, self._shards.all_reduce_sum)
 
     def launch(self, batch: TrainBatch) -> Launched:
         """Accumulate the gradient of the batch, in micro-batches. On a GPU it returns as soon as all work is queued there."""
@@ -189,6 +190,8 @@ class Trainer:
                 self._network.backward(loss)
             if self._replayer is not None:
                 next_core_states.append(next_core_state.clone())  # a compiled part may overwrite its outputs
+            if TOTAL in output.metrics:
+                raise UserCodeError(f"the loss names a metric {TOTAL}, which is the whole loss; choose another name")
             launched.metrics.add({TOTAL: Metric(output.total, part.trained.sum(), cost=1.0), **output.metrics})
             if self._value_scaling.has_statistics:
                 if output.targets is None:

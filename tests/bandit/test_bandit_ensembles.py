@@ -47,13 +47,17 @@ def played(groups: Groups) -> TaskBandit:
         ("task", 1, 1, CENTRAL),
         ("actor", 1, 1, Groups(32, 100)),
         ("environment", 1, 1, Groups(1, 100)),
-        ("environment", 2, 7, Groups(1, 7)),
-        ("environment", 50, 7, Groups(1, 1)),
+        ("environment", 2, 7, Groups(7, 7)),
+        ("environment", 50, 7, Groups(7, 1)),
     ],
 )
 def test_groups_follow_the_ensembles_setting(ensembles: str, agents: int, tasks: int, expected: Groups) -> None:
     settings = RunSettings.model_validate({"agents": agents, "bandit": {"ensembles": ensembles, "max_ensembles": 100}})
-    assert groups_of(settings, tasks) == expected
+    groups = groups_of(settings, tasks)
+    assert groups == expected
+    if ensembles == "environment":
+        of_one_task = {groups.of_slot(slot) for slot in range(tasks - 1, tasks * groups.most, tasks)}
+        assert len(of_one_task) == groups.most  # slots are dealt to tasks in turn
 
 
 def test_environments_share_groups_beyond_the_maximum() -> None:

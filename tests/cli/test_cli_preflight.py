@@ -81,6 +81,14 @@ def test_too_many_actors_or_too_few_give_a_warning(monkeypatch: pytest.MonkeyPat
     assert "actor.count 2 is below agents 3" in str(preflight.lonely(settings_of("--agents", "3")))
 
 
+def test_a_run_that_is_longer_than_its_schedule_gives_a_warning() -> None:
+    words = ("--optimizer.schedule_env_frames", "14000000", "--stop.env_frames")
+    assert preflight.outlasted(settings_of(*words, "14000000")) is None
+    warning = "optimizer.schedule_env_frames 14,000,000: from there to stop.env_frames 14,000,001 the learning rate is 0"
+    assert preflight.outlasted(settings_of(*words, "14000001")) == warning
+    assert preflight.outlasted(settings_of(*words, "14000001", "--optimizer.schedule", "constant")) is None
+
+
 def test_each_shard_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of("--learner.device", "cuda", "--learner.shards", "2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

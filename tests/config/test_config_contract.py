@@ -61,6 +61,12 @@ def test_one_line_says_what_the_learner_trains_on() -> None:
     vector = replace(SPEC, frame_shape=(0, 0, 0), frame_stack=1, vector_size=36)
     for words, spec, said in [
         (atari, SPEC, "rewards: clipped to [-1, 1] · observation: picture 84x84x4, uint8, divided by 255 · actions: 6 discrete"),
+        (
+            [*atari, "--network.input_centering", "mean"],
+            SPEC,
+            "rewards: clipped to [-1, 1] · observation: picture 84x84x4, uint8, less their running mean, divided by their deviation "
+            "· actions: 6 discrete",
+        ),
         (own, vector, "rewards: as given · observation: vector of 36 numbers · actions: 6 discrete"),
         (
             [*own, "--network.torso", "mine:Torso", "--network.last_action_and_reward", "--algorithm.reward_shaping", "log_asymmetric"],

@@ -282,13 +282,18 @@ def test_returns_by_temperature_are_reported_and_survive_a_restart() -> None:
     statistics = RunStatistics(SPEC, tiling=tiling)
     for inverse, episode_return in ((0.0, 1.0), (0.05, 2.0), (50.0, -4.0), (None, 9.0)):
         statistics.record_episode(0, episode_return, inverse)
-    statistics = RunStatistics(SPEC, statistics.as_json(1.0), tiling)
+    state = json.loads(json.dumps(statistics.as_json(1.0)))
+    statistics = RunStatistics(SPEC, state, tiling)
     report = statistics.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)
     low, high = report["tasks"]["pong"]["temperatures"]
     assert (low["tile"], low["episodes"], low["return_sum"], low["mean_return"]) == (0, 2, 3.0, 1.5)
     assert low["inverse_temperature"] == pytest.approx([0.0, np.expm1(0.1)])
     assert (high["tile"], high["episodes"], high["mean_return"]) == (tiling.num_tiles - 1, 1, -4.0)
     assert high["inverse_temperature"][1] == pytest.approx(50.0)
+    coarse = RunStatistics(SPEC, state, tiling_of(BanditSettings(tile_accuracy=0.2)))
+    report = coarse.report(LedgerSnapshot(), session_seconds=1.0, training_seconds=1.0)
+    assert report["tasks"]["pong"]["temperatures"] == []  # these tiles are other temperatures
+    assert coarse.tasks["pong"].episodes == 4
 
 
 def test_the_number_of_uses_of_each_sample_is_reported() -> None:

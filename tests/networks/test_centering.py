@@ -30,27 +30,37 @@ def _planes(seed: int, low: int = 0, high: int = 256) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(low, high, (ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), dtype=np.uint8)
 
 
-def test_the_average_is_a_mean_at_first_and_exponential_later() -> None:
+def _update_image(average: AverageImage, planes: NDArray[np.uint8], counts: NDArray[np.bool_] | None = None) -> None:
+    counts = np.ones(planes.shape[:2], np.bool_) if counts is None else counts
+    average.update(torch.from_numpy(planes), torch.from_numpy(counts), OneShard().all_reduce_sum)
+
+
+def test_the_average_is_that_of_all_rows_that_count_with_newer_batches_weighted_more_later() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
-    mean, variance = np.zeros((CHANNELS, HEIGHT, WIDTH)), np.zeros((CHANNELS, HEIGHT, WIDTH))
+    seen: list[tuple[float, NDArray[np.float64]]] = []
     for number, start in enumerate([0, 1, 2, 20_000], 1):
         average.num_batches.fill_(start)
         planes = _planes(number, 40 * number, 60 * number)
-        average.update(torch.from_numpy(planes), OneShard().all_reduce_sum)
-        seen = planes[::ROW_STRIDE].reshape(-1, HEIGHT, WIDTH, CHANNELS).transpose(0, 3, 1, 2).astype(np.float64)
+        counts = np.random.default_rng(number).random((ROWS, UNROLLS)) < 0.6
+        planes[~counts] = 0  # as rows that belong to no game are
+        _update_image(average, planes, counts)
+        rows = planes[::ROW_STRIDE][counts[::ROW_STRIDE]].transpose(0, 3, 1, 2).astype(np.float64)
         rate = SLOWEST_RATE if start == 20_000 else 1.0 / number
-        mean += rate * (seen.mean(axis=0) - mean)
-        variance += rate * (((seen - mean) ** 2).mean(axis=0) - variance)
+        seen = [*((weight * (1 - rate), old) for weight, old in seen), (rate, rows)]
+        mean = sum(weight * old.mean(axis=0) for weight, old in seen)
+        variance = sum(weight * ((old - mean) ** 2).mean(axis=0) for weight, old in seen)
         np.testing.assert_allclose(average.mean.double(), mean, rtol=1e-5)
         np.testing.assert_allclose(average.deviation.double(), variance**0.5, rtol=1e-5)
+    _update_image(average, _planes(9), np.zeros((ROWS, UNROLLS), np.bool_))
+    np.testing.assert_allclose(average.mean.double(), mean, rtol=1e-5)
     assert int(average.num_batches) == 20_001
 
 
 def test_a_pixel_that_never_changed_is_limited_when_it_does() -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
-    planes = torch.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, dtype=torch.uint8)
+    planes = np.full((ROWS, UNROLLS, HEIGHT, WIDTH, CHANNELS), 87, np.uint8)
     planes[:, 0, 1, 2, 0] = 187
-    average.update(planes, OneShard().all_reduce_sum)
+    _update_image(average, planes)
     images = torch.full((5, CHANNELS, HEIGHT, WIDTH), 87, dtype=torch.uint8)
     images[1:4, 1, 0, 0] = torch.tensor([89, 93, 0])
     images[4, 0, 1, 2] = 187
@@ -67,8 +77,7 @@ def test_the_first_layer_gets_standardised_pixels(dtype: torch.dtype) -> None:
     layer = PixelConvolution(3 * CHANNELS, 8, 3, padding=1)
     layer.centre("mean", (CHANNELS, HEIGHT, WIDTH))
     assert layer.bias is not None
-    planes = torch.from_numpy(_planes(0))
-    layer.average.update(planes, OneShard().all_reduce_sum)
+    _update_image(layer.average, _planes(0))
     frames = torch.from_numpy(_planes(1)).permute(0, 1, 4, 2, 3).reshape(-1, 3, CHANNELS, HEIGHT, WIDTH).flatten(1, 2)
     whole, deviation = layer.average.mean.double().round(), layer.average.deviation.double()
     seen = (frames.double() - whole.repeat(3, 1, 1)) / deviation.repeat(3, 1, 1)
@@ -83,7 +92,7 @@ def test_the_first_layer_gets_standardised_pixels(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("change", ["mean", "deviation"])
 def test_inference_uses_the_buffers_of_the_newest_weights(change: str) -> None:
     average = AverageImage(CHANNELS, HEIGHT, WIDTH)
-    average.update(torch.from_numpy(_planes(0)), OneShard().all_reduce_sum)
+    _update_image(average, _planes(0))
     frames = torch.from_numpy(_planes(1)[0]).permute(0, 3, 1, 2).repeat(1, 3, 1, 1)
 
     def check() -> None:
@@ -107,7 +116,7 @@ def test_only_changes_from_the_average_image_activate_filters() -> None:
     background = torch.randint(0, 256, (84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     planes = background.expand(40, 3, 84, 84).clone().unsqueeze(-1)
     planes[7, 1, 30, 40] = 255  # a ball that appears once
-    layer.average.update(planes, OneShard().all_reduce_sum)
+    _update_image(layer.average, planes.numpy())
     still = background.expand(2, 4, 84, 84)
     assert not layer.convolve_pixels(still, torch.float32).any()
     moved = still.clone()
@@ -167,7 +176,9 @@ def test_each_batch_updates_the_average_once_and_weights_include_it() -> None:
         trainer.finish(trainer.launch(batch), STEP)
     weights = trainer.weights()
     assert int(weights["torso.pixels.average.num_batches"]) == 1
-    expected = buffer.arrays["frames"][:, ::ROW_STRIDE].astype(np.float64).mean(axis=(0, 1))
+    counts = buffer.arrays["row_valid"][:, ::ROW_STRIDE]
+    assert not counts.all()
+    expected = buffer.arrays["frames"][:, :-1:ROW_STRIDE][counts].astype(np.float64).mean(axis=0)
     np.testing.assert_allclose(weights["torso.pixels.average.mean"].double(), expected.transpose(2, 0, 1), rtol=1e-5)
     again = trainer_of(run)
     again.parts["model"].load(

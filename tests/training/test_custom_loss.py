@@ -52,6 +52,15 @@ def test_popart_refuses_a_custom_loss_without_targets(folder: Path) -> None:
         trainer_of(run)(batch_of(run), STEP)
 
 
+def test_a_metric_named_as_the_whole_loss_is_refused(folder: Path) -> None:
+    (folder / "total_loss.py").write_text(
+        "from page_loss import clipped\n\n\ndef total(forward):\n    output = clipped(forward)\n"
+        "    return output._replace(metrics={'loss_total': output.metrics['entropy']})\n"
+    )
+    with pytest.raises(UserCodeError, match=r"^the loss names a metric loss_total, which is the whole loss"):
+        trainer_of(run_of(loss={"kind": "custom", "function": "total_loss:total"}))(batch_of(run_of()), STEP)
+
+
 def test_options_that_a_custom_loss_does_not_accept_are_refused(folder: Path) -> None:
     with pytest.raises(UserCodeError, match=r"does not accept a Forward and loss\.options: .*clap"):
         trainer_of(run_of(loss={"kind": "custom", "function": "page_loss:clipped", "options": {"clap": 1}}))

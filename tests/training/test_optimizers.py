@@ -29,11 +29,20 @@ def _batch(seed: int) -> BatchBuffer:
     return batch_of(_settings(), seed)
 
 
-def test_the_state_of_another_optimizer_is_refused() -> None:
-    rmsprop, adamw = trainer_of(_settings(optimizer={})), trainer_of(_settings())
-    rmsprop(_batch(0), Rates(1e-3))
-    with pytest.raises(CheckpointError, match="second_moment does not belong to adamw"):
-        adamw.parts["optimizer"].load(rmsprop.parts["optimizer"].tensors())
+@pytest.mark.parametrize(
+    ("saved", "resumed", "reason"),
+    [
+        ("rmsprop", "adam", "second_moment does not belong to adam"),
+        ("adam", "muon", "does not belong to muon"),
+        ("muon", "adam", "momentum does not belong to adam"),
+    ],
+)
+def test_the_state_of_another_optimizer_is_refused(saved: str, resumed: str, reason: str) -> None:
+    before, after = (trainer_of(_settings(optimizer={"kind": kind})) for kind in (saved, resumed))
+    before(_batch(0), Rates(1e-3))
+    with pytest.raises(CheckpointError, match=reason):
+        after.parts["optimizer"].load(before.parts["optimizer"].tensors())
+    trainer_of(_settings(optimizer={"kind": saved})).parts["optimizer"].load(before.parts["optimizer"].tensors())
 
 
 def test_the_first_step_of_adam_agrees_with_the_definition() -> None:

@@ -35,8 +35,12 @@ class OptimizerSettings(PartSettings):
     clipping_shortens: ClassVar[bool] = True
     """Whether a clipped gradient makes a shorter step. It does not where a step's size hardly depends on that of the gradients."""
 
+    def slots_of(self, shape: tuple[int, ...]) -> frozenset[str] | None:  # noqa: ARG002  for subclasses
+        """Return ``slots`` of a parameter of that shape."""
+        return self.slots
+
     def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002  for subclasses
-        """Return the rates of the next update after ``learner_updates`` updates and ``env_frames`` consumed frames."""
+        """Return the rates of an update, before which there were ``learner_updates``, on the last of ``env_frames`` consumed frames."""
         return Rates(self.learning_rate)
 
     def remaining(self, done: int, length: int) -> float:

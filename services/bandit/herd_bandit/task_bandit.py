@@ -163,7 +163,8 @@ _DESIGN, _DRAWS = 0, 1
 
 def groups_of(settings: RunSettings, num_tasks: int) -> Groups:
     """Return which environments share an ensemble (``bandit.ensembles``). ``bandit.max_ensembles`` is divided over agents and tasks."""
-    slots_each = {"task": None, "actor": settings.actor.environments, "environment": 1}[settings.bandit.ensembles]
+    # Slot g plays task g modulo the number of tasks, so as many neighbouring slots have one environment of each task.
+    slots_each = {"task": None, "actor": settings.actor.environments, "environment": num_tasks}[settings.bandit.ensembles]
     if slots_each is None:
         return CENTRAL
     return Groups(slots_each, max(1, settings.bandit.max_ensembles // (settings.agents * num_tasks)))

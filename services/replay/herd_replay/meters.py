@@ -60,10 +60,9 @@ class Meters(ServerMeters):
     def answered(self, answer: Answer) -> None:
         """Count a request and its result."""
         self._requests[answer.outcome].inc()
-        if answer.ages:
-            self._sampled_steps.inc(answer.sampled_steps)
-            for age in answer.ages:
-                self._age.observe(age)
+        self._sampled_steps.inc(answer.sampled_steps)
+        for age in answer.ages:
+            self._age.observe(age)
 
     def snapshot_written(self) -> None:
         """Count a snapshot that was written."""

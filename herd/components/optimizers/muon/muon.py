@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim import Adam
 
+from herd.components.optimizers.muon import is_matrix
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 ELEMENT_SIZE = 0.2
 """Root mean square of the elements of a step, in learning rates: about that of Adam's steps (arXiv:2502.16982, section 2.2)."""
-SMALLEST_DENSE = 32
-"""A dense layer with fewer inputs or outputs, such as the policy's and the value's last one, is left to Adam."""
 NUM_STEPS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the polynomial ``a s + b s^3 + c s^5`` that each step applies to the singular values s; five times, it takes 0.01 to 1 to about 1."""
@@ -48,7 +48,7 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, params: ParamsT, *, lr: float, momentum: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps})
         parameters = self.param_groups[0]["params"]
-        self._matrices = [own for own in parameters if own.dim() > 2 or (own.dim() == 2 and min(own.shape) >= SMALLEST_DENSE)]
+        self._matrices = [own for own in parameters if is_matrix(own.shape)]
         matrices = set(self._matrices)
         self._adam = Adam([own for own in parameters if own not in matrices], lr=lr, betas=betas, eps=eps, fused=True)
         self._adam.state = self.state

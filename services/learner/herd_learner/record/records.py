@@ -235,10 +235,10 @@ class Records:
             report["stopped"] = stop_reason
         if self._batches.shared is not None:
             report["replay"]["discarded_episodes"] = self._batches.shared.num_discarded_episodes
-        if values := self._settings.own_values:
-            report["sweep"] = values
         if self._member is not None:
             report["population"] = self._member.report()
+        elif values := self._settings.own_values:
+            report["sweep"] = values
         return self._files.write_report(report)
 
     def _global_ledger(self) -> LedgerSnapshot:

@@ -355,6 +355,7 @@ class RunStatistics:
             "learner_updates": self.learner_updates,
             "wall_seconds": self._wall_seconds_before + session_seconds,
             "recent_returns": list(self._recent),
+            "tiling": _boundaries(self._tiling),
             "tasks": {
                 name: {
                     "env_frames": task.env_frames,
@@ -397,13 +398,16 @@ class RunStatistics:
         self._wall_seconds_before = state["wall_seconds"]
         self._recent.extend(state["recent_returns"])
         self.logged()
+        # The bandit, too, starts anew with other tiles.
+        has_same_tiles = state.get("tiling") == _boundaries(self._tiling)
         for name, saved in state["tasks"].items():
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
             task.returns.extend(saved["returns"])
             task.first_returns = saved["first_returns"]
             task.return_sum = saved["return_sum"]
-            task.tiles = {tile: [games, total] for tile, games, total in saved["tiles"]}
+            if has_same_tiles:
+                task.tiles = {tile: [games, total] for tile, games, total in saved["tiles"]}
 
 
 def _unattributed(ledger: LedgerSnapshot) -> dict[str, Any]:
@@ -412,6 +416,10 @@ def _unattributed(ledger: LedgerSnapshot) -> dict[str, Any]:
     if not rest.generated:
         return {}
     return {"generated": rest.generated, "dropped": rest.as_json()["dropped"]}
+
+
+def _boundaries(tiling: Tiling | None) -> list[float] | None:
+    return None if tiling is None else list(tiling.edges())
 
 
 def _tiles(task: TaskStatistics) -> list[list[float]]:
