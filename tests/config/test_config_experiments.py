@@ -29,6 +29,12 @@ def test_shipped_experiments_load_and_dump_unchanged(file: Path, tmp_path: Path)
     assert load_settings([again], [], {}) == settings
 
 
+def test_the_page_of_experiments_lists_each_with_a_link_to_its_file() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    for file in EXPERIMENTS:
+        assert f"[`{file.stem}`](../herd/experiments/{file.name})" in page
+
+
 IMPALA: dict[str, object] = {
     "loss.reduction": "sum",  # Table D.1
     "algorithm.discount": 0.99,
