@@ -41,7 +41,7 @@ DESCRIPTORS = 2048
 class Process:
     """One process of the run."""
 
-    def __init__(self, name: str, service: str, number: int, port: int | None, run_dir: Path, words: list[str], *, yields: bool) -> None:
+    def __init__(self, name: str, service: str, number: int, port: int | None, run_dir: Path, words: list[str]) -> None:
         self.name = name
         self.port = port
         self._announcement = run_dir / "processes" / f"{service}-{number}.json"
@@ -54,7 +54,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={name: value for name, value in os.environ.items() if not name.startswith("HERD_")},
-                preexec_fn=_yield if yields else _limit_descriptors,  # noqa: PLW1509  there are no threads yet
+                preexec_fn=_limit_descriptors,  # noqa: PLW1509  there are no threads yet
             )
 
     @property
@@ -146,7 +146,8 @@ class CatchRun:
             words += ["--learner.checkpoint_interval_seconds", "30"]
             self._start("learner", "learner", 0, learner, words)
             to_learner = ["--learner", f"tcp://127.0.0.1:{learner}", "--paramserver", leaf, "--index", "0"]
-            self._start("actor", "actor", 0, None, to_learner)
+            # Catch would otherwise take most of the processor time.
+            self._start("actor", "actor", 0, None, [*to_learner, "--env.step_seconds", "0.01"])
             self.until(lambda: all(process.metrics_port for process in self.processes.values()), "every process serves metrics")
             self.until(lambda: self.updates() >= 20, "twenty updates")
         except BaseException:
@@ -160,8 +161,7 @@ class CatchRun:
         self.close()
 
     def _start(self, name: str, service: str, number: int, port: int | None, words: list[str]) -> None:
-        # The honest actor has a lower priority than the attack, because Catch would otherwise take most of the processor time.
-        process = Process(name, service, number, port, self.run_dir, words, yields=service == "actor")
+        process = Process(name, service, number, port, self.run_dir, words)
         self.processes[name] = process
         self._stack.callback(process.popen.wait)
         self._stack.callback(process.popen.kill)
@@ -208,10 +208,6 @@ class CatchRun:
 def _limit_descriptors() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
-
-
-def _yield() -> None:
-    os.nice(19)
 
 
 def _free_ports(number: int) -> list[int]:

@@ -54,10 +54,11 @@ def test_the_table_tells_equal_returns_from_others() -> None:
     assert "| fails | exit code 2 |" in lines[2]
 
 
+@pytest.mark.soak
 @pytest.mark.processes
 @pytest.mark.timeout(patient(300))
 def test_an_environment_is_tried(tmp_path: Path) -> None:
-    words = ["--output", str(tmp_path), "--only", "CartPole-v1", "--seconds", "6"]
+    words = ["--output", str(tmp_path), "--only", "CartPole-v1", "--seconds", "2"]
     subprocess.run([sys.executable, "-m", "benchmarks.environments", *words], check=True, timeout=patient(280))
     [one] = json.loads((tmp_path / "environments.json").read_text())["environments"]
     assert one["check"]["exit_code"] == one["exit_code"] == 0

@@ -28,6 +28,7 @@ def measured(name: str, *words: object) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.soak
 @pytest.mark.processes
 def test_fifty_actors_lose_no_unroll_over_broken_connections() -> None:
     words = ("--actors", 50, "--seconds", 1, "--unrolls-per-message", 2, "--unrolls-per-second", 2000, "--breaks", 5)
@@ -70,6 +71,7 @@ def test_credit_that_finished_actors_hold_goes_to_those_that_must_send_again() -
     assert results == [{"is_done": True, "asked": "result"}] * 2
 
 
+@pytest.mark.soak
 @pytest.mark.processes
 def test_fifty_clients_get_every_version_complete_from_replicas() -> None:
     words = ("--actors", 50, "--versions", 2, "--interval-seconds", 0.5, "--ask-seconds", 0.2, "--seconds", 1, "--concurrent", 10)

@@ -44,6 +44,7 @@ def test_networks_and_updates_are_measured_on_the_cpu(tmp_path: Path) -> None:
     assert "no GPU" in report
 
 
+@pytest.mark.soak
 @pytest.mark.processes
 def test_a_fed_learner_and_whole_runs_are_measured_on_the_cpu(tmp_path: Path) -> None:
     assert main(["--small", "--parts", "learner", "runs", "--output", str(tmp_path)]) == 0, (tmp_path / "README.md").read_text()

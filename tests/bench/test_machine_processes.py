@@ -113,6 +113,7 @@ def test_what_cannot_be_measured_gives_one_line(words: list[str], code: int, par
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.soak
 def test_a_real_learner_of_two_shards_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
     before = set(psutil.Process().children(recursive=True))
     words = ["--json", "--seconds", "1", "--warmup_seconds", "0.2", "--repeats", "2", "--actor.count", "2", "--actor.environments", "8"]

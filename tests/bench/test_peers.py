@@ -204,6 +204,7 @@ def test_a_turn_that_the_mask_forbids_leaves_a_dial_where_it_is() -> None:
     assert truncated
 
 
+@pytest.mark.soak
 @pytest.mark.processes
 def test_herd_trains_a_task_whose_environments_write_down_their_games(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks.TASKS, "cartpole", tasks.Task(4_000, 475.0))

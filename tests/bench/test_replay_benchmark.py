@@ -14,6 +14,7 @@ from tests.patience import patient
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.soak
 @pytest.mark.processes
 def test_the_replay_benchmark_reports_all_figures(tmp_path: Path) -> None:
     words = [

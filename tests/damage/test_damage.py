@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 SWEEP = json.dumps({"optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-6, "high": 1e-2}})
 WORDS = (
-    *("--agents", "2", "--actor.count", "2", "--sweep", SWEEP, "--optimizer.schedule", "constant", "--stop.env_frames", "30000"),
+    *("--agents", "2", "--actor.count", "2", "--sweep", SWEEP, "--optimizer.schedule", "constant", "--stop.env_frames", "12000"),
     *("--population.strategy", "pbt", "--population.fitness", "frames_per_second", "--population.fitness_episodes", "100"),
     *("--population.burn_in_env_frames", "2000", "--population.threshold", "0.01", "--population.report_interval_seconds", "0.2"),
     *("--replay.kind", "shared", "--replay.fraction", "0.5", "--replay.minimum_fill_agent_steps", "2000"),

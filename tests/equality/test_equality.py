@@ -14,6 +14,7 @@ def recorded(experiment: str, *more: str) -> list[str]:
         return list(lines)
 
 
+@pytest.mark.soak
 def test_two_recordings_are_equal_and_another_loss_differs() -> None:
     first = recorded("catch")
     assert len(first) == 3

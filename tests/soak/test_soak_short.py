@@ -59,6 +59,7 @@ def test_a_run_survives_random_faults_at_every_service(tmp_path: Path) -> None:
     assert "learner-1" in table
 
 
+@pytest.mark.soak
 def test_an_interrupted_soak_reports_broken_promises(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     # Nothing recovers within a millisecond, so every fault breaks that promise.

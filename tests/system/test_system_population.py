@@ -13,13 +13,12 @@ import pytest
 from herd.protocols.population.journal import Copy, Decided, Done, Failed, Lineages, journal_file, read_journal
 from tests.system.whole_runs import Run, env_frames, read_points, read_report
 
-NUM_MEMBERS = 3
 SWEEP = {
     "optimizer.learning_rate": {"draw": "log_uniform", "low": 1e-6, "high": 1e-2},
     "loss.entropy_cost": {"draw": "log_uniform", "low": 1e-3, "high": 1e-2},
 }
 WORDS = (
-    *("--agents", str(NUM_MEMBERS), "--sweep", json.dumps(SWEEP), "--optimizer.schedule", "constant", "--actor.count", str(NUM_MEMBERS)),
+    *("--sweep", json.dumps(SWEEP), "--optimizer.schedule", "constant"),
     # This number always differs between members. Returns would not: all members soon play perfectly, and nothing would be copied.
     *("--population.strategy", "pbt", "--population.fitness", "frames_per_second", "--population.fitness_episodes", "100"),
     *("--population.burn_in_env_frames", "2000", "--population.threshold", "0.01", "--population.report_interval_seconds", "0.2"),
@@ -36,8 +35,12 @@ def _kill(run: Run, process: str) -> None:
     run.until_replaced(process, run.signal(process, signal.SIGKILL))
 
 
+def _members(number: int) -> tuple[str, ...]:
+    return (*WORDS, "--agents", str(number), "--actor.count", str(number))
+
+
 def _frames(run: Run) -> list[int]:
-    return [env_frames(run.run_dir / "agents" / str(agent)) for agent in range(NUM_MEMBERS)]
+    return [env_frames(member) for member in sorted((run.run_dir / "agents").iterdir())]
 
 
 def _has_more_copies(run: Run, known: int) -> bool:
@@ -50,7 +53,7 @@ def _all_train_on(run: Run, frames: list[int]) -> bool:
 
 @pytest.mark.timeout(600)
 def test_copying_continues_after_any_process_is_killed(tmp_path: Path) -> None:
-    with Run(tmp_path / "run", *WORDS) as run:
+    with Run(tmp_path / "run", *_members(3)) as run:
         run.until(lambda: len(_copies(run)) >= 2, "two copies")
         newest = _copies(run)[-1]
         for process in ("population-0", f"learner-{newest.receiver}", f"learner-{newest.donor}", "paramserver-0"):
@@ -64,7 +67,7 @@ def test_copying_continues_after_any_process_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_all_shards_of_a_member_copy_together(tmp_path: Path) -> None:
-    with Run(tmp_path / "run", *WORDS, "--learner.shards", "2", "--value_scaling.kind", "popart") as run:
+    with Run(tmp_path / "run", *_members(2), "--learner.shards", "2", "--value_scaling.kind", "popart") as run:
         run.until(lambda: len(_copies(run)) >= 2, "two copies")
         frames = _frames(run)
         run.until(partial(_all_train_on, run, frames), "all train on")
@@ -80,14 +83,14 @@ def _check(run_dir: Path) -> None:
     assert len(set(ended)) == len(ended)
     assert set(ended) <= set(decided)
     lineages = Lineages(events)
-    for agent in range(NUM_MEMBERS):
-        report: dict[str, Any] = read_report(run_dir / "agents" / str(agent))  # ``read_report`` also checks the ledger
+    for member in (run_dir / "agents").iterdir():
+        report: dict[str, Any] = read_report(member)  # ``read_report`` also checks the ledger
         recorded = [Copy(**copy) for copy in report["population"]["ancestry"]]
-        assert recorded == lineages.ancestry(agent)
+        assert recorded == lineages.ancestry(int(member.name))
         settings = report["population"]["settings"]
         assert settings.keys() == SWEEP.keys()
         applied = report["population"]["applied"]
         if applied is not None:
             (order,) = [event for event in events if isinstance(event, Decided) and event.number == applied["number"]]
             assert settings == order.settings
-            assert read_points(run_dir / "agents" / str(agent))[-1]["population"]["number"] == applied["number"]
+            assert read_points(member)[-1]["population"]["number"] == applied["number"]

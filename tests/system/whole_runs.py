@@ -26,8 +26,10 @@ SECONDS = patient(300.0)
 """Deadline for things that take seconds on an idle machine."""
 SCRAPE_SECONDS = patient(10.0)
 """Time-out of a scrape: a busy process may take long to answer."""
-SLOW = ("--env.step_seconds", "0.003")
+SLOW = ("--env.step_seconds", "0.01")
 """Leaves the processor to tests beside this one: a run that waits for an event plays thousands of frames a second all the same."""
+UNDRAWN = {"PYTHONPATH": str(Path(__file__).parent / "without_pictures")}
+"""Hides matplotlib, which at the end of a run takes as long as a whole actor."""
 RANDOM_CATCH = -0.2
 """Above random play's mean return over 100 games on a board of five columns, which is -0.6 with a standard error of 0.08."""
 
@@ -37,16 +39,18 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("HERD_")}
 
 
-def herd(*words: str | Path, timeout: float = SECONDS, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def herd(
+    *words: str | Path, timeout: float = SECONDS, folder: Path = ROOT, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run one ``herd`` command to its end."""
     command = [sys.executable, "-m", "herd.cli.main", *map(str, words)]
-    environ = environment() | {"PYTHONPATH": str(ROOT)}
+    environ = environment() | {"PYTHONPATH": str(ROOT)} | dict(environ or {})
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def train(run_dir: Path, *words: str, file: str = CATCH) -> dict[str, Any]:
     """Run ``herd train`` until it stops by itself; returns its report after checking that the ledger balances."""
-    done = herd("train", file, "--run_dir", run_dir, "--learner.threads", "1", *words)
+    done = herd("train", file, "--run_dir", run_dir, "--learner.threads", "1", *words, environ=UNDRAWN)
     assert done.returncode == 0, done.stderr + done.stdout
     # Registered environments are tried out before the start, and what was found is said.
     expected = re.compile(r"herd: (resumes from |(minigrid:)?[A-Z]\w*-\S*: )")
@@ -193,7 +197,7 @@ class Run(Process):
     def __init__(self, run_dir: Path, *words: str, file: str = CATCH, environ: Mapping[str, str] | None = None) -> None:
         self.run_dir = run_dir
         own = ("train", file, "--run_dir", run_dir, "--learner.threads", "1", "--stop.env_frames", "null", *SLOW)
-        super().__init__(run_dir.with_name(f"{run_dir.name}.out"), "herd.cli.main", *own, *words, environ=environ)
+        super().__init__(run_dir.with_name(f"{run_dir.name}.out"), "herd.cli.main", *own, *words, environ=UNDRAWN | dict(environ or {}))
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition while the run continues."""
