@@ -28,7 +28,7 @@ SCRAPE_SECONDS = patient(10.0)
 """Time-out of a scrape: a busy process may take long to answer."""
 SLOW = ("--env.step_seconds", "0.01")
 """Leaves the processor to tests beside this one: a run that waits for an event plays thousands of frames a second all the same."""
-UNDRAWN = {"PYTHONPATH": str(Path(__file__).parent / "without_pictures")}
+UNDRAWN = {"PYTHONPATH": f"{Path(__file__).parent / 'without_pictures'}{os.pathsep}{ROOT}"}
 """Hides matplotlib, which at the end of a run takes as long as a whole actor."""
 RANDOM_CATCH = -0.2
 """Above random play's mean return over 100 games on a board of five columns, which is -0.6 with a standard error of 0.08."""
